@@ -1,0 +1,75 @@
+"""The spine: what every door (Spark, DuckDB, SQL, command line, Python) knows of a readable thing.
+
+A reader of a new engine implements ``StateTable`` and every door opens for it. All times here are epoch
+**microseconds**; doors convert from what their users write (``statestore.formats.times``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from statestore.formats.filters import Filter
+
+Mode = Literal["snapshot", "history", "changes"]
+
+LIVE_COLUMN = "__live"
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question to a table.
+
+    ``mode`` ``snapshot``: the rows valid at ``as_of`` (None: the newest moment known), as recorded by ``version``
+    (None: the newest). ``history``: every version with its interval; ``start_time``/``end_time`` (both inclusive)
+    keep those that were valid at some moment between. ``changes``: the change feed, either by
+    ``start_version``/``end_version`` or, by state time, by ``start_time``/``end_time``, both ends inclusive.
+
+    ``mask``: where the split is not ``exact``, batches may hold rows that are not part of the answer and get one
+    more boolean column ``__live``, last, that is false for those; cheaper for engines that filter well themselves.
+    """
+
+    columns: tuple[str, ...] | None = None
+    filters: tuple[Filter, ...] = ()
+    as_of: int | None = None
+    version: int | None = None
+    mode: Mode = "snapshot"
+    start_version: int | None = None
+    end_version: int | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    mask: bool = False
+
+
+class Split(Protocol):
+    """A small picklable piece of work, already pruned and pinned to a version."""
+
+    @property
+    def rows(self) -> int:
+        """Upper bound of the rows that reading this split yields."""
+
+    @property
+    def exact(self) -> bool:
+        """True if no row of the split has to be filtered out for time or version (filters still apply)."""
+
+
+class StateTable(Protocol):
+    """Something with rows at points in time. Implementations are picklable and hold no open files."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key_columns(self) -> tuple[str, ...]: ...
+
+    def schema(self, query: Query) -> pa.Schema:
+        """Columns of the answer in order (without ``__live``); raises NotFoundError for an unknown column."""
+
+    def splits(self, query: Query) -> Sequence[Split]:
+        """Pruned pieces; versions and times are checked against the kept range here."""
+
+    def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
+        """Batches with exactly ``schema(query)``, all filters applied."""
