@@ -1,0 +1,79 @@
+"""What a commit believed of each row: the end a row had at version v, or that it was not there.
+
+Rules of docs/format.md ("Belief"): a row counts at v if it was added by then and not dropped; its end is the newest
+closure of a commit up to v, else the stored end if the commit that gave it is not later than v, else open; a split
+row whose stored end came later is represented by its belief row. Ends are epoch microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.formats.segment_meta import OPEN, ClosureSlice, SegmentMeta
+
+Ints = npt.NDArray[np.int64]
+
+ABSENT = -(2**63)  # the "end" of a row that a version did not hold: before every time
+
+
+@dataclass(frozen=True)
+class SegmentView:
+    """One segment as a snapshot sees it: its statistics and the closures that are not folded, in version order."""
+
+    meta: SegmentMeta
+    closures: tuple[ClosureSlice, ...] = ()
+
+    def until(self, version: int) -> SegmentView:
+        return SegmentView(self.meta, tuple(c for c in self.closures if c.version <= version))
+
+
+def newest_ends(files: SegmentFiles, view: SegmentView) -> Ints:
+    """Ends as of the newest version; equal to the row's own start where the row was replaced."""
+    return files.newest_ends(view.meta, view.closures)
+
+
+def ends_at(files: SegmentFiles, view: SegmentView, version: int) -> Ints:
+    """Ends as the commit ``version`` believed them, ABSENT where it did not hold the row."""
+    segment = files.segment(view.meta)
+    ends = segment.int64("valid_to").copy()
+    later = segment.int64("_closed") > version
+    if later.any():
+        ends[later] = np.where(segment.bools("_split")[later], ABSENT, OPEN)
+    for piece in view.closures:
+        if piece.version <= version:
+            rows, new_ends = files.closures(piece)
+            ends[rows] = new_ends
+    if view.meta.max_added > version:
+        ends[segment.int64("_added") > version] = ABSENT
+    if view.meta.role == "belief":
+        ends[segment.int64("_dropped") <= version] = ABSENT
+    return ends
+
+
+def pair_ends(files: SegmentFiles, view: SegmentView, rows: Ints, versions: Ints) -> Ints:
+    """Like ends_at, for chosen rows each at its own version."""
+    segment = files.segment(view.meta)
+    ends = segment.int64("valid_to")[rows].copy()
+    later = segment.int64("_closed")[rows] > versions
+    ends[later] = np.where(segment.bools("_split")[rows][later], ABSENT, OPEN)
+    for piece in view.closures:
+        closed_rows, new_ends = files.closures(piece)
+        at = np.searchsorted(closed_rows, rows)
+        at[at == len(closed_rows)] = 0
+        hit = (closed_rows[at] == rows) & (versions >= piece.version)
+        ends[hit] = new_ends[at[hit]]
+    ends[segment.int64("_added")[rows] > versions] = ABSENT
+    if view.meta.role == "belief":
+        ends[segment.int64("_dropped")[rows] <= versions] = ABSENT
+    return ends
+
+
+def views_of(segments: Sequence[SegmentMeta], closures: object) -> list[SegmentView]:
+    """Views of these segments with their closures from a mapping of segment name to closures."""
+    get = closures.get  # type: ignore[attr-defined]
+    return [SegmentView(meta, get(meta.name, ())) for meta in segments]

@@ -1,0 +1,278 @@
+"""Snapshot and history reads: which parts of which segments, and how they become record batches.
+
+A snapshot as of T is the history that was valid at T, so both are one read over a window [low, high] of state time:
+rows with ``valid_from <= high`` and ``end > low``. Inside a segment rows are sorted by ``valid_from``, so the window
+is a prefix, and it is passed uncut where the statistics show that every end lies after ``low`` (docs/format.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, views_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.formats.filters import Filter, key_lookups, mask, may_match
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.segment_meta import OPEN, SegmentMeta
+from statestore.formats.segment_write import end_column
+from statestore.formats.state_table import LIVE_COLUMN
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NOW = OPEN - 1  # a state time after every row
+BEGINNING = -(2**63) + 1
+CHUNK_ROWS = 1 << 17
+SPLIT_ROWS = 1 << 20
+MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced apart
+
+VERSION_COLUMN = "_commit_version"
+
+
+@dataclass(frozen=True)
+class Window:
+    """State times [low, high], both inclusive, as recorded by ``version``; ``newest``: no later commit exists."""
+
+    low: int
+    high: int
+    version: int
+    newest: bool
+
+    def clamped(self, snapshot: Snapshot) -> Window:
+        """Nothing a commit knew starts after its stream time, so later moments are answered as of that time."""
+        if self.newest:
+            return self
+        stream_time = snapshot.versions.stream_time_at(self.version)
+        return Window(min(self.low, stream_time), min(self.high, stream_time), self.version, False)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows [start, stop) of one segment; ``cut`` if some of them may not be part of the answer."""
+
+    view: SegmentView
+    start: int
+    stop: int
+    cut: bool
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class StoreSplit:
+    """Pieces that one task reads, pinned to a version. Small and picklable."""
+
+    pieces: tuple[Piece, ...]
+    window: Window
+    rows: int
+    exact: bool
+
+
+def plan(files: SegmentFiles, snapshot: Snapshot, window: Window, filters: tuple[Filter, ...]) -> list[Piece]:
+    """The pieces that may hold rows of the window; tombstones are never among them."""
+    window = window.clamped(snapshot)
+    pieces = []
+    for view in views_of(snapshot.segments, snapshot.closures):
+        meta = view.meta
+        if meta.tombstone or _skips(meta, window) or not _keys_may_match(files, meta, filters):
+            continue
+        view = view.until(window.version)
+        stop = meta.rows
+        if meta.max_valid_from > window.high:
+            stop = int(np.searchsorted(files.segment(meta).int64("valid_from"), window.high, side="right"))
+        if stop:
+            pieces.append(Piece(view, 0, stop, not _passes_uncut(view, window)))
+    return pieces
+
+
+def _skips(meta: SegmentMeta, window: Window) -> bool:
+    if meta.role == "belief" and (window.newest or meta.max_dropped <= window.version):
+        return True
+    if meta.min_added > window.version or meta.min_valid_from > window.high:
+        return True
+    ended = meta.max_valid_to <= window.low
+    return ended and (window.newest or meta.last_closed <= window.version)
+
+
+def _passes_uncut(view: SegmentView, window: Window) -> bool:
+    meta = view.meta
+    if meta.role == "belief" or meta.min_valid_to <= window.low:
+        return False
+    # A closure at the row's own start replaces the row, so a window of many times can't be judged by its least end.
+    if any(c.min_valid_to <= window.low or window.low != window.high for c in view.closures):
+        return False
+    return window.newest or (meta.split_closed <= window.version and meta.late_added <= window.version)
+
+
+def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:
+    if not filters:
+        return True
+    names = files.spec.key_names
+    for name, low, high in zip(names, meta.key_min or names, meta.key_max or names, strict=True):
+        known = meta.key_min is not None and meta.key_max is not None
+        if known and low is not None and high is not None and not may_match(filters, name, low, high, False):
+            return False
+    return True
+
+
+def splits_of(pieces: list[Piece], window: Window, rows_per_split: int = SPLIT_ROWS) -> list[StoreSplit]:
+    """Pieces cut and packed into splits of about ``rows_per_split`` rows; uncut and cut pieces apart."""
+    splits = []
+    for cut in (False, True):
+        pack: list[Piece] = []
+        room = rows_per_split
+        for piece in (p for p in pieces if p.cut == cut):
+            start = piece.start
+            while start < piece.stop:
+                stop = min(piece.stop, start + room)
+                pack.append(Piece(piece.view, start, stop, cut))
+                room -= stop - start
+                start = stop
+                if room == 0:
+                    splits.append(_split(pack, window, exact=not cut))
+                    pack, room = [], rows_per_split
+        if pack:
+            splits.append(_split(pack, window, exact=not cut))
+    return splits
+
+
+def _split(pieces: list[Piece], window: Window, exact: bool) -> StoreSplit:
+    return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces), exact)
+
+
+def read_split(
+    files: SegmentFiles,
+    split: StoreSplit,
+    columns: tuple[str, ...],
+    filters: tuple[Filter, ...] = (),
+    with_mask: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Record batches with ``columns`` (names of the physical ones, VERSION_COLUMN for the writing commit).
+
+    ``with_mask``: rows that are not part of the answer stay in cut pieces, marked false in a last column ``__live``.
+    """
+    names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
+    lookups = key_lookups(filters, files.spec.key_names) if filters else None
+    for piece in split.pieces:
+        ends = _piece_ends(files, piece, split.window, "valid_to" in names)
+        batches = (
+            _all_rows(files, piece, split.window, names, ends)
+            if lookups is None
+            else _looked_up(files, piece, split.window, names, ends, lookups)
+        )
+        for batch, live in batches:
+            selected = mask(filters, batch) if filters else None
+            keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
+            yield from _finish(batch.select(list(columns)), keep, with_mask and not split.exact)
+
+
+def _and(left: Bools | None, right: Bools | None) -> Bools | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def _piece_ends(files: SegmentFiles, piece: Piece, window: Window, wanted: bool) -> Ints | None:
+    """Ends where the stored column is not the answer or rows must be judged by them; else None."""
+    if window.newest:
+        if piece.cut or (wanted and piece.view.closures):
+            return newest_ends(files, piece.view)
+        return None
+    if piece.cut or wanted:
+        return ends_at(files, piece.view, window.version)
+    return None
+
+
+def _live(ends: Ints, starts: Ints, window: Window) -> Bools | None:
+    """Which rows belong to the window; None if all do."""
+    live = ends > window.low
+    if window.low < window.high:
+        live &= ends > starts
+    return None if live.all() else live
+
+
+def _all_rows(
+    files: SegmentFiles, piece: Piece, window: Window, names: list[str], ends: Ints | None
+) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
+    segment = files.segment(piece.view.meta)
+    starts = segment.int64("valid_from") if piece.cut else None
+    at = piece.start
+    for stored in segment.batches([_physical(n) for n in names], piece.start, piece.stop, CHUNK_ROWS):
+        stop = at + stored.num_rows
+        live = None
+        if ends is not None and starts is not None:
+            live = _live(ends[at:stop], starts[at:stop], window)
+        yield _with_ends(stored, names, None if ends is None else ends[at:stop]), live
+        at = stop
+
+
+def _looked_up(
+    files: SegmentFiles,
+    piece: Piece,
+    window: Window,
+    names: list[str],
+    ends: Ints | None,
+    lookups: list[tuple[object, ...]],
+) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
+    """Only the rows whose key hash is looked for; the caller's filters drop what merely shares the hash."""
+    meta = piece.view.meta
+    spec = files.spec
+    probes = hash_keys([pa.array(list(c), f.type) for c, f in zip(zip(*lookups, strict=True), spec.key, strict=True)])
+    _, found = files.index(meta).match(np.unique(probes))
+    rows = np.sort(found[(found >= piece.start) & (found < piece.stop)]).astype(np.int64)
+    if not len(rows):
+        return
+    segment = files.segment(meta)
+    arrays = [segment.column(_physical(name)).take(pa.array(rows)) for name in names]
+    arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    stored = pa.RecordBatch.from_arrays(arrays, names=[_physical(n) for n in names])
+    chosen = None if ends is None else ends[rows]
+    live = None
+    if chosen is not None and piece.cut:
+        live = _live(chosen, segment.int64("valid_from")[rows], window)
+    yield _with_ends(stored, names, chosen), live
+
+
+def _physical(name: str) -> str:
+    return "_added" if name == VERSION_COLUMN else name
+
+
+def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> pa.RecordBatch:
+    """The stored columns under their public names, ``valid_to`` replaced by the ends of this version."""
+    arrays = list(stored.columns)
+    if ends is not None and "valid_to" in names:
+        arrays[names.index("valid_to")] = end_column(ends)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _finish(batch: pa.RecordBatch, keep: Bools | None, with_mask: bool) -> Iterator[pa.RecordBatch]:
+    if with_mask:
+        live = pa.array(np.ones(batch.num_rows, bool) if keep is None else keep)
+        yield batch.append_column(LIVE_COLUMN, live)
+    elif keep is None:
+        yield batch
+    else:
+        yield from _without_dead(batch, keep)
+
+
+def _without_dead(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:
+    """Slices around dead rows where these are far apart (no copy), else one filtered copy."""
+    alive = int(np.count_nonzero(keep))
+    if alive == 0:
+        return
+    edges = np.flatnonzero(np.diff(keep.view(np.int8))) + 1
+    if alive < (len(edges) + 1) * MIN_RUN_ROWS:
+        yield batch.filter(pa.array(keep))
+        return
+    bounds = [0, *edges.tolist(), batch.num_rows]
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        if keep[start]:
+            yield batch.slice(start, stop - start)

@@ -1,0 +1,120 @@
+"""Opened segments of one store: mapped once per process, checked once, shared by every read.
+
+Files are immutable and have unique names, so nothing here can go stale; the caches are only bounded in size.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.closures import read_closures
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.key_index import KeyIndex
+from statestore.formats.segment import Segment
+from statestore.formats.segment_meta import ClosureSlice, FileRef, SegmentMeta
+
+Ints = npt.NDArray[np.int64]
+Found = TypeVar("Found")
+
+MAX_OPEN_FILES = 1024
+MAX_CACHED_ENDS = 64
+
+
+class SegmentFiles:
+    """Segments, key indexes and closure lists of one store, opened on demand and kept open."""
+
+    def __init__(self, storage: Storage, spec: StoreSpec) -> None:
+        self.storage = storage
+        self.spec = spec
+        self._lock = threading.RLock()
+        self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
+        self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
+
+    def segment(self, meta: SegmentMeta) -> Segment:
+        return self._once(("segment", meta.name), lambda: self._open_segment(meta))
+
+    def index(self, meta: SegmentMeta) -> KeyIndex:
+        """The key index of a segment: its file if it has one, else built in memory from the key columns."""
+        return self._once(("index", meta.name), lambda: self._open_index(meta))
+
+    def closures(self, piece: ClosureSlice) -> tuple[npt.NDArray[np.uint32], Ints]:
+        """(rows ascending, new ends in epoch microseconds) of one closure list."""
+        data = self._once(("file", piece.file.name), lambda: self.storage.map(piece.file.name))
+        return read_closures(piece, data)
+
+    def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
+        """Ends of all rows after these closures (in version order); read-only, cached."""
+        stored = self.segment(meta).int64("valid_to")
+        if not closures:
+            return stored
+        key = (meta.name, tuple(f"{c.file.name}:{c.offset}" for c in closures))
+        with self._lock:
+            cached = self._ends.get(key)
+            if cached is not None:
+                self._ends.move_to_end(key)
+                return cached
+            shorter = self._ends.get((meta.name, key[1][:-1]))
+        base, pending = (shorter, closures[-1:]) if shorter is not None else (stored, closures)
+        ends = base.copy()
+        for piece in pending:
+            rows, new_ends = self.closures(piece)
+            ends[rows] = new_ends
+        ends.flags.writeable = False
+        with self._lock:
+            self._ends[key] = ends
+            while len(self._ends) > MAX_CACHED_ENDS:
+                self._ends.popitem(last=False)
+        return ends
+
+    def forget(self) -> None:
+        """Drop every mapping and cached array."""
+        with self._lock:
+            self._opened.clear()
+            self._ends.clear()
+
+    def _open_segment(self, meta: SegmentMeta) -> Segment:
+        schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")
+        return Segment(meta, self.storage.map(meta.name), schema)
+
+    def _open_index(self, meta: SegmentMeta) -> KeyIndex:
+        ref: FileRef | None = meta.index
+        if ref is not None:
+            return KeyIndex.open(ref, self.storage.map(ref.name))
+        segment = self.segment(meta)
+        return KeyIndex.build(hash_keys([segment.column_array(name) for name in self.spec.key_names]))
+
+    def _once(self, key: tuple[str, str], make: Callable[[], Found]) -> Found:
+        with self._lock:
+            found = self._opened.get(key)
+            if found is None:
+                found = self._opened[key] = make()
+                while len(self._opened) > MAX_OPEN_FILES:
+                    self._opened.popitem(last=False)
+            else:
+                self._opened.move_to_end(key)
+            return found  # type: ignore[return-value]
+
+
+_shared: OrderedDict[str, SegmentFiles] = OrderedDict()
+_shared_lock = threading.Lock()
+MAX_SHARED_STORES = 64
+
+
+def shared_files(storage: Storage, spec: StoreSpec) -> SegmentFiles:
+    """One SegmentFiles per store and process, so that handles and doors share mappings."""
+    with _shared_lock:
+        files = _shared.get(spec.store_id)
+        if files is None or files.storage != storage:
+            files = _shared[spec.store_id] = SegmentFiles(storage, spec)
+            while len(_shared) > MAX_SHARED_STORES:
+                _shared.popitem(last=False)
+        _shared.move_to_end(spec.store_id)
+        return files

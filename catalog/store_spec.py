@@ -1,0 +1,147 @@
+"""What never changes about a store: `store.json`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.types import TIME, schema_from_json, schema_to_json
+
+STORE_FILE = "store.json"
+FORMAT_VERSION = 1
+KINDS = ("versioned",)
+SERDES = ("natural",)
+MAX_KEY_GROUPS = 1 << 15
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """Kind, schemas, key groups and retention of one store. Durations are milliseconds; None keeps for ever."""
+
+    name: str
+    store_id: str  # unique for ever: tells a dropped store from a later one of the same name
+    kind: str
+    key: pa.Schema
+    value: pa.Schema
+    history_retention: int | None
+    segment_interval: int | None
+    serde: str
+    key_groups: int
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(self.key.names)
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return tuple(self.value.names)
+
+    def segment_schema(self, tombstone: bool, belief: bool) -> pa.Schema:
+        """Columns of a segment file, in order (docs/format.md)."""
+        fields = [*self.key, *([] if tombstone else self.value)]
+        fields += [
+            pa.field("valid_from", TIME, nullable=False),
+            pa.field("valid_to", TIME),
+            pa.field("_added", pa.int64(), nullable=False),
+            pa.field("_closed", pa.int64(), nullable=False),
+            pa.field("_split", pa.bool_(), nullable=False),
+        ]
+        if belief:
+            fields.append(pa.field("_dropped", pa.int64(), nullable=False))
+        return pa.schema(fields)
+
+    def record_schema(self) -> pa.Schema:
+        """Columns of acknowledged writes, as the changelog holds them."""
+        flags = [pa.field("timestamp", TIME, nullable=False), pa.field("_tombstone", pa.bool_(), nullable=False)]
+        return pa.schema([*self.key, *self.value, *flags])
+
+
+def default_segment_interval(history_retention: int) -> int:
+    """Kafka's default for versioned stores, in milliseconds (Stores.persistentVersionedKeyValueStore)."""
+    for limit, divisor, floor in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
+        if history_retention <= limit:
+            return max(history_retention // divisor, floor)
+    return max(history_retention // 24, 300_000)
+
+
+def check_spec(spec: StoreSpec) -> StoreSpec:
+    """The spec with defaults filled in, or InvalidInputError/UnsupportedError naming the option."""
+    if spec.kind not in KINDS:
+        raise UnsupportedError(
+            "UNSUPPORTED_KIND", f"store kind {spec.kind!r}: this release has {', '.join(KINDS)}; choose one of them"
+        )
+    if spec.serde not in SERDES:
+        raise UnsupportedError(
+            "UNSUPPORTED_SERDE", f"serde {spec.serde!r}: this release has {', '.join(SERDES)}; choose one of them"
+        )
+    if not isinstance(spec.key_groups, int) or not 1 <= spec.key_groups <= MAX_KEY_GROUPS:
+        raise InvalidInputError(
+            "INVALID_KEY_GROUPS", f"key_groups is {spec.key_groups!r}; expected an int from 1 to {MAX_KEY_GROUPS}"
+        )
+    shared = set(spec.key_names) & set(spec.value_names)
+    if shared:
+        raise InvalidInputError(
+            "WRONG_SCHEMA", f"columns {sorted(shared)} are in the key and in the value; give each column one role"
+        )
+    if spec.history_retention is not None and spec.segment_interval is None:
+        return replace(spec, segment_interval=default_segment_interval(spec.history_retention))
+    if spec.segment_interval is not None and spec.segment_interval < 1:
+        raise InvalidInputError("INVALID_DURATION", "segment_interval is 0; expected at least 1 millisecond")
+    return spec
+
+
+def encode_spec(spec: StoreSpec) -> bytes:
+    data = {
+        "format": FORMAT_VERSION,
+        "name": spec.name,
+        "id": spec.store_id,
+        "kind": spec.kind,
+        "key": schema_to_json(spec.key),
+        "value": schema_to_json(spec.value),
+        "history_retention_ms": spec.history_retention,
+        "segment_interval_ms": spec.segment_interval,
+        "serde": spec.serde,
+        "key_groups": spec.key_groups,
+    }
+    return json.dumps(data, indent=2).encode()
+
+
+def decode_spec(data: bytes, where: str) -> StoreSpec:
+    """Raises CorruptError STORE_CORRUPT naming ``where`` if the file is not what encode_spec writes."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        version = fields["format"]
+        if version != FORMAT_VERSION:
+            raise UnsupportedError(
+                "UNSUPPORTED_FORMAT",
+                f"{where}: store format {version!r}, this release reads {FORMAT_VERSION}; upgrade statestore",
+            )
+        spec = StoreSpec(
+            name=str(fields["name"]),
+            store_id=str(fields["id"]),
+            kind=str(fields["kind"]),
+            key=_schema(fields["key"], nullable=False),
+            value=_schema(fields["value"], nullable=True),
+            history_retention=_duration(fields["history_retention_ms"]),
+            segment_interval=_duration(fields["segment_interval_ms"]),
+            serde=str(fields["serde"]),
+            key_groups=int(fields["key_groups"]),
+        )
+        return check_spec(spec)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(
+            "STORE_CORRUPT",
+            f"{where}: not a store description ({type(error).__name__}: {error}); restore it from a copy",
+        ) from error
+
+
+def _schema(fields: list[dict[str, str]], nullable: bool) -> pa.Schema:
+    return pa.schema([f.with_nullable(nullable) for f in schema_from_json(fields)])
+
+
+def _duration(value: Any) -> int | None:
+    return None if value is None else int(value)
