@@ -1,0 +1,74 @@
+"""Time-travel tables for stream-processor state.
+
+The public names, and nothing else; Spark, DuckDB and the rest are loaded when a call needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from statestore.formats.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    StateStoreError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from statestore.catalog.catalog import Catalog, connect
+    from statestore.catalog.discovery import open_warehouse as inspect
+    from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
+    from statestore.connector.duckdb.attach import attach
+    from statestore.connector.spark.register import register, unregister
+    from statestore.connector.sql import sql
+
+_WHERE = {
+    "Catalog": ("statestore.catalog.catalog", "Catalog"),
+    "PutResult": ("statestore.catalog.stores.versioned", "PutResult"),
+    "Record": ("statestore.catalog.stores.versioned", "Record"),
+    "VersionedStore": ("statestore.catalog.stores.versioned", "VersionedStore"),
+    "attach": ("statestore.connector.duckdb.attach", "attach"),
+    "connect": ("statestore.catalog.catalog", "connect"),
+    "inspect": ("statestore.catalog.discovery", "open_warehouse"),
+    "register": ("statestore.connector.spark.register", "register"),
+    "sql": ("statestore.connector.sql", "sql"),
+    "unregister": ("statestore.connector.spark.register", "unregister"),
+}
+
+__all__ = [
+    "Catalog",
+    "ConflictError",
+    "CorruptError",
+    "InvalidInputError",
+    "NotFoundError",
+    "PutResult",
+    "ReadOnlyError",
+    "Record",
+    "StateStoreError",
+    "UnsupportedError",
+    "VersionedStore",
+    "attach",
+    "connect",
+    "inspect",
+    "register",
+    "sql",
+    "unregister",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module, attribute = _WHERE[name]
+    except KeyError:
+        raise AttributeError(f"module 'statestore' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,377 @@
+"""The change feed, by commit version or by state time.
+
+An event is a row (value or tombstone) of a key's timeline, at its start. Its old value is the row it replaced at the same
+start, if the commit before believed one, else the value row that ends exactly there as its own commit believed it:
+
+- a value with no old value is an ``insert``, with one an ``update_preimage`` and an ``update_postimage``;
+- a tombstone with an old value is a ``delete`` (carrying the old value), without one nothing;
+- a value row that was taken back without a trace (see ``Timeline``) is a ``delete``.
+
+By version, the events of a commit are the rows it added; by state time, the rows as the newest version believes them
+whose start lies in the range. Old values are found through the key indexes, in one pass per segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.row_state import SegmentView, newest_ends, pair_ends, views_of
+from statestore.catalog.scan import BEGINNING, NOW
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.filters import Filter, mask
+from statestore.formats.key_equality import keys_equal
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.state_table import Query
+from statestore.formats.times import format_time
+from statestore.formats.types import TIME
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+CHANGE_COLUMNS = (
+    pa.field("valid_from", TIME),
+    pa.field("_change_type", pa.string()),
+    pa.field("_commit_version", pa.int64()),
+    pa.field("_commit_timestamp", TIME),
+)
+SPLIT_EVENTS = 1 << 20
+INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
+CHANGE_TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+
+
+@dataclass(frozen=True)
+class ChangeSplit:
+    """The events of commits [first, last], or (``by_time``) of state times [first, last] at version ``version``."""
+
+    views: tuple[SegmentView, ...]
+    first: int
+    last: int
+    by_time: bool
+    version: int
+    timestamps: tuple[int, ...]  # commit times (epoch microseconds) of versions base, base+1, …
+    base: int
+    rows: int
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Parallel arrays: where each event's row is stored, and at which version its old value is looked for."""
+
+    view: Ints
+    row: Ints
+    hashes: npt.NDArray[np.uint64]
+    start: Ints
+    version: Ints
+    tombstone: Bools
+    keys: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def plan_changes(files: SegmentFiles, snapshot: Snapshot, query: Query) -> list[ChangeSplit]:
+    """Splits in order; each holds about SPLIT_EVENTS events. Raises for ranges outside what is kept."""
+    views = tuple(views_of(snapshot.segments, snapshot.closures))
+    if query.start_time is not None or query.end_time is not None:
+        return _plan_by_time(files, snapshot, query, views)
+    return _plan_by_version(files, snapshot, query, views)
+
+
+def _plan_by_version(
+    files: SegmentFiles, snapshot: Snapshot, query: Query, views: tuple[SegmentView, ...]
+) -> list[ChangeSplit]:
+    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version + 1
+    first = oldest if query.start_version is None else query.start_version
+    last = snapshot.version if query.end_version is None else query.end_version
+    if first > last and query.start_version is not None:
+        raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
+    for version in (first, last):
+        if not oldest <= version <= snapshot.version and first <= last:
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"store {files.spec.name!r}: changes of version {version} are not kept; "
+                f"versions {oldest} to {snapshot.version} are",
+            )
+    counts = snapshot.versions.rows + snapshot.versions.tombstones
+    splits: list[ChangeSplit] = []
+    begin = first
+    room = 0
+    for version in range(first, last + 1):
+        room += int(counts[version])
+        if room >= SPLIT_EVENTS or version == last:
+            mine = tuple(v for v in views if v.meta.min_added <= version)
+            if room:
+                splits.append(_split(snapshot, mine, begin, version, False, snapshot.version, 2 * room))
+            begin, room = version + 1, 0
+    return splits
+
+
+def _plan_by_time(
+    files: SegmentFiles, snapshot: Snapshot, query: Query, views: tuple[SegmentView, ...]
+) -> list[ChangeSplit]:
+    first = BEGINNING if query.start_time is None else query.start_time
+    last = NOW if query.end_time is None else query.end_time
+    if first > last:
+        raise InvalidInputError("INVALID_RANGE", "changes by state time: the start is after the end; swap them")
+    if snapshot.horizon is not None:
+        if query.start_time is not None and first <= snapshot.horizon.time:
+            raise NotFoundError(
+                "TIME_NOT_KEPT",
+                f"store {files.spec.name!r} keeps changes after {format_time(snapshot.horizon.time)}, "
+                f"asked from {format_time(first)}; ask for a later start",
+            )
+        first = max(first, snapshot.horizon.time + 1)
+    mine = tuple(v for v in views if v.meta.role != "belief")
+    rows = sum(v.meta.rows for v in mine if v.meta.min_valid_from <= last and v.meta.max_valid_from >= first)
+    if not rows:
+        return []
+    return [
+        _split(snapshot, mine, low, high, True, snapshot.version, 2 * rows)
+        for low, high in _time_ranges(files, mine, first, last)
+    ]
+
+
+def _time_ranges(files: SegmentFiles, views: tuple[SegmentView, ...], first: int, last: int) -> list[tuple[int, int]]:
+    """Parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
+    samples = []
+    for view in views:
+        starts = files.segment(view.meta).int64("valid_from")
+        low, high = np.searchsorted(starts, first, "left"), np.searchsorted(starts, last, "right")
+        samples.append(starts[low:high:1024])
+    ordered = np.sort(np.concatenate(samples))
+    cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
+    bounds = [first, *(c for c in cuts if c > first), last + 1]
+    return [(low, high - 1) for low, high in zip(bounds, bounds[1:], strict=False)]
+
+
+def _split(
+    snapshot: Snapshot, views: tuple[SegmentView, ...], first: int, last: int, by_time: bool, version: int, rows: int
+) -> ChangeSplit:
+    base, top = (0, snapshot.version) if by_time else (first, last)
+    times = tuple(snapshot.versions.timestamp[base : top + 1].tolist())
+    return ChangeSplit(views, first, last, by_time, version, times, base, rows)
+
+
+def read_changes(
+    files: SegmentFiles, split: ChangeSplit, schema: pa.Schema, filters: tuple[Filter, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The events of a split by (commit version, start), a preimage right before its postimage."""
+    events = _events_by_time(files, split) if split.by_time else _events_by_version(files, split)
+    names = tuple(dict.fromkeys([*schema.names, *(f.column for f in filters)]))
+    batch = _assemble(files, split, events, names)
+    selected = mask(filters, batch) if filters else None
+    if selected is not None:
+        batch = batch.filter(selected)
+    if batch.num_rows:
+        yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> _Events:
+    """Rows whose own commit lies in the range, each once: from the stored row that still tells its first belief."""
+    found = []
+    for number, view in enumerate(split.views):
+        meta = view.meta
+        if meta.min_added > split.last or meta.max_added < split.first:
+            continue
+        added = files.segment(meta).int64("_added")
+        rows = np.flatnonzero((added >= split.first) & (added <= split.last))
+        believed = pair_ends(files, view, rows, added[rows])
+        rows = rows[believed > files.segment(meta).int64("valid_from")[rows]]
+        found.append((number, rows, added[rows]))
+    found += _taken_back(files, split)
+    return _gather(files, split, found)
+
+
+def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> _Events:
+    found = []
+    for number, view in enumerate(split.views):
+        starts = files.segment(view.meta).int64("valid_from")
+        low = int(np.searchsorted(starts, split.first, "left"))
+        high = int(np.searchsorted(starts, split.last, "right"))
+        rows = low + np.flatnonzero(newest_ends(files, view)[low:high] > starts[low:high])
+        found.append((number, rows, np.full(len(rows), split.version)))
+    return _gather(files, split, found)
+
+
+def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
+    """Value rows closed at their own start by a commit of the range: (view, rows, commit) with the commit as version.
+
+    Most were replaced by a row of that commit, which is the event then; ``_related`` tells them apart.
+    """
+    found = []
+    for number, view in enumerate(split.views):
+        if view.meta.tombstone:
+            continue
+        segment = files.segment(view.meta)
+        starts = segment.int64("valid_from")
+        for piece in view.closures:
+            if split.first <= piece.version <= split.last:
+                rows, ends = files.closures(piece)
+                replaced = rows[ends <= starts[rows]].astype(np.int64)
+                found.append((number, replaced, np.full(len(replaced), piece.version)))
+        if view.meta.role == "belief":
+            dropped = segment.int64("_dropped")
+            rows = np.flatnonzero((dropped >= split.first) & (dropped <= split.last))
+            found.append((number, rows, dropped[rows]))
+    return found
+
+
+def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints, Ints]]) -> _Events:
+    parts: list[_Events] = []
+    for number, rows, versions in found:
+        if not len(rows):
+            continue
+        meta = split.views[number].meta
+        segment = files.segment(meta)
+        keys = [segment.column_array(name).take(pa.array(rows)) for name in files.spec.key_names]
+        count = len(rows)
+        starts = segment.int64("valid_from")[rows]
+        parts.append(
+            _Events(
+                np.full(count, number), rows, hash_keys(keys), starts, versions, np.full(count, meta.tombstone), keys
+            )
+        )
+    if not parts:
+        none = np.empty(0, np.int64)
+        keys = [pa.array([], field.type) for field in files.spec.key]
+        return _Events(none, none, np.empty(0, np.uint64), none, none, np.empty(0, bool), keys)
+    width = range(len(files.spec.key))
+    return _Events(
+        np.concatenate([p.view for p in parts]),
+        np.concatenate([p.row for p in parts]),
+        np.concatenate([p.hashes for p in parts]),
+        np.concatenate([p.start for p in parts]),
+        np.concatenate([p.version for p in parts]),
+        np.concatenate([p.tombstone for p in parts]),
+        [pa.concat_arrays([p.keys[i] for p in parts]) for i in width],
+    )
+
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class _Places:
+    """A stored row for each event (parallel arrays), ``view`` NOWHERE where there is none."""
+
+    view: Ints
+    row: Ints
+
+    @staticmethod
+    def nowhere(count: int) -> _Places:
+        return _Places(np.full(count, NOWHERE), np.full(count, NOWHERE))
+
+    def put(self, events: Ints, view: int, rows: Ints) -> None:
+        self.view[events] = view
+        self.row[events] = rows
+
+
+def _output(files: SegmentFiles, split: ChangeSplit, events: _Events) -> tuple[_Places, Ints, Ints, Ints]:
+    """Output rows as (where the values are, event, change type, commit version), in order."""
+    own = _own_commit(files, split, events)
+    taken_back = np.zeros(len(events), bool) if split.by_time else own != events.version
+    replaced, preceding, still_there = _related(files, split, events, taken_back)
+    tombstones = np.array([v.meta.tombstone for v in split.views], bool)
+    has_replaced = replaced.view != NOWHERE
+    old = _Places(
+        np.where(has_replaced, replaced.view, preceding.view), np.where(has_replaced, replaced.row, preceding.row)
+    )
+    has_old = (old.view != NOWHERE) & ~tombstones[old.view]
+    itself = _Places(events.view, events.row)
+    value = ~events.tombstone & ~taken_back
+    parts = [
+        (itself, value & ~has_old, INSERT),
+        (old, value & has_old, PREIMAGE),
+        (itself, value & has_old, POSTIMAGE),
+        (old, events.tombstone & has_old, DELETE),
+        (itself, taken_back & ~still_there, DELETE),
+    ]
+    chosen = [np.flatnonzero(which) for _, which, _ in parts]
+    event = np.concatenate(chosen)
+    kind = np.concatenate([np.full(len(c), k) for c, (_, _, k) in zip(chosen, parts, strict=True)])
+    view = np.concatenate([place.view[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
+    row = np.concatenate([place.row[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
+    version = (own if split.by_time else events.version)[event]
+    order = np.lexsort((kind, event, events.start[event], version))
+    return _Places(view[order], row[order]), event[order], kind[order], version[order]
+
+
+def _own_commit(files: SegmentFiles, split: ChangeSplit, events: _Events) -> Ints:
+    own = np.zeros(len(events), np.int64)
+    for number in np.unique(events.view).tolist():
+        mine = events.view == number
+        own[mine] = files.segment(split.views[number].meta).int64("_added")[events.row[mine]]
+    return own
+
+
+def _related(
+    files: SegmentFiles, split: ChangeSplit, events: _Events, taken_back: Bools
+) -> tuple[_Places, _Places, Bools]:
+    """The row each event replaced, the value row that ends where it starts, and (for rows that were taken back)
+    whether the key has a row at that start after the commit nevertheless."""
+    count = len(events)
+    replaced, preceding = _Places.nowhere(count), _Places.nowhere(count)
+    still_there = np.zeros(count, bool)
+    if not count:
+        return replaced, preceding, still_there
+    low, high = int(events.start.min()), int(events.start.max())
+    for number, view in enumerate(split.views):
+        if not _may_be_related(view, low, high):
+            continue
+        probe, rows = files.index(view.meta).match(events.hashes)
+        probe, rows = probe.astype(np.int64), rows.astype(np.int64)
+        starts = files.segment(view.meta).int64("valid_from")[rows]
+        ends = pair_ends(files, view, rows, events.version[probe])
+        moment, back = events.start[probe], taken_back[probe]
+        precedes = (ends == moment) & (starts < moment) & ~back & (not view.meta.tombstone)
+        stays = (starts == moment) & (ends > starts) & back
+        replaces = np.zeros(len(rows), bool)
+        if not split.by_time:
+            replaces = (pair_ends(files, view, rows, events.version[probe] - 1) > starts) & (starts == moment) & ~back
+        wanted = np.flatnonzero(precedes | stays | replaces)
+        stored = [files.segment(view.meta).column_array(name) for name in files.spec.key_names]
+        wanted = wanted[keys_equal(events.keys, probe[wanted], stored, rows[wanted])] if len(wanted) else wanted
+        for places, which in ((replaced, replaces), (preceding, precedes)):
+            hits = wanted[which[wanted]]
+            places.put(probe[hits], number, rows[hits])
+        still_there[probe[wanted[stays[wanted]]]] = True
+    return replaced, preceding, still_there
+
+
+def _may_be_related(view: SegmentView, low: int, high: int) -> bool:
+    meta = view.meta
+    if meta.min_valid_from > high:
+        return False
+    ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
+    return ends_inside or bool(view.closures) or meta.max_valid_from >= low
+
+
+def _assemble(files: SegmentFiles, split: ChangeSplit, events: _Events, names: tuple[str, ...]) -> pa.RecordBatch:
+    places, event, kind, version = _output(files, split, events)
+    arrays: dict[str, pa.Array] = {
+        "valid_from": pa.array(events.start[event]).cast(TIME),
+        "_change_type": CHANGE_TYPES.take(pa.array(kind)),
+        "_commit_version": pa.array(version),
+        "_commit_timestamp": pa.array(np.array(split.timestamps, np.int64)[version - split.base]).cast(TIME),
+    }
+    order = np.argsort(places.view, kind="stable")
+    back = pa.array(np.argsort(order))
+    for field in [*files.spec.key, *files.spec.value]:
+        if field.name in names:
+            parts = [pa.array([], field.type)]
+            for number in np.unique(places.view).tolist():
+                rows = pa.array(places.row[order][places.view[order] == number])
+                parts.append(files.segment(split.views[number].meta).column_array(field.name).take(rows))
+            arrays[field.name] = pa.concat_arrays(parts).take(back)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=list(names))

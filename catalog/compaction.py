@@ -1,0 +1,261 @@
+"""Compaction: fewer, folded segments that answer every kept (version, time) as before.
+
+*Minor* merges deltas and re-addresses their closures. *Major* sorts the rows of the open segment and the deltas apart:
+open rows become the new open segment, closed rows become closed segments in order of end, and rows that end before the
+newest closed segment become late segments, cut by end likewise. *Fold* rewrites a closed segment for its pending
+closures and late rows alone, *cold merge* joins neighbours. Rules and figures: docs/format.md, docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.catalog.folding import Folded, Source, fold, join_blocks, read_block
+from statestore.catalog.new_files import NewFiles, RowBlock, late_rows
+from statestore.catalog.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.formats.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
+
+Ints = npt.NDArray[np.int64]
+
+SEAL_RATIO = 0.5  # x: closed rows in the open segment and deltas, in units of live rows, that make a major due
+SEAL_MIN_ROWS = 100_000  # below this a store is small enough to be read as it is
+MINOR_DELTAS = 64
+FOLD_RATIO = 0.25  # f
+COLD_RATIO = 0.8
+LATE_MIN_ROWS = 16_384  # late rows are not cut into files smaller than this
+BELIEF_FILES = 8
+
+
+@dataclass
+class Rewrite:
+    """Segments replaced by others, and where each row went: (number in ``new.segments``, row there), -1 if gone."""
+
+    new: NewFiles = field(default_factory=NewFiles)
+    removed: list[SegmentMeta] = field(default_factory=list)
+    moved: dict[str, tuple[Ints, Ints]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What decides whether a major compaction is due."""
+
+    live: int
+    closed: int
+    deltas: int
+
+
+def compact(files: SegmentFiles, snapshot: Snapshot, full: bool) -> Rewrite:
+    """What is due by the defaults, or (``full``) everything that can be folded; nothing is published here."""
+    rewrite = Rewrite()
+    for tombstone in (False, True):
+        views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.tombstone == tombstone]
+        recent = [v for v in views if v.meta.role in ("open", "delta")]
+        load = _backlog(files, recent)
+        sealed = [v for v in views if v.meta.role in ("closed", "late")]
+        if recent and _major_due(load, recent, full):
+            _major(files, snapshot, rewrite, recent, sealed, load.live)
+        elif load.deltas >= MINOR_DELTAS:
+            _minor(files, snapshot, rewrite, [v for v in recent if v.meta.role == "delta"])
+        for group in _fold_groups(sealed, load.live, full):
+            _refold(files, snapshot, rewrite, group, load.live)
+    _merge_beliefs(files, snapshot, rewrite, full)
+    return rewrite
+
+
+def _backlog(files: SegmentFiles, recent: list[SegmentView]) -> Backlog:
+    rows = closed = 0
+    for view in recent:
+        rows += view.meta.rows
+        closed += int(np.count_nonzero(newest_ends(files, view) != OPEN))
+    return Backlog(rows - closed, closed, sum(v.meta.role == "delta" for v in recent))
+
+
+def _major_due(load: Backlog, recent: list[SegmentView], full: bool) -> bool:
+    if full:
+        return load.deltas > 0 or any(v.closures for v in recent)
+    return load.closed >= max(SEAL_RATIO * load.live, SEAL_MIN_ROWS)
+
+
+def _major(
+    files: SegmentFiles,
+    snapshot: Snapshot,
+    rewrite: Rewrite,
+    recent: list[SegmentView],
+    sealed: list[SegmentView],
+    live: int,
+) -> None:
+    folded = fold(files, snapshot, recent)
+    tombstone = recent[0].meta.tombstone
+    is_open = folded.rows.end == OPEN
+    border = max((v.meta.max_valid_to for v in sealed if v.meta.role == "closed"), default=-(2**63))
+    late = ~is_open & (folded.rows.end < border)
+    placed = _Placed(len(folded.rows))
+    writer = _Writer(files, snapshot, rewrite, folded, tombstone, placed)
+    writer.segment("open", np.flatnonzero(is_open))
+    for rows in _by_end(folded.rows, np.flatnonzero(~is_open & ~late), int(max(SEAL_RATIO * live, SEAL_MIN_ROWS))):
+        writer.segment("closed", rows)
+    borders = np.sort(np.array([v.meta.max_valid_to for v in sealed], np.int64))
+    for rows in _late_cuts(folded.rows, np.flatnonzero(late), borders):
+        writer.segment("late", rows)
+    writer.beliefs()
+    _record_moves(rewrite, recent, folded.source, placed)
+
+
+def _minor(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, deltas: list[SegmentView]) -> None:
+    folded = fold(files, snapshot, deltas, keep_closures=True)
+    placed = _Placed(len(folded.rows))
+    writer = _Writer(files, snapshot, rewrite, folded, deltas[0].meta.tombstone, placed)
+    writer.segment("delta", np.arange(len(folded.rows)))
+    _record_moves(rewrite, deltas, folded.source, placed)
+    rewrite.new.add_closures(moved_closures(files, rewrite, [c for view in deltas for c in view.closures]))
+
+
+def _fold_groups(sealed: list[SegmentView], live: int, full: bool) -> list[list[SegmentView]]:
+    """Closed segments to rewrite with the late segments among their ends, and cold neighbours to merge."""
+    closed = sorted((v for v in sealed if v.meta.role == "closed"), key=lambda v: v.meta.max_valid_to)
+    late = [v for v in sealed if v.meta.role == "late"]
+    groups: list[list[SegmentView]] = []
+    taken: set[str] = set()
+    for view in closed:
+        mine = [s for s in late if s.meta.name not in taken and _ends_overlap(s.meta, view.meta)]
+        pending = sum(c.count for v in (view, *mine) for c in v.closures)
+        load = pending + sum(s.meta.rows for s in mine)
+        if load and (full or load >= FOLD_RATIO * view.meta.rows):
+            groups.append([view, *mine])
+            taken.update(v.meta.name for v in groups[-1])
+    rest = [v for v in late if v.meta.name not in taken and full and v.closures]
+    groups += [[v] for v in rest]
+    cold = [v for v in closed if v.meta.name not in taken and not v.closures]
+    return groups + _cold_neighbours(cold, live)
+
+
+def _cold_neighbours(cold: list[SegmentView], live: int) -> list[list[SegmentView]]:
+    groups: list[list[SegmentView]] = []
+    pack: list[SegmentView] = []
+    limit = max(COLD_RATIO * live, SEAL_MIN_ROWS)
+    for view in cold:
+        if sum(v.meta.rows for v in pack) + view.meta.rows > limit:
+            groups, pack = ([*groups, pack] if len(pack) > 1 else groups), []
+        pack.append(view)
+    return [*groups, pack] if len(pack) > 1 else groups
+
+
+def _ends_overlap(left: SegmentMeta, right: SegmentMeta) -> bool:
+    return left.min_valid_to <= right.max_valid_to and right.min_valid_to <= left.max_valid_to
+
+
+def _refold(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, group: list[SegmentView], live: int) -> None:
+    folded = fold(files, snapshot, group)
+    placed = _Placed(len(folded.rows))
+    writer = _Writer(files, snapshot, rewrite, folded, group[0].meta.tombstone, placed)
+    role: Role = "closed" if any(v.meta.role == "closed" for v in group) else "late"
+    limit = int(max(COLD_RATIO * live, SEAL_MIN_ROWS, max(v.meta.rows for v in group)))
+    for rows in _by_end(folded.rows, np.arange(len(folded.rows)), limit):
+        writer.segment(role, rows)
+    writer.beliefs()
+    _record_moves(rewrite, group, folded.source, placed)
+
+
+def _merge_beliefs(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, full: bool) -> None:
+    for tombstone in (False, True):
+        views = [SegmentView(m) for m in snapshot.segments if m.role == "belief" and m.tombstone == tombstone]
+        if len(views) < (2 if full else BELIEF_FILES):
+            continue
+        blocks = [read_block(files, v) for v in views]
+        joined = join_blocks(blocks, len(blocks[0].columns))
+        joined = joined.take(np.argsort(joined.start, kind="stable"))
+        rewrite.new.add_segment(files.spec, joined, "belief", tombstone, late_rows(snapshot, joined))
+        rewrite.removed += [v.meta for v in views]
+
+
+class _Placed:
+    """Where each folded row is written to; rows that are written nowhere keep row -1."""
+
+    def __init__(self, count: int) -> None:
+        self.segment = np.full(count, -1, np.int64)
+        self.row = np.full(count, -1, np.int64)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    files: SegmentFiles
+    snapshot: Snapshot
+    rewrite: Rewrite
+    folded: Folded
+    tombstone: bool
+    placed: _Placed
+
+    def segment(self, role: Role, rows: Ints) -> None:
+        """Write these folded rows, sorted by start, as one segment."""
+        if not len(rows):
+            return
+        rows = rows[np.argsort(self.folded.rows.start[rows], kind="stable")]
+        block = self.folded.rows.take(rows)
+        late = late_rows(self.snapshot, block)
+        self.placed.segment[rows] = len(self.rewrite.new.segments)
+        self.rewrite.new.add_segment(self.files.spec, block, role, self.tombstone, late)
+        self.placed.row[rows] = np.arange(len(rows))
+
+    def beliefs(self) -> None:
+        block = self.folded.beliefs
+        if len(block):
+            block = block.take(np.argsort(block.start, kind="stable"))
+            late = late_rows(self.snapshot, block)
+            self.rewrite.new.add_segment(self.files.spec, block, "belief", self.tombstone, late)
+
+
+def _by_end(block: RowBlock, rows: Ints, limit: int) -> list[Ints]:
+    """Rows in order of end, in parts of at most ``limit`` rows and about equal size."""
+    if not len(rows):
+        return []
+    ordered = rows[np.argsort(block.end[rows], kind="stable")]
+    return np.array_split(ordered, -(-len(ordered) // limit))
+
+
+def _late_cuts(block: RowBlock, rows: Ints, borders: Ints) -> list[Ints]:
+    """Late rows cut where the sealed segments end, in parts of at least LATE_MIN_ROWS rows."""
+    ordered = rows[np.argsort(block.end[rows], kind="stable")]
+    cuts: list[Ints] = []
+    begin = 0
+    for stop in [*np.searchsorted(block.end[ordered], borders, side="right").tolist(), len(ordered)]:
+        if stop - begin >= LATE_MIN_ROWS or (stop == len(ordered) and stop > begin):
+            cuts.append(ordered[begin:stop])
+            begin = stop
+    return cuts
+
+
+def _record_moves(rewrite: Rewrite, views: list[SegmentView], source: Source, placed: _Placed) -> None:
+    for number, view in enumerate(views):
+        mine = source.segment == number
+        segment = np.full(view.meta.rows, -1, np.int64)
+        row = np.full(view.meta.rows, -1, np.int64)
+        segment[source.row[mine]] = placed.segment[mine]
+        row[source.row[mine]] = placed.row[mine]
+        rewrite.moved[view.meta.name] = (segment, row)
+        rewrite.removed.append(view.meta)
+
+
+def moved_closures(
+    files: SegmentFiles, rewrite: Rewrite, pieces: list[ClosureSlice]
+) -> list[tuple[str, int, Ints, Ints]]:
+    """Closures on rewritten segments, addressed to where their rows are now: (segment, version, rows, ends)."""
+    parts: dict[tuple[int, str], list[tuple[Ints, Ints]]] = {}
+    for piece in pieces:
+        rows, ends = files.closures(piece)
+        new_segment, new_row = (array[rows] for array in rewrite.moved[piece.segment])
+        for number in np.unique(new_segment[new_segment >= 0]).tolist():
+            mine = new_segment == number
+            key = (piece.version, rewrite.new.segments[number].name)
+            parts.setdefault(key, []).append((new_row[mine], ends[mine]))
+    result = []
+    for (version, name), found in sorted(parts.items()):
+        rows = np.concatenate([r for r, _ in found])
+        ends = np.concatenate([e for _, e in found])
+        order = np.argsort(rows)
+        result.append((name, version, rows[order], ends[order]))
+    return result

@@ -1,0 +1,82 @@
+"""What is at a path: a warehouse of ours, one store of it, or (later) the state of an engine."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from statestore.catalog.catalog import Catalog
+from statestore.catalog.metadata_tables import TABLES, MetadataTable
+from statestore.catalog.store_spec import STORE_FILE
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.errors import NotFoundError
+from statestore.formats.state_table import StateTable
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """The tables at one path; nothing is read until a table is."""
+
+    path: str
+    names: tuple[str, ...]
+    open: Callable[[str], StateTable]
+
+    def tables(self) -> list[str]:
+        """Names of the tables with state, without their metadata tables."""
+        return list(self.names)
+
+    def metadata_tables(self) -> list[str]:
+        return [f"{name}${suffix}" for name in self.names for suffix in TABLES]
+
+    def table(self, name: str) -> StateTable:
+        """A table, or a metadata table (`prices$versions`); NotFoundError TABLE_NOT_FOUND names the nearest."""
+        base, _, suffix = name.partition("$")
+        if base not in self.names or (suffix and suffix not in TABLES):
+            known = [*self.names, *self.metadata_tables()]
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "name one of them"
+            raise NotFoundError(
+                "TABLE_NOT_FOUND",
+                f"no table {name!r} in {self.path}, which has {', '.join(self.names) or 'none'}; {hint}",
+            )
+        return self.open(name)
+
+
+def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
+    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of one table.
+
+    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds no store.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
+    if (root / STORE_FILE).is_file():
+        return Warehouse(str(root), (root.resolve().name,), lambda name: _table(root.resolve().parent, name))
+    stores = tuple(Catalog(root).stores())
+    if not stores:
+        raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
+    return Warehouse(str(root), stores, lambda name: _table(root, name))
+
+
+def open_table(path: str | os.PathLike[str]) -> StateTable:
+    """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables."""
+    root = Path(path)
+    base, _, suffix = root.name.partition("$")
+    if suffix and suffix not in TABLES:
+        raise NotFoundError(
+            "TABLE_NOT_FOUND", f"{path}: no metadata table ${suffix}; there are {', '.join('$' + t for t in TABLES)}"
+        )
+    if not (root.parent / base / STORE_FILE).is_file():
+        raise NotFoundError(
+            "STORE_NOT_FOUND", f"no store at {root.parent / base}; create it with statestore.connect(…).create_store"
+        )
+    return _table(root.parent, root.name)
+
+
+def _table(root: Path, name: str) -> StateTable:
+    base, _, suffix = name.partition("$")
+    storage, spec = Catalog(root).locate(base)
+    return MetadataTable(storage, spec, suffix) if suffix else VersionedTable(storage, spec)

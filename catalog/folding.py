@@ -1,0 +1,137 @@
+"""Folding: pending closures become stored ends, and what earlier commits believed becomes belief rows.
+
+The rules of docs/format.md: a first closing that lies at or after the stream time before its commit is punctual and just
+fills the end. Any other (a late closing, a second shortening, a replacement) also copies the row as it was, marked with
+the commit that dropped that belief, and marks the row split; a replaced row leaves no main row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.log import Horizon
+from statestore.catalog.new_files import RowBlock
+from statestore.catalog.row_state import SegmentView
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.formats.segment_meta import OPEN
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of a block came from: number of the input segment, and row in it."""
+
+    segment: Ints
+    row: Ints
+
+    def take(self, rows: Ints) -> Source:
+        return Source(self.segment[rows], self.row[rows])
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Rows of several segments in input order, with where they came from, and the belief rows folding made."""
+
+    rows: RowBlock
+    source: Source
+    beliefs: RowBlock
+
+
+def fold(files: SegmentFiles, snapshot: Snapshot, views: list[SegmentView], *, keep_closures: bool = False) -> Folded:
+    """Read the segments of one shape (values, or tombstones) and fold their closures.
+
+    ``keep_closures``: fold nothing, for a compaction that re-addresses the closures instead.
+    """
+    blocks, sources, beliefs = [], [], []
+    for number, view in enumerate(views):
+        block = read_block(files, view)
+        kept = np.ones(len(block), bool)
+        if not keep_closures:
+            beliefs += _apply(files, snapshot, view, block, kept)
+            kept &= ~_expired(block, snapshot.horizon, view.meta.tombstone)
+        rows = np.flatnonzero(kept)
+        blocks.append(block if len(rows) == len(block) else block.take(rows))
+        sources.append(Source(np.full(len(rows), number), rows))
+    source = Source(np.concatenate([s.segment for s in sources]), np.concatenate([s.row for s in sources]))
+    width = len(blocks[0].columns)
+    empty = read_block(files, views[0]).take(np.empty(0, np.int64))
+    nothing = RowBlock(empty.columns, *_no_rows(), np.empty(0, np.int64))
+    return Folded(join_blocks(blocks, width), source, join_blocks([nothing, *beliefs], width))
+
+
+def read_block(files: SegmentFiles, view: SegmentView) -> RowBlock:
+    """All rows of a segment as stored; the arrays that folding changes are copies."""
+    segment = files.segment(view.meta)
+    names = files.spec.key_names if view.meta.tombstone else (*files.spec.key_names, *files.spec.value_names)
+    return RowBlock(
+        [segment.column(name) for name in names],
+        segment.int64("valid_from"),
+        segment.int64("valid_to").copy(),
+        segment.int64("_added"),
+        segment.int64("_closed").copy(),
+        segment.bools("_split").copy(),
+        segment.int64("_dropped") if view.meta.role == "belief" else None,
+    )
+
+
+def join_blocks(blocks: list[RowBlock], width: int) -> RowBlock:
+    columns = [_concat([block.columns[i] for block in blocks]) for i in range(width)]
+    dropped = [block.dropped for block in blocks if block.dropped is not None]
+    return RowBlock(
+        columns,
+        np.concatenate([block.start for block in blocks]),
+        np.concatenate([block.end for block in blocks]),
+        np.concatenate([block.added for block in blocks]),
+        np.concatenate([block.closed for block in blocks]),
+        np.concatenate([block.split for block in blocks]),
+        np.concatenate(dropped) if dropped else None,
+    )
+
+
+def _concat(columns: list[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+    chunks = [c for column in columns for c in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])]
+    return pa.chunked_array(chunks, type=columns[0].type)
+
+
+def _no_rows() -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.bool_]]:
+    none = np.empty(0, np.int64)
+    return none, none, none, none, np.empty(0, bool)
+
+
+def _apply(
+    files: SegmentFiles, snapshot: Snapshot, view: SegmentView, block: RowBlock, kept: npt.NDArray[np.bool_]
+) -> list[RowBlock]:
+    """Fold the closures into ``block`` (in place) in commit order; answers the belief rows."""
+    beliefs = []
+    for piece in view.closures:
+        closed_rows, ends = files.closures(piece)
+        rows = closed_rows.astype(np.int64)
+        before = snapshot.versions.stream_time_before(np.array([piece.version]))[0]
+        replaced = ends <= block.start[rows]
+        punctual = (block.end[rows] == OPEN) & (ends >= before) & ~replaced
+        revised = rows[~punctual]
+        if len(revised):
+            was = block.take(revised)
+            dropped = np.full(len(revised), piece.version)
+            beliefs.append(RowBlock(was.columns, was.start, was.end, was.added, was.closed, was.split, dropped))
+        block.split[revised] = True
+        block.end[rows] = ends
+        block.closed[rows] = piece.version
+        kept[rows[replaced]] = False
+    return beliefs
+
+
+def _expired(block: RowBlock, horizon: Horizon | None, tombstone: bool) -> npt.NDArray[np.bool_]:
+    """Rows that no readable (version, time) holds any more."""
+    if horizon is None:
+        return np.zeros(len(block), bool)
+    known = (block.end <= horizon.time) & (block.closed <= horizon.version)
+    if tombstone:  # an open tombstone before the horizon says no more than no row at all
+        known |= (block.end == OPEN) & (block.start <= horizon.time) & (block.added <= horizon.version)
+    return known

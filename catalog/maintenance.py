@@ -1,0 +1,170 @@
+"""Publishing compactions and expiry, and removing files that no reader needs: never at the cost of a commit.
+
+A compaction that races with a commit lets the commit win and carries the closures that arrived meanwhile over to the
+rows' new places. Expiry drops whole files (docs/format.md, "Expiry").
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from statestore.catalog.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
+from statestore.catalog.log import CommitEntry, Horizon, read_entry, write_entry
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.new_files import NewFiles
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.write import after_publish, new_entry, remove_files
+from statestore.formats.errors import ConflictError
+from statestore.formats.segment_meta import FileRef, SegmentMeta
+
+MAX_ATTEMPTS = 20
+
+
+def may_be_due(snapshot: Snapshot) -> bool:
+    """A cheap test from statistics alone: False if no compaction can be due."""
+    recent = [m for m in snapshot.segments if m.role in ("open", "delta")]
+    deltas = [m for m in recent if m.role == "delta"]
+    closures = sum(c.count for m in snapshot.segments for c in snapshot.closures.get(m.name, ()))
+    return len(deltas) >= MINOR_DELTAS or closures + sum(m.rows for m in deltas) >= SEAL_MIN_ROWS
+
+
+def run_compaction(files: SegmentFiles, base: Snapshot, full: bool) -> Snapshot:
+    """Compact and publish; the newest snapshot is returned unchanged if nothing is due.
+
+    Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
+    """
+    snapshot = base
+    for _ in range(MAX_ATTEMPTS):
+        snapshot = load_snapshot(files.storage, base=snapshot)
+        rewrite = compact(files, snapshot, full)
+        if not rewrite.removed:
+            return snapshot
+        published = _publish_rewrite(files, snapshot, rewrite)
+        if published is not None:
+            return published
+    raise ConflictError(
+        "COMPACTION_OVERTAKEN",
+        f"store {files.spec.name!r}: other compactions removed the same segments {MAX_ATTEMPTS} times; "
+        "let one process compact a store",
+    )
+
+
+def _publish_rewrite(files: SegmentFiles, base: Snapshot, rewrite: Rewrite) -> Snapshot | None:
+    """None if another compaction or an expiry removed a segment that this one read."""
+    storage = files.storage
+    storage.create_many(rewrite.new.buffers)
+    removed = tuple(m.name for m in rewrite.removed)
+    at, carried = base, NewFiles()
+    while True:
+        entry = _rewrite_entry(at, rewrite, carried, removed)
+        try:
+            write_entry(storage, entry)
+            return after_publish(storage, at, entry)
+        except ConflictError:
+            remove_files(storage, carried)
+        at = load_snapshot(storage, base=at)
+        if not set(removed) <= {m.name for m in at.segments}:
+            remove_files(storage, rewrite.new)
+            return None
+        carried = _carry(files, base, at, rewrite)
+
+
+def _rewrite_entry(at: Snapshot, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
+    new = NewFiles(
+        {**rewrite.new.buffers, **carried.buffers},
+        rewrite.new.segments,
+        [*rewrite.new.closures, *carried.closures],
+    )
+    return new_entry(at, "compact", new, removed=removed)
+
+
+def _carry(files: SegmentFiles, base: Snapshot, at: Snapshot, rewrite: Rewrite) -> NewFiles:
+    """Closures that commits after ``base`` put on the rewritten segments, at the rows' new places."""
+    carried = NewFiles()
+    pieces = [c for m in rewrite.removed for c in at.closures.get(m.name, ()) if c.version > base.version]
+    carried.add_closures(moved_closures(files, rewrite, pieces))
+    files.storage.create_many(carried.buffers)
+    return carried
+
+
+def run_expiry(files: SegmentFiles, base: Snapshot, horizon_time: int) -> Snapshot:
+    """Refuse moments before ``horizon_time`` (epoch microseconds) from now on, and drop files that only hold those."""
+    snapshot = base
+    while True:
+        snapshot = load_snapshot(files.storage, base=snapshot)
+        horizon = _horizon(snapshot, horizon_time)
+        if horizon is None:
+            return snapshot
+        removed = tuple(m.name for m in snapshot.segments if _can_drop(snapshot, m, horizon))
+        entry = new_entry(snapshot, "expire", NewFiles(), removed=removed, horizon=horizon)
+        try:
+            write_entry(files.storage, entry)
+        except ConflictError:
+            continue
+        return after_publish(files.storage, snapshot, entry)
+
+
+def _horizon(snapshot: Snapshot, time_us: int) -> Horizon | None:
+    """The new horizon, or None if it would not be later than the present one."""
+    known = snapshot.horizon
+    if known is not None and time_us <= known.time:
+        return None
+    before = np.flatnonzero(snapshot.versions.stream_time <= time_us)
+    return Horizon(time_us, int(before[-1]) if len(before) else 0)
+
+
+def _can_drop(snapshot: Snapshot, meta: SegmentMeta, horizon: Horizon) -> bool:
+    if meta.role == "belief":
+        return meta.max_dropped <= horizon.version
+    pending = snapshot.closures.get(meta.name, ())
+    return meta.max_valid_to <= horizon.time and meta.last_closed <= horizon.version and not pending
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """A file that no snapshot after the cutoff refers to."""
+
+    name: str
+    bytes: int
+
+
+def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+    """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old."""
+    storage = files.storage
+    newest = load_snapshot(storage, base=base)
+    cutoff = time.time_ns() // 1000 - older_than_us
+    needed = _needed_since(files, newest, cutoff)
+    found = [
+        Unneeded(item.name, item.bytes)
+        for folder in ("segments/", "staging/")
+        for item in storage.list(folder)
+        if item.name not in needed and item.modified_us <= cutoff
+    ]
+    if not dry_run:
+        for item in found:
+            storage.delete(item.name)
+    return found
+
+
+def _needed_since(files: SegmentFiles, newest: Snapshot, cutoff: int) -> set[str]:
+    """Files of every version that was the newest at some moment since ``cutoff``."""
+    older = np.flatnonzero(newest.versions.timestamp <= cutoff)
+    first = int(older[-1]) if len(older) else 0
+    needed = _names(newest)
+    if first < newest.version:
+        needed |= _names(load_snapshot(files.storage, version=first))
+        for version in range(first + 1, newest.version + 1):
+            entry = read_entry(files.storage, version)
+            refs = [ref for m in entry.added for ref in (m.file, m.index)] + [c.file for c in entry.closures]
+            needed |= {ref.name for ref in refs if ref is not None}
+    return needed
+
+
+def _names(snapshot: Snapshot) -> set[str]:
+    refs: list[FileRef | None] = [ref for m in snapshot.segments for ref in (m.file, m.index)]
+    refs += [c.file for slices in snapshot.closures.values() for c in slices]
+    return {ref.name for ref in refs if ref is not None}

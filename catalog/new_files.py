@@ -1,0 +1,122 @@
+"""Encoding the files of one commit: segments with their key indexes, and the closure list."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.closures import encode_closures
+from statestore.formats.key_hash import hash_keys, key_groups_of
+from statestore.formats.key_index import encode_index
+from statestore.formats.segment_meta import ClosureSlice, Role, SegmentMeta
+from statestore.formats.segment_write import encode_segment, end_column, time_column
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
+INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is worth a file
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows in memory, in the terms of a segment. ``columns``: key columns, then value columns (none: tombstones)."""
+
+    columns: list[pa.Array | pa.ChunkedArray]
+    start: Ints
+    end: Ints
+    added: Ints
+    closed: Ints
+    split: Bools
+    dropped: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: Ints) -> RowBlock:
+        chosen = pa.array(rows)
+        return RowBlock(
+            [column.take(chosen) for column in self.columns],
+            self.start[rows],
+            self.end[rows],
+            self.added[rows],
+            self.closed[rows],
+            self.split[rows],
+            None if self.dropped is None else self.dropped[rows],
+        )
+
+
+@dataclass
+class NewFiles:
+    """Files to be created and what the commit says about them."""
+
+    buffers: dict[str, pa.Buffer] = field(default_factory=dict)
+    segments: list[SegmentMeta] = field(default_factory=list)
+    closures: list[ClosureSlice] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.size for buffer in self.buffers.values())
+
+    def add_segment(
+        self, spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool, late: Bools, hashes: Hashes | None = None
+    ) -> SegmentMeta:
+        """Encode rows that are sorted by start; ``late`` marks rows that were late when they were written."""
+        if hashes is None:
+            hashes = hash_keys([_one_chunk(c) for c in block.columns[: len(spec.key)]])
+        groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), spec.key_groups)
+        name = f"segments/{uuid.uuid4().hex}.arrow"
+        data, meta = encode_segment(
+            name,
+            block_table(spec, block, role, tombstone),
+            role=role,
+            tombstone=tombstone,
+            key_names=spec.key_names,
+            late=late,
+            key_groups=(int(groups[0]), int(groups[1])),
+        )
+        self.buffers[name] = data
+        if meta.rows >= INDEX_MIN_ROWS:
+            index_name = f"segments/{uuid.uuid4().hex}.index.arrow"
+            self.buffers[index_name], ref = encode_index(index_name, hashes)
+            meta = replace(meta, index=ref)
+        self.segments.append(meta)
+        return meta
+
+    def add_closures(self, parts: Sequence[tuple[str, int, Ints, Ints]]) -> None:
+        """(segment, version, rows ascending, new ends) each."""
+        if parts:
+            name = f"segments/{uuid.uuid4().hex}.closures.arrow"
+            self.buffers[name], slices = encode_closures(name, parts)
+            self.closures += slices
+
+
+def block_table(spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool) -> pa.Table:
+    schema = spec.segment_schema(tombstone, role == "belief")
+    system: list[pa.Array] = [
+        time_column(block.start),
+        end_column(block.end),
+        pa.array(block.added),
+        pa.array(block.closed),
+        pa.array(block.split),
+    ]
+    if role == "belief":
+        system.append(pa.array(block.dropped))
+    return pa.Table.from_arrays([*block.columns, *system], schema=schema)
+
+
+def late_rows(snapshot: Snapshot, block: RowBlock) -> Bools:
+    """Rows whose start was not after the stream time before the commit that wrote them."""
+    late: Bools = block.start <= snapshot.versions.stream_time_before(block.added)
+    return late
+
+
+def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

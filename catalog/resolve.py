@@ -1,0 +1,304 @@
+"""From acknowledged writes to a delta and a closure list: where each new version ends and which rows it shortens.
+
+The semantics are Kafka's versioned store (KIP-889): a version ends where the next version or tombstone of its key
+starts; a late version is born closed; a put at an existing (key, time) replaces that row, which is closed at its own
+start; of several puts at one (key, time) in a commit the last counts. Everything is numpy over whole batches; only keys
+with the one order-dependent case (a null put that takes back a value put at the same time, see ``Timeline``) are
+replayed one by one. Times are epoch microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.stores.timeline import Entry, Timeline
+from statestore.formats.key_equality import keys_equal
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.segment_meta import OPEN
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Accepted writes in the order they were acknowledged; value columns of tombstones are ignored."""
+
+    keys: list[pa.Array]
+    values: list[pa.Array]
+    times: Ints
+    tombstones: Bools
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Versions to be stored: ``record`` is the row of Records that holds key and value. Sorted by ``start``."""
+
+    record: Ints
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What a commit of these records adds: value rows, tombstone rows, and (segment, rows, new ends) closures."""
+
+    values: NewRows
+    tombstones: NewRows
+    closures: list[tuple[str, Ints, Ints]]
+    hashes: Hashes
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Records by (key, time, arrival). ``group`` numbers the distinct keys in order of their hash."""
+
+    record: Ints
+    group: Ints
+    first: Ints  # position of each group's first record
+    time: Ints
+    hashes: Hashes  # per group
+
+    @property
+    def earliest(self) -> Ints:
+        return self.time[self.first]
+
+
+@dataclass(frozen=True)
+class _Existing:
+    """Stored rows of these keys that end after the key's earliest record, by (group, start)."""
+
+    group: Ints
+    start: Ints
+    end: Ints
+    view: Ints
+    row: Ints
+    tombstone: Bools
+
+    def take(self, chosen: Ints | Bools) -> _Existing:
+        return _Existing(
+            self.group[chosen],
+            self.start[chosen],
+            self.end[chosen],
+            self.view[chosen],
+            self.row[chosen],
+            self.tombstone[chosen],
+        )
+
+
+def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolution:
+    """Place ``records`` into the history that ``snapshot`` holds."""
+    if not len(records):
+        nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
+        return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
+    hashes = hash_keys(records.keys)
+    views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
+    ordered = _sort(records, hashes)
+    existing = _find_existing(files, views, records, ordered, ordered.earliest)
+    kept = _last_of_each_time(ordered)
+    odd = _order_dependent(records, ordered, existing, kept)
+    new, closures = _place(
+        _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
+    )
+    if len(odd):
+        replayed, more = _replay(files, views, records, ordered, odd)
+        new = NewRows(*(np.concatenate(pair) for pair in zip(_columns(new), _columns(replayed), strict=True)))
+        closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
+    dead = records.tombstones[new.record]
+    return Resolution(_by_start(new, ~dead), _by_start(new, dead), _by_segment(views, *closures), hashes)
+
+
+def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
+    return rows.record, rows.start, rows.end
+
+
+def _sort(records: Records, hashes: Hashes) -> _Sorted:
+    in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
+    order = np.argsort(hashes, kind="stable") if in_order else np.lexsort((records.times, hashes))
+    sorted_hashes = hashes[order]
+    same_hash = sorted_hashes[1:] == sorted_hashes[:-1]
+    touching = np.flatnonzero(same_hash)
+    if len(touching):
+        equal = keys_equal(records.keys, order[touching], records.keys, order[touching + 1])
+        if not equal.all():
+            return _sort_colliding(records, hashes)
+    starts_group = np.concatenate(([True], ~same_hash))
+    first = np.flatnonzero(starts_group)
+    return _Sorted(order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first])
+
+
+def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
+    """The same order where different keys share a hash: group by the keys themselves (never seen outside tests)."""
+    numbers: dict[tuple[int, str], int] = {}
+    columns = [column.to_pylist() for column in records.keys]
+    names = [(int(h), repr(key)) for h, key in zip(hashes, zip(*columns, strict=True), strict=True)]
+    for name in sorted(set(names)):
+        numbers[name] = len(numbers)
+    group = np.array([numbers[name] for name in names], np.int64)
+    order = np.lexsort((records.times, group))
+    sorted_group = group[order]
+    first = np.flatnonzero(np.concatenate(([True], sorted_group[1:] != sorted_group[:-1])))
+    return _Sorted(order, sorted_group, first, records.times[order], hashes[order][first])
+
+
+def _find_existing(
+    files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, after: Ints
+) -> _Existing:
+    """Rows of each group that end after its ``after`` time; rows that were replaced are left out."""
+    found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
+    earliest = int(after.min(initial=OPEN))
+    for number, view in enumerate(views):
+        if view.meta.max_valid_to <= earliest:
+            continue
+        groups = np.flatnonzero(after < view.meta.max_valid_to)
+        probe, rows = files.index(view.meta).match(ordered.hashes[groups])
+        rows = rows.astype(np.int64)
+        groups = groups[probe]
+        segment = files.segment(view.meta)
+        starts, ends = segment.int64("valid_from")[rows], newest_ends(files, view)[rows]
+        wanted = np.flatnonzero((ends > after[groups]) & (ends > starts))
+        if not len(wanted):
+            continue
+        stored = [segment.column_array(name) for name in files.spec.key_names]
+        mine = ordered.record[ordered.first[groups[wanted]]]
+        wanted = wanted[keys_equal(records.keys, mine, stored, rows[wanted])]
+        count = len(wanted)
+        flags = np.full(count, view.meta.tombstone, np.int64)
+        found.append((groups[wanted], starts[wanted], ends[wanted], np.full(count, number), rows[wanted], flags))
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    order = np.lexsort((columns[1], columns[0]))
+    group, start, end, view_number, row, dead = (column[order] for column in columns)
+    return _Existing(group, start, end, view_number, row, dead.astype(bool))
+
+
+def _last_of_each_time(ordered: _Sorted) -> Ints:
+    """Positions of the records that count: the last of those with equal key and time."""
+    same = (ordered.group[1:] == ordered.group[:-1]) & (ordered.time[1:] == ordered.time[:-1])
+    return np.flatnonzero(np.concatenate((~same, [True])))
+
+
+def _order_dependent(records: Records, ordered: _Sorted, existing: _Existing, kept: Ints) -> Ints:
+    """Groups where a null put may take back a value put at the same time, so that the order of the puts decides."""
+    if not records.tombstones.any():
+        return np.empty(0, np.int64)
+    dead = records.tombstones[ordered.record]
+    values_before = np.concatenate(([0], np.cumsum(~dead)))
+    begins = np.concatenate(([0], kept[:-1] + 1))
+    taken_back = dead[kept] & (values_before[kept] > values_before[begins])
+    groups = [ordered.group[kept[taken_back]]]
+    at_start = (existing.end == OPEN) & ~existing.tombstone
+    if at_start.any():
+        newest = existing.take(at_start)
+        position = _locate(ordered.group[kept], ordered.time[kept], newest.group, newest.start)
+        replaced = (position >= 0) & dead[kept[position]]
+        groups.append(newest.group[replaced])
+    return np.unique(np.concatenate(groups))
+
+
+def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
+    """Index of each wanted (group, time) among the sorted pairs, or -1."""
+    both_group = np.concatenate((group, wanted_group))
+    both_time = np.concatenate((time, wanted_time))
+    order = np.lexsort((np.arange(len(both_group)), both_time, both_group))
+    is_pair = order < len(group)
+    last_pair = np.maximum.accumulate(np.where(is_pair, order, -1))
+    found = np.full(len(wanted_group), -1, np.int64)
+    asked = ~is_pair
+    candidate = last_pair[asked]
+    number = order[asked] - len(group)
+    hit = (candidate >= 0) & (group[candidate] == wanted_group[number]) & (time[candidate] == wanted_time[number])
+    found[number[hit]] = candidate[hit]
+    return found
+
+
+def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
+    """(record, group, time) of the records to place in bulk."""
+    if len(odd):
+        kept = kept[~np.isin(ordered.group[kept], odd)]
+    return ordered.record[kept], ordered.group[kept], ordered.time[kept]
+
+
+def _place(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints]]:
+    """Ends of the new rows, and closures as parallel arrays (view, row, end)."""
+    record, group, time = new
+    count = len(record) + len(existing.group)
+    all_group = np.concatenate((existing.group, group))
+    all_start = np.concatenate((existing.start, time))
+    is_new = np.arange(count) >= len(existing.group)
+    # Both halves are sorted already, and at equal (group, start) the existing row comes first.
+    order = np.lexsort((all_start, all_group)) if len(existing.group) else np.arange(count)
+    group_at, start_at, new_at = all_group[order], all_start[order], is_new[order]
+    stored_end = np.concatenate((existing.end, np.full(len(record), OPEN)))[order]
+
+    same_as_next = group_at[1:] == group_at[:-1]
+    next_start = np.concatenate((np.where(same_as_next, start_at[1:], OPEN), [OPEN]))[:count]
+    positions = np.arange(count)
+    container = np.maximum.accumulate(np.where(new_at, -1, positions)) if count else positions
+    inside = (container >= 0) & (group_at[container] == group_at) & (stored_end[container] > start_at)
+    bound = np.where(inside, stored_end[container], OPEN)
+    ends = np.minimum(next_start, bound)
+
+    follower = np.minimum.accumulate(np.where(new_at, positions, count)[::-1])[::-1] if count else positions
+    at = np.minimum(follower, max(count - 1, 0))
+    shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
+    closed = order[shortened]
+    placed = order[new_at] - len(existing.group)
+    closures = [existing.view[closed], existing.row[closed], start_at[at[shortened]]]
+    return NewRows(record[placed], start_at[new_at], ends[new_at]), closures
+
+
+def _replay(
+    files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, odd: Ints
+) -> tuple[NewRows, list[Ints]]:
+    """The same for keys whose result depends on the order of their puts: one timeline each."""
+    touching = np.full(len(ordered.first), OPEN, np.int64)
+    touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
+    existing = _find_existing(files, views, records, ordered, touching)
+    sizes = np.diff(np.append(ordered.first, len(ordered.record)))
+    rows: list[tuple[int, int, int]] = []
+    closures: list[tuple[int, int, int]] = []
+    for group in odd.tolist():
+        mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
+        entries = [
+            Entry(int(s), int(e), None if dead else (), (int(v), int(r)))
+            for s, e, dead, v, r in zip(mine.start, mine.end, mine.tombstone, mine.view, mine.row, strict=True)
+        ]
+        timeline = Timeline(entries)
+        first = int(ordered.first[group])
+        numbers = np.sort(ordered.record[first : first + int(sizes[group])]).tolist()
+        for number in numbers:
+            timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
+        shortened, added = timeline.changes()
+        closures += [(view, row, end) for (view, row), end in shortened]
+        some_tombstone = next(n for n in numbers if records.tombstones[n])
+        rows += [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
+    columns = np.array(rows, np.int64).reshape(-1, 3)
+    order = np.lexsort((columns[:, 1],))
+    replayed = NewRows(columns[order, 0], columns[order, 1], columns[order, 2])
+    return replayed, list(np.array(closures, np.int64).reshape(-1, 3).T)
+
+
+def _by_start(rows: NewRows, chosen: Bools) -> NewRows:
+    picked = np.flatnonzero(chosen)
+    picked = picked[np.argsort(rows.start[picked], kind="stable")]
+    return NewRows(rows.record[picked], rows.start[picked], rows.end[picked])
+
+
+def _by_segment(views: list[SegmentView], view: Ints, row: Ints, end: Ints) -> list[tuple[str, Ints, Ints]]:
+    closures = []
+    for number in np.unique(view).tolist():
+        mine = np.flatnonzero(view == number)
+        mine = mine[np.argsort(row[mine])]
+        closures.append((views[number].meta.name, row[mine], end[mine]))
+    return closures

@@ -1,0 +1,90 @@
+"""The changelogs of one store: where acknowledged writes wait for their commit.
+
+Each writing handle appends to a file of its own and holds its lock; a file whose owner is gone is adopted by the next
+handle that opens the store, so an acknowledged write is never lost and never applied twice: the commit that
+takes records in names the file and how far it was read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.changelog import ChangelogWriter, read_changelog, try_adopt
+
+FOLDER = "changelog"
+SUFFIX = ".changelog"
+
+
+class Changelogs:
+    """This handle's changelog and those it adopted. ``root`` is the store's directory, None where there is none."""
+
+    def __init__(self, root: Path | None, schema: pa.Schema) -> None:
+        self._folder = None if root is None else root / FOLDER
+        self._schema = schema
+        self._writer: ChangelogWriter | None = None
+        self._name = ""
+        self._end = 0
+        self._adopted: dict[str, tuple[int, Any]] = {}
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Acknowledge ``batch``: it survives the end of this process from here on (and of the machine from sync)."""
+        if self._folder is None:
+            return
+        if self._writer is None:
+            self._folder.mkdir(exist_ok=True)
+            self._name = f"{uuid.uuid4().hex}{SUFFIX}"
+            self._writer = ChangelogWriter(self._folder / self._name, self._schema)
+        self._end = self._writer.append(batch)
+
+    def sync(self) -> None:
+        if self._writer is not None:
+            self._writer.sync()
+
+    def adopt(self, committed: Mapping[str, int]) -> list[pa.RecordBatch]:
+        """Records that writers which are gone have acknowledged but not committed."""
+        batches: list[pa.RecordBatch] = []
+        if self._folder is None or not self._folder.is_dir():
+            return batches
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            lock = try_adopt(path)
+            if lock is None:
+                continue
+            done = end = committed.get(path.name, 0)
+            for batch, end in read_changelog(path, self._schema):
+                if end > done:
+                    batches.append(batch)
+            self._adopted[path.name] = (max(end, done), lock)
+        return batches
+
+    def consumed(self) -> tuple[tuple[str, int], ...]:
+        """(file name, offset) of everything this handle holds, for the commit that takes it in."""
+        own = [(self._name, self._end)] if self._writer is not None else []
+        return tuple([*own, *((name, end) for name, (end, _) in self._adopted.items())])
+
+    def discard(self) -> None:
+        """Remove the files: their records are committed."""
+        if self._writer is not None:
+            self._writer.discard()
+            self._writer = None
+        for name, (_, lock) in self._adopted.items():
+            assert self._folder is not None
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink()
+            lock.close()
+        self._adopted.clear()
+
+    def close(self) -> None:
+        """Give up the locks and leave the records to the next handle."""
+        if self._writer is not None:
+            self._writer.sync()
+            self._writer.close()
+            self._writer = None
+        for _, lock in self._adopted.values():
+            lock.close()
+        self._adopted.clear()

@@ -1,0 +1,123 @@
+"""Acknowledged writes that are not committed yet: kept in order, answered by key, turned into records for a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.resolve import Records
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.key_index import KeyIndex
+from statestore.formats.types import TIME
+
+Key = tuple[Any, ...]
+Put = tuple[int, tuple[Any, ...] | None]  # epoch microseconds, value (None: tombstone)
+
+
+@dataclass
+class _Singles:
+    """Puts made one by one."""
+
+    keys: list[Key] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
+    by_key: dict[Key, list[Put]] = field(default_factory=dict)
+
+
+@dataclass
+class _Bulk:
+    """A batch of records in the store's record schema; its key index is built when a key is first asked for."""
+
+    batch: pa.RecordBatch
+    index: KeyIndex | None = None
+
+
+class Pending:
+    """The uncommitted writes of one handle."""
+
+    def __init__(self, spec: StoreSpec, keys: KeyCodec, values: ValueCodec) -> None:
+        self._spec = spec
+        self._keys = keys
+        self._values = values
+        self._parts: list[_Singles | _Bulk] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def put(self, key: Key, put: Put) -> None:
+        if not self._parts or not isinstance(self._parts[-1], _Singles):
+            self._parts.append(_Singles())
+        part = self._parts[-1]
+        assert isinstance(part, _Singles)
+        part.keys.append(key)
+        part.puts.append(put)
+        part.by_key.setdefault(key, []).append(put)
+
+    def put_batch(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._parts.append(_Bulk(batch))
+
+    def puts_of(self, key: Key, key_hash: int) -> list[Put]:
+        """All pending puts of a key in the order they were acknowledged."""
+        puts: list[Put] = []
+        for part in self._parts:
+            if isinstance(part, _Singles):
+                puts += part.by_key.get(key, ())
+            else:
+                puts += self._bulk_puts(part, key, key_hash)
+        return puts
+
+    def records(self) -> Records:
+        """Everything pending, in order, as one set of records."""
+        batches = list(self._batches())
+        table = pa.Table.from_batches(batches, schema=self._spec.record_schema())
+        return records_of(self._spec, table)
+
+    def clear(self) -> None:
+        self._parts.clear()
+
+    def _bulk_puts(self, part: _Bulk, key: Key, key_hash: int) -> Iterator[Put]:
+        width = len(self._spec.key)
+        if part.index is None:
+            part.index = KeyIndex.build(hash_keys(part.batch.columns[:width]))
+        for row in sorted(part.index.find(key_hash)):
+            cells = [column[row].as_py() for column in part.batch.columns[:-2]]
+            if self._keys.normalize(tuple(cells[:width])) == key:
+                tombstone = part.batch.column(part.batch.num_columns - 1)[row].as_py()
+                moment = part.batch.column(part.batch.num_columns - 2)[row].value
+                yield moment, None if tombstone else tuple(cells[width:])
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for part in self._parts:
+            if isinstance(part, _Bulk):
+                yield part.batch
+            else:
+                yield records_batch(self._spec, self._keys, self._values, part.keys, part.puts)
+
+
+def records_batch(
+    spec: StoreSpec, keys: KeyCodec, values: ValueCodec, key_list: list[Key], puts: list[Put]
+) -> pa.RecordBatch:
+    """Puts as a batch of the store's record schema; a tombstone's value columns are null."""
+    nothing = (None,) * len(spec.value)
+    columns = [
+        *keys.to_columns(key_list),
+        *values.to_columns([nothing if value is None else value for _, value in puts]),
+        pa.array([moment for moment, _ in puts], pa.int64()).cast(TIME),
+        pa.array([value is None for _, value in puts], pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=spec.record_schema())
+
+
+def records_of(spec: StoreSpec, table: pa.Table) -> Records:
+    """A table of the record schema as Records."""
+    columns = [column.combine_chunks() for column in table.columns]
+    width = len(spec.key)
+    times: npt.NDArray[np.int64] = columns[-2].view(pa.int64()).to_numpy(zero_copy_only=False)
+    return Records(columns[:width], columns[width:-2], times, columns[-1].to_numpy(zero_copy_only=False))

@@ -1,0 +1,123 @@
+"""Tables that users write: checked, conformed to the store's schema, and cut into batches of acknowledged records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.times import MAX_MS, MIN_MS
+from statestore.formats.types import TIME, conform
+
+Ints = npt.NDArray[np.int64]
+
+CHANGE_TYPE = "_change_type"
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+TICK = 1_000  # microseconds in the millisecond that state time resolves
+
+
+def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
+    """Record batches of an Arrow table, batch, reader, a pandas DataFrame, or anything with an Arrow stream."""
+    if isinstance(data, pa.RecordBatch):
+        yield data
+    elif isinstance(data, pa.Table):
+        yield from data.to_batches()
+    elif isinstance(data, pa.RecordBatchReader):
+        yield from data
+    elif hasattr(data, "__arrow_c_stream__"):
+        yield from pa.RecordBatchReader.from_stream(data)
+    elif type(data).__module__.partition(".")[0] == "pandas":
+        yield from pa.Table.from_pandas(data, preserve_index=False).to_batches()
+    else:
+        raise InvalidInputError(
+            "WRONG_INPUT",
+            f"put_all got {type(data).__name__}; expected a pyarrow Table, RecordBatch or RecordBatchReader, "
+            "or a pandas DataFrame",
+        )
+
+
+def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` in the record schema: key, value, ``timestamp`` (int64 epoch milliseconds or a zoned timestamp) and
+    optionally ``_change_type``, of which ``delete`` removes and ``update_preimage`` is left out.
+
+    Raises InvalidInputError WRONG_SCHEMA, NULL_KEY, NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE.
+    """
+    names = batch.schema.names
+    if "timestamp" not in names:
+        raise InvalidInputError(
+            "WRONG_SCHEMA",
+            f"the rows for store {spec.name!r} have columns {', '.join(names)}; a column `timestamp` "
+            "(int64 epoch milliseconds or a timestamp with time zone) is missing; add it",
+        )
+    times = _times(batch.column(names.index("timestamp")))
+    deleted = np.zeros(batch.num_rows, bool)
+    kept = None
+    if CHANGE_TYPE in names:
+        deleted, kept = _change_types(batch.column(names.index(CHANGE_TYPE)))
+    rest = [n for n in names if n not in ("timestamp", CHANGE_TYPE)]
+    data = conform(batch.select(rest), pa.schema([*spec.key, *spec.value]))
+    for name in spec.key_names:
+        if data.column(name).null_count:
+            raise InvalidInputError(
+                "NULL_KEY", f"key column {name!r} of store {spec.name!r} holds a null; every row needs its whole key"
+            )
+    arrays = [*data.columns, pa.array(times).cast(TIME), pa.array(deleted)]
+    result = pa.RecordBatch.from_arrays(arrays, schema=spec.record_schema())
+    return result if kept is None else result.filter(kept)
+
+
+def _times(column: pa.Array) -> Ints:
+    if column.null_count:
+        raise InvalidInputError("NULL_TIMESTAMP", "column `timestamp` holds a null; every row needs its state time")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type):
+        return _in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), 1) * TICK
+    if not pa.types.is_timestamp(column.type):
+        raise InvalidInputError(
+            "WRONG_SCHEMA",
+            f"column `timestamp` is {column.type}; expected int64 epoch milliseconds or a timestamp with time zone",
+        )
+    if column.type.tz is None:
+        raise InvalidInputError(
+            "NAIVE_DATETIME",
+            f"column `timestamp` is {column.type} without a time zone, so its moments are not known; "
+            "expected timestamp[us, tz=UTC] (or int64 epoch milliseconds); give it a zone before writing",
+        )
+    ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    numbers = column.view(pa.int64()).to_numpy(zero_copy_only=False)
+    if column.type.unit == "s":
+        return _in_range(numbers, 1_000) * 1_000 * TICK
+    return _in_range(numbers // ticks, 1) * TICK
+
+
+def _in_range(numbers: Ints, milliseconds: int) -> Ints:
+    """``numbers``, each worth so many milliseconds, if all are between years 1 and 9999."""
+    low, high = MIN_MS // milliseconds, MAX_MS // milliseconds
+    outside = np.flatnonzero((numbers < low) | (numbers > high))
+    if len(outside):
+        raise InvalidInputError(
+            "TIME_OUT_OF_RANGE",
+            f"column `timestamp` holds {numbers[outside[0]] * milliseconds} ms in row {outside[0]}; expected epoch "
+            f"milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999); check the unit",
+        )
+    return numbers
+
+
+def _change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
+    """(rows that delete, rows to keep)."""
+    known = pc.is_in(column, pa.array([*CHANGE_TYPES, None], pa.string())).to_numpy(zero_copy_only=False)
+    if not known.all():
+        wrong = column[int(np.flatnonzero(~known)[0])].as_py()
+        raise InvalidInputError(
+            "WRONG_CHANGE_TYPE", f"column `_change_type` holds {wrong!r}; expected one of {', '.join(CHANGE_TYPES)}"
+        )
+    deleted = pc.fill_null(pc.equal(column, "delete"), False).to_numpy(zero_copy_only=False)
+    kept = pc.fill_null(pc.not_equal(column, "update_preimage"), True)
+    return deleted, kept

@@ -1,0 +1,523 @@
+"""The versioned store: Kafka's KIP-889 semantics on time-travel tables.
+
+Point reads (`get`, `get_versions`, `delete`) see this handle's own uncommitted puts; `scan`, `history` and `changes`
+read committed versions, as every other door does. Times are epoch milliseconds or aware datetimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
+from statestore.catalog.metadata_tables import versions_table
+from statestore.catalog.point_lookup import Found, PointLookup
+from statestore.catalog.resolve import Records
+from statestore.catalog.segment_files import shared_files
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage, local_root
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.overwriting import overwrite_records
+from statestore.catalog.stores.pending import Pending, records_batch, records_of
+from statestore.catalog.stores.record_input import batches_of, record_batch
+from statestore.catalog.stores.timeline import Entry, Timeline
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.catalog.write import Change, commit_change
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.filters import parse_filters
+from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.segment_meta import OPEN
+from statestore.formats.state_table import Query
+from statestore.formats.times import duration_ms, from_us, to_us
+
+Time = int | datetime
+Key = tuple[Any, ...]
+
+NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
+
+
+class Record(NamedTuple):
+    """One version: ``value`` (a bare scalar for one value column, else a dict), interval in epoch milliseconds."""
+
+    value: Any
+    valid_from: int
+    valid_to: int | None
+
+
+class PutResult(NamedTuple):
+    """``accepted`` is False for a put older than the retention; ``valid_to`` is None for the key's newest version."""
+
+    accepted: bool
+    valid_to: int | None
+
+
+class PutAllResult(NamedTuple):
+    """Rows accepted, and rows refused because they were older than the retention."""
+
+    accepted: int
+    refused: int
+
+
+class VersionedStore:
+    """A live handle on a versioned store. Several may be open; each sees the commits of all.
+
+    A context manager: leaving it closes the handle. What was put but not committed stays acknowledged in the changelog
+    and belongs to the next handle that opens the store.
+    """
+
+    def __init__(self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True) -> None:
+        self.spec = spec
+        self.table = VersionedTable(storage, spec)
+        self.auto_compact = auto_compact
+        self._storage = storage
+        self._files = shared_files(storage, spec)
+        self._keys = KeyCodec(spec.key)
+        self._values = ValueCodec(spec.value)
+        self._snapshot = load_snapshot(storage)
+        self._lookup = PointLookup(self._files, self._snapshot, self._keys)
+        self._pending = Pending(spec, self._keys, self._values)
+        self._timelines: dict[Key, tuple[int, Timeline]] = {}
+        self._changelogs = Changelogs(local_root(storage), spec.record_schema())
+        self._dropped = 0
+        self._stream_time = NO_STREAM_TIME
+        self._closed = False
+        for batch in self._changelogs.adopt(self._snapshot.changelogs):
+            self._take_in(batch)
+
+    # Writing
+
+    def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
+        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Durable against the end of this process.
+
+        The value holds until the key's next version or tombstone, whichever order they are written in. An equal
+        timestamp replaces. A put older than the newest timestamp the store has seen minus the retention is refused and
+        counted in ``dropped_records`` (KIP-889).
+        """
+        self._check_open()
+        moment = to_us(timestamp, "timestamp")
+        name = self._keys.normalize(key)
+        cells = None if value is None else self._values.normalize(value)
+        if self._is_late(moment):
+            self._dropped += 1
+            return PutResult(False, None)
+        batch = records_batch(self.spec, self._keys, self._values, [name], [(moment, cells)])
+        timeline = self._timeline_from(name, moment)
+        self._changelogs.append(batch)
+        self._pending.put(name, (moment, cells))
+        self._stream_time = max(self._observed_us, moment)
+        end = timeline.put(moment, cells)
+        return PutResult(True, None if end == OPEN else from_us(end))
+
+    def delete(self, key: Any, timestamp: Time) -> Record | None:
+        """Put a tombstone; answers the version that was valid at ``timestamp`` (not the newest), None if there was none
+        or the timestamp is older than the retention (then nothing changes)."""
+        found = self.get(key, as_of=timestamp)
+        result = self.put(key, None, timestamp)
+        return found if result.accepted else None
+
+    def put_all(self, data: Any) -> PutAllResult:
+        """Bulk put of an Arrow table, RecordBatchReader or pandas DataFrame with the key and value columns and a column
+        ``timestamp`` (int64 epoch milliseconds or a zoned timestamp), in row order.
+
+        Rows whose optional ``_change_type`` is ``delete`` are tombstones; a null in a value column is just a null.
+        Rows older than the retention are refused and counted. Acknowledged in batches, as they are read.
+        """
+        self._check_open()
+        accepted = refused = 0
+        for batch in batches_of(data):
+            kept, late = self._without_late(record_batch(self.spec, batch))
+            self._changelogs.append(kept)
+            self._take_in(kept)
+            self._dropped += late
+            accepted += kept.num_rows
+            refused += late
+        return PutAllResult(accepted, refused)
+
+    def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
+        """Replay changelog records (key, value or None, timestamp) as one batch, as Kafka restores a store: records
+        that are older than the retention at their turn are skipped and not counted."""
+        for key, value, timestamp in records:
+            if not self._is_late(to_us(timestamp, "timestamp")):
+                self.put(key, value, timestamp)
+
+    def commit(self, transaction: tuple[str, int] | None = None) -> int:
+        """Turn everything acknowledged into one commit; answers its version.
+
+        ``transaction`` (application, batch number): if the log holds it already, what is pending is discarded as a
+        repetition. With nothing to commit the newest version is answered and nothing is written.
+        """
+        self._check_open()
+        transaction = _check_transaction(transaction)
+        if not self._pending and not self._dropped and transaction is None:
+            return self.refresh()
+        self._changelogs.sync()
+        records = self._pending.records()
+        change = Change(
+            "write", records, self._stream_time_of(), self._dropped, transaction, self._changelogs.consumed()
+        )
+        snapshot = commit_change(self._files, self._snapshot, lambda _: change)
+        self._changelogs.discard()
+        self._pending.clear()
+        self._dropped = 0
+        return self._committed(snapshot)
+
+    def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
+        """Commit a table (as for ``put_all``) at once, beside what this handle has pending; answers the version.
+
+        ``overwrite``: afterwards the current state is exactly these rows; keys that are not among them get a tombstone
+        at the earliest of their timestamps, and history stays. Its rows must not be older than the store's stream time.
+        """
+        self._check_open()
+        if mode not in ("append", "overwrite"):
+            raise InvalidInputError("INVALID_MODE", f"write mode {mode!r}; expected 'append' or 'overwrite'")
+        batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
+        table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
+        checked = _check_transaction(transaction)
+        snapshot = commit_change(
+            self._files, self._snapshot, lambda base: self._table_change(base, table, mode, checked)
+        )
+        return self._committed(snapshot)
+
+    # Point reads
+
+    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
+        """The newest version, or the version valid at ``as_of``; None if there is none.
+
+        As in Kafka, a moment older than the retention answers only if the newest version was valid then already.
+        """
+        self._check_open()
+        name = self._keys.normalize(key)
+        moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
+        found = self._valid_at(name, moment)
+        if found is None or found.values is None:
+            return None
+        if found.end != OPEN and self._is_late(moment):
+            return None
+        return self._record(found)
+
+    def get_versions(
+        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
+    ) -> Iterator[Record]:
+        """Versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first (KIP-968).
+
+        Complete where Kafka's answer misses versions that end in a later segment (docs/decisions.md). A range that
+        ends before the retention considers the newest version only.
+        """
+        self._check_open()
+        name = self._keys.normalize(key)
+        low = -(2**63) if start is None else to_us(start, "start")
+        high = OPEN - 1 if end is None else to_us(end, "end")
+        found = [
+            f
+            for f in self._all_of(name)
+            if f.values is not None and f.start <= high and f.end > low and self._is_visible(f, high)
+        ]
+        for item in found if ascending else reversed(found):
+            yield self._record(item)
+
+    # Table reads
+
+    def scan(
+        self,
+        as_of: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
+
+        Columns: key, value, ``valid_from``, ``valid_to`` (null while open); ``_commit_version`` when asked for. Rows come
+        by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
+        Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
+        """
+        moment = None if as_of is None else to_us(as_of, "as_of")
+        return self._read(Query(as_of=moment, version=version), columns, filter)
+
+    def history(
+        self,
+        key: Any = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end`` (both
+        inclusive), as recorded by commit ``version``. Columns: those of `scan` and ``_commit_version``."""
+        low = None if start is None else to_us(start, "start")
+        high = None if end is None else to_us(end, "end")
+        query = Query(mode="history", version=version, start_time=low, end_time=high)
+        pinned = [] if key is None else list(zip(self.spec.key_names, self._keys.normalize(key), strict=True))
+        filters = [*parse_filters(filter), *parse_filters([(name, "=", cell) for name, cell in pinned])]
+        return self._read(query, columns, filters)
+
+    def changes(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The change feed, by commit version or by state time, both ends inclusive.
+
+        Columns: key, value, ``valid_from``, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
+        ``delete``), ``_commit_version``, ``_commit_timestamp``; by version and state time within each split.
+        """
+        low = None if start_timestamp is None else to_us(start_timestamp, "start_timestamp")
+        high = None if end_timestamp is None else to_us(end_timestamp, "end_timestamp")
+        query = Query(
+            mode="changes", start_version=start_version, end_version=end_version, start_time=low, end_time=high
+        )
+        return self._read(query, columns, filter)
+
+    def versions(self) -> pa.Table:
+        """One row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
+        self.refresh()
+        return versions_table(self._snapshot)
+
+    # Upkeep
+
+    def compact(self, full: bool = False) -> int:
+        """Do what compaction is due (``full``: everything that can be folded); answers the newest version.
+
+        No answer changes at any kept version and time.
+        """
+        self._check_open()
+        return self._advance(run_compaction(self._files, self._snapshot, full))
+
+    def expire(self, before: Time | None = None) -> int:
+        """Refuse moments older than the retention (or ``before``) from now on and drop files that hold only those."""
+        self._check_open()
+        if before is not None:
+            horizon = to_us(before, "before")
+        elif self.spec.history_retention is None:
+            raise InvalidInputError(
+                "NO_RETENTION",
+                f"store {self.spec.name!r} keeps history for ever (history_retention=None); "
+                "say expire(before=…) to drop what is older",
+            )
+        else:
+            horizon = self._observed_us - self.spec.history_retention * 1000
+        return self._advance(run_expiry(self._files, self._snapshot, horizon))
+
+    def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
+        """Remove files that no version of the last ``older_than`` needs; ``dry_run`` only lists them."""
+        self._check_open()
+        milliseconds = duration_ms(older_than, "older_than")
+        return run_vacuum(self._files, self._snapshot, (milliseconds or 0) * 1000, dry_run)
+
+    def refresh(self) -> int:
+        """Look for commits of other writers; answers the newest version."""
+        self._check_open()
+        return self._advance(load_snapshot(self._storage, base=self._snapshot))
+
+    def flush(self) -> None:
+        """Make what was acknowledged survive the end of the machine, too."""
+        self._changelogs.sync()
+
+    def close(self) -> None:
+        """Give up the handle; safe to call twice."""
+        if not self._closed:
+            self._changelogs.close()
+            self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def version(self) -> int:
+        """The newest version this handle has seen."""
+        return self._snapshot.version
+
+    @property
+    def dropped_records(self) -> int:
+        """Puts refused for being older than the retention, in the life of the store."""
+        return int(self._snapshot.versions.dropped.sum()) + self._dropped
+
+    @property
+    def observed_stream_time(self) -> int:
+        """The greatest timestamp put so far, epoch milliseconds; -1 before the first."""
+        return from_us(self._observed_us)
+
+    # Inside
+
+    @property
+    def _observed_us(self) -> int:
+        return max(self._stream_time, self._snapshot.stream_time_us)
+
+    def _stream_time_of(self) -> int | None:
+        return None if self._stream_time == NO_STREAM_TIME else self._stream_time
+
+    def _is_late(self, moment: int) -> bool:
+        retention = self.spec.history_retention
+        return retention is not None and moment < self._observed_us - retention * 1000
+
+    def _is_visible(self, found: Found, high: int) -> bool:
+        """Kafka drops whole segments, so a version outlives the retention until its segment (by end) is dropped."""
+        if found.end == OPEN or self.spec.history_retention is None:
+            return True
+        if self._is_late(high):
+            return False
+        assert self.spec.segment_interval is not None
+        interval = self.spec.segment_interval * 1000
+        return found.end // interval >= (self._observed_us - self.spec.history_retention * 1000) // interval
+
+    def _record(self, found: Found) -> Record:
+        assert found.values is not None
+        end = None if found.end == OPEN else from_us(found.end)
+        return Record(self._values.to_user(found.values), from_us(found.start), end)
+
+    def _valid_at(self, name: Key, moment: int) -> Found | None:
+        self._follow()
+        if self._pending:
+            known = self._pending_timeline(name)
+            if known is not None:
+                earliest, timeline = known
+                entry = timeline.get(moment)
+                if entry is not None:
+                    return Found(entry.start, entry.end, entry.value)
+                if moment >= earliest:
+                    return None
+        return self._lookup.valid_at(name, self._keys.hash(name), moment)
+
+    def _all_of(self, name: Key) -> list[Found]:
+        self._follow()
+        committed = self._lookup.ending_from(name, self._keys.hash(name), -(2**63))
+        known = self._pending_timeline(name)
+        if known is None:
+            return committed
+        earliest, timeline = known
+        older = [f for f in committed if f.end < earliest]
+        return older + [Found(e.start, e.end, e.value) for e in timeline.entries]
+
+    def _pending_timeline(self, name: Key) -> tuple[int, Timeline] | None:
+        """(earliest pending put, timeline from there on) of a key with pending puts."""
+        known = self._timelines.get(name)
+        if known is None:
+            key_hash = self._keys.hash(name)
+            puts = self._pending.puts_of(name, key_hash)
+            if not puts:
+                return None
+            earliest = min(moment for moment, _ in puts)
+            known = self._timelines[name] = (earliest, self._load_timeline(name, key_hash, earliest))
+            for moment, cells in puts:
+                known[1].put(moment, cells)
+        return known
+
+    def _timeline_from(self, name: Key, moment: int) -> Timeline:
+        """The key's timeline, good for a put at ``moment``; it already holds what is pending."""
+        known = self._pending_timeline(name) if self._pending else None
+        if known is None or moment < known[0]:
+            key_hash = self._keys.hash(name)
+            timeline = self._load_timeline(name, key_hash, moment)
+            for earlier, cells in self._pending.puts_of(name, key_hash):
+                timeline.put(earlier, cells)
+            known = self._timelines[name] = (moment, timeline)
+        return known[1]
+
+    def _load_timeline(self, name: Key, key_hash: int, moment: int) -> Timeline:
+        found = self._lookup.ending_from(name, key_hash, moment)
+        return Timeline([Entry(f.start, f.end, f.values, number) for number, f in enumerate(found)])
+
+    def _take_in(self, batch: pa.RecordBatch) -> None:
+        """Remember acknowledged records until the commit."""
+        if batch.num_rows:
+            self._pending.put_batch(batch)
+            self._timelines.clear()
+            times = records_of(self.spec, pa.Table.from_batches([batch])).times
+            self._stream_time = max(self._observed_us, int(times.max()))
+
+    def _without_late(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The rows that the retention accepts, each judged by the stream time at its turn; and how many it refuses."""
+        retention = self.spec.history_retention
+        if retention is None or not batch.num_rows:
+            return batch, 0
+        times = records_of(self.spec, pa.Table.from_batches([batch])).times
+        before = np.maximum.accumulate(np.concatenate(([self._observed_us], times[:-1])))
+        accepted = times >= before - retention * 1000
+        late = int(np.count_nonzero(~accepted))
+        return (batch.filter(pa.array(accepted)), late) if late else (batch, 0)
+
+    def _table_change(
+        self, base: Snapshot, table: pa.Table, mode: str, transaction: tuple[str, int] | None
+    ) -> Change | None:
+        if not table.num_rows and mode == "append" and transaction is None:
+            return None
+        if mode == "overwrite":
+            records = overwrite_records(self._files, base, records_of(self.spec, table))
+            return Change("overwrite", records, _greatest(records), transaction=transaction)
+        self._advance(base)
+        batch = table.combine_chunks().to_batches()
+        kept, late = self._without_late(batch[0]) if batch else (None, 0)
+        records = records_of(self.spec, table if kept is None else pa.Table.from_batches([kept]))
+        return Change("write", records, _greatest(records), late, transaction)
+
+    def _committed(self, snapshot: Snapshot) -> int:
+        version = self._advance(snapshot)
+        if self.auto_compact and may_be_due(snapshot):
+            self._advance(run_compaction(self._files, snapshot, full=False))
+        return version
+
+    def _advance(self, snapshot: Snapshot) -> int:
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._lookup = PointLookup(self._files, snapshot, self._keys)
+            self._timelines.clear()
+        return snapshot.version
+
+    def _follow(self) -> None:
+        """See commits of other handles: one look for the next log entry."""
+        self._advance(load_snapshot(self._storage, base=self._snapshot))
+
+    def _read(self, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
+        self._check_open()
+        asked = None if columns is None else tuple(columns)
+        query = Query(**{**query.__dict__, "columns": asked, "filters": tuple(parse_filters(filter))})
+        schema = self.table.schema(query)
+        splits = self.table.splits(query)
+        batches = (batch for split in splits for batch in self.table.read(split, query))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
+            )
+
+
+def _greatest(records: Records) -> int | None:
+    return int(records.times.max()) if len(records) else None
+
+
+def _check_transaction(transaction: Any) -> tuple[str, int] | None:
+    if transaction is None:
+        return None
+    if (
+        isinstance(transaction, tuple | list)
+        and len(transaction) == 2
+        and isinstance(transaction[0], str)
+        and isinstance(transaction[1], int)
+        and not isinstance(transaction[1], bool)
+    ):
+        return (transaction[0], transaction[1])
+    raise InvalidInputError(
+        "INVALID_TRANSACTION", f"transaction is {transaction!r}; expected (application: str, batch: int)"
+    )

@@ -1,0 +1,156 @@
+"""A versioned store as a `StateTable`: what Spark, DuckDB, SQL and the command line read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.scan import (
+    BEGINNING,
+    NOW,
+    VERSION_COLUMN,
+    StoreSplit,
+    Window,
+    plan,
+    read_split,
+    splits_of,
+)
+from statestore.catalog.segment_files import SegmentFiles, shared_files
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.state_table import Query
+from statestore.formats.times import format_time
+from statestore.formats.types import TIME
+
+
+@dataclass(frozen=True)
+class VersionedTable:
+    """Snapshot, history and change feed of one versioned store; holds no open files and is picklable.
+
+    Splits are pinned to the version that ``splits`` resolved, so later commits do not disturb a running read.
+    """
+
+    storage: Storage
+    spec: StoreSpec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.spec.key_names
+
+    def schema(self, query: Query) -> pa.Schema:
+        """The asked columns in order; all of the mode's columns where none are asked.
+
+        Raises NotFoundError COLUMN_NOT_FOUND for a column that the mode does not have.
+        """
+        shown, hidden = self._fields(query)
+        if query.columns is None:
+            return pa.schema(shown)
+        known = {f.name: f for f in [*shown, *hidden]}
+        for name in query.columns:
+            if name not in known:
+                raise NotFoundError(
+                    "COLUMN_NOT_FOUND",
+                    f"store {self.name!r} has no column {name!r} in a {query.mode} read; it has {', '.join(known)}",
+                )
+        return pa.schema([known[name] for name in query.columns])
+
+    def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
+        """Pieces of work; raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
+        self.schema(query)
+        self._check_filters(query)
+        files = self.files()
+        snapshot = load_snapshot(self.storage)
+        if query.mode == "changes":
+            return plan_changes(files, snapshot, query)
+        window = window_of(self.name, snapshot, query)
+        return splits_of(plan(files, snapshot, window, query.filters), window)
+
+    def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        schema = self.schema(query)
+        if isinstance(split, ChangeSplit):
+            yield from read_changes(self.files(), split, schema, query.filters)
+            return
+        for batch in read_split(self.files(), split, tuple(schema.names), query.filters, query.mask):
+            mask_column = list(batch.schema)[len(schema) :]
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([*schema, *mask_column]))
+
+    def files(self) -> SegmentFiles:
+        return shared_files(self.storage, self.spec)
+
+    def _fields(self, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
+        """(columns shown when none are asked for, further columns that can be asked for)."""
+        rows = [f.with_nullable(True) for f in [*self.spec.key, *self.spec.value]]
+        interval = [pa.field("valid_from", TIME), pa.field("valid_to", TIME)]
+        version = pa.field(VERSION_COLUMN, pa.int64())
+        if query.mode == "changes":
+            return [*rows, *CHANGE_COLUMNS], []
+        if query.mode == "history":
+            return [*rows, *interval, version], []
+        return [*rows, *interval], [version]
+
+    def _check_filters(self, query: Query) -> None:
+        shown, hidden = self._fields(query)
+        known = [f.name for f in [*shown, *hidden]]
+        for item in query.filters:
+            if item.column not in known:
+                raise NotFoundError(
+                    "COLUMN_NOT_FOUND",
+                    f"filter on {item.column!r}: store {self.name!r} has {', '.join(known)} in a {query.mode} read",
+                )
+
+
+def window_of(name: str, snapshot: Snapshot, query: Query) -> Window:
+    """The state times and version a snapshot or history query asks for, checked against the kept range."""
+    version = check_version(name, snapshot, query.version)
+    newest = version == snapshot.version
+    if query.mode == "history":
+        low = BEGINNING if query.start_time is None else query.start_time
+        high = NOW if query.end_time is None else query.end_time
+        if low > high:
+            raise InvalidInputError(
+                "INVALID_RANGE",
+                f"history from {format_time(low)} to {format_time(high)}: the start is after the end; swap them",
+            )
+        if query.start_time is not None:
+            check_time(name, snapshot, low)
+        return Window(low, high, version, newest)
+    moment = NOW if query.as_of is None else check_time(name, snapshot, query.as_of)
+    return Window(moment, moment, version, newest)
+
+
+def check_version(name: str, snapshot: Snapshot, version: int | None) -> int:
+    """The version to read; NotFoundError VERSION_NOT_FOUND states the kept range."""
+    first = 0 if snapshot.horizon is None else snapshot.horizon.version
+    if version is None:
+        return snapshot.version
+    if isinstance(version, bool) or not isinstance(version, int | np.integer):
+        raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int")
+    if not first <= version <= snapshot.version:
+        raise NotFoundError(
+            "VERSION_NOT_FOUND",
+            f"store {name!r} has no version {version}; versions {first} to {snapshot.version} can be read",
+        )
+    return int(version)
+
+
+def check_time(name: str, snapshot: Snapshot, moment: int) -> int:
+    """The state time to read; NotFoundError TIME_NOT_KEPT states the kept range after an expiry."""
+    horizon = snapshot.horizon
+    if horizon is not None and moment < horizon.time:
+        raise NotFoundError(
+            "TIME_NOT_KEPT",
+            f"store {name!r} keeps state from {format_time(horizon.time)} on, asked for {format_time(moment)}; "
+            "ask for a later moment (history before was expired)",
+        )
+    return moment
