@@ -1,0 +1,360 @@
+"""Canonical values: the one Python value that stands for each Arrow value of a type.
+
+=================  ==========================================================================
+type               canonical value (equal exactly if the Arrow values are)
+=================  ==========================================================================
+integers           int
+boolean            bool
+string             str without lone surrogates
+binary             bytes
+float, double      float; every NaN is ``math.nan`` itself, a float is rounded to 32 bits
+decimal(p, s)      Decimal with s digits after the point, never -0
+date               date
+timestamp          datetime in ``datetime.UTC``
+timestamp_ntz      datetime without a zone
+duration           timedelta
+struct             tuple in field order
+list               tuple
+map                tuple of (key, value) tuples, in the order given
+=================  ==========================================================================
+
+All are hashable; null is None. ``canonical`` gives functions that accept what users hold (numpy scalars, pandas
+timestamps, aware datetimes of any zone, rows with named fields) and refuse whatever would have to be guessed or lose
+digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+
+Convert = Callable[[Any], Any]
+
+_INTEGERS = (int, np.integer)
+_float32 = Struct("<f")
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is going: what an error about it has to say."""
+
+    code: str
+    path: str
+    kind: pa.DataType
+
+    def inside(self, step: str, kind: pa.DataType) -> Place:
+        return Place(self.code, self.path + step, kind)
+
+    def wrong(self, value: object, why: str = "") -> InvalidInputError:
+        found = f"{type(value).__name__} {_shortened(value)}"
+        return InvalidInputError(
+            self.code, f"Column {self.path!r}: found {found}, expected {self.kind}{why and '; '}{why}."
+        )
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def canonical(place: Place) -> Convert:
+    """A function that turns a user's value into the canonical one of ``place.kind``.
+
+    It raises InvalidInputError with ``place.code``, also for None; see ``nullable``. Raises UnsupportedError
+    UNSUPPORTED_TYPE for a type that no column has.
+    """
+    types, kind = pa.types, place.kind
+    for is_kind, make in (
+        (types.is_string, _string),
+        (types.is_signed_integer, _integer),
+        (types.is_binary, _binary),
+        (types.is_boolean, _boolean),
+        (types.is_floating, _floating),
+        (types.is_decimal128, _decimal),
+        (types.is_date32, _date),
+        (types.is_timestamp, _timestamp),
+        (types.is_duration, _duration),
+        (types.is_struct, _struct),
+        (types.is_list, _list),
+        (types.is_map, _map),
+    ):
+        if is_kind(kind):
+            return make(place)
+    raise UnsupportedError("UNSUPPORTED_TYPE", f"Column {place.path!r} has type {kind}, which no column can have.")
+
+
+def nullable(convert: Convert) -> Convert:
+    """The same, with None for None."""
+    return lambda value: None if value is None else convert(value)
+
+
+def _string(place: Place) -> Convert:
+    def convert(value: Any) -> str:
+        if type(value) is str and value.isascii():
+            return value
+        if not isinstance(value, str):
+            raise place.wrong(value)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise place.wrong(value, "a lone surrogate has no UTF-8 form") from None
+        return str.__str__(value)  # a plain str, also of an Enum member
+
+    return convert
+
+
+def _integer(place: Place) -> Convert:
+    high = (1 << (place.kind.bit_width - 1)) - 1
+    low = -high - 1
+
+    def convert(value: Any) -> int:
+        if type(value) is int and low <= value <= high:
+            return value
+        if not isinstance(value, _INTEGERS) or isinstance(value, bool):
+            raise place.wrong(value)
+        number = int(value)
+        if not low <= number <= high:
+            raise place.wrong(value, f"the type holds {low} to {high}")
+        return number
+
+    return convert
+
+
+def _binary(place: Place) -> Convert:
+    def convert(value: Any) -> bytes:
+        if type(value) is bytes:
+            return value
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise place.wrong(value)
+        return bytes(value)
+
+    return convert
+
+
+def _boolean(place: Place) -> Convert:
+    def convert(value: Any) -> bool:
+        if not isinstance(value, (bool, np.bool_)):
+            raise place.wrong(value)
+        return bool(value)
+
+    return convert
+
+
+def _floating(place: Place) -> Convert:
+    narrow = place.kind.bit_width == 32
+
+    def convert(value: Any) -> float:
+        if type(value) is not float:
+            value = _float_of(place, value)
+        if value != value:
+            return math.nan
+        return _rounded(place, value) if narrow else value
+
+    return convert
+
+
+def _float_of(place: Place, value: Any) -> float:
+    if isinstance(value, (float, np.float32, np.float16)):
+        return float(value)
+    if not isinstance(value, _INTEGERS) or isinstance(value, bool):
+        raise place.wrong(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise place.wrong(value, "too large") from None
+    if number != int(value):
+        raise place.wrong(value, "an integer that has no exact floating-point form; write it as a float")
+    return number
+
+
+def _rounded(place: Place, value: float) -> float:
+    try:
+        return float(_float32.unpack(_float32.pack(value))[0])
+    except OverflowError:
+        raise place.wrong(value, "too large for 32 bits") from None
+
+
+def _decimal(place: Place) -> Convert:
+    quantum = Decimal(1).scaleb(-place.kind.scale)
+    exact = Context(prec=place.kind.precision, traps=[Inexact, InvalidOperation])
+
+    def convert(value: Any) -> Decimal:
+        if isinstance(value, _INTEGERS) and not isinstance(value, bool):
+            value = Decimal(int(value))
+        if not isinstance(value, Decimal):
+            raise place.wrong(value, "write a Decimal or an int")
+        if not value.is_finite():
+            raise place.wrong(value)
+        try:
+            number = exact.quantize(value, quantum)
+        except (Inexact, InvalidOperation):
+            raise place.wrong(value, "it has more digits than the type") from None
+        return number if number else number.copy_abs()
+
+    return convert
+
+
+def _date(place: Place) -> Convert:
+    def convert(value: Any) -> date:
+        if type(value) is date:
+            return value
+        if isinstance(value, np.datetime64) and np.datetime_data(value)[0] == "D":
+            value = value.item()
+        if not isinstance(value, date) or isinstance(value, datetime):
+            raise place.wrong(value)
+        return date(value.year, value.month, value.day)
+
+    return convert
+
+
+def _timestamp(place: Place) -> Convert:
+    return _aware(place) if place.kind.tz else _naive(place)
+
+
+def _aware(place: Place) -> Convert:
+    def convert(value: Any) -> datetime:
+        if type(value) is not datetime:
+            value = _plain_datetime(place, value)
+        if value.tzinfo is UTC and not value.fold:
+            return value
+        if value.utcoffset() is None:
+            raise place.wrong(value, "a datetime without a time zone; write .replace(tzinfo=…)")
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise place.wrong(value, "outside the years 1 to 9999 in UTC") from None
+
+    return convert
+
+
+def _naive(place: Place) -> Convert:
+    def convert(value: Any) -> datetime:
+        if type(value) is not datetime:
+            value = _plain_datetime(place, value)
+        if value.tzinfo is not None:
+            raise place.wrong(value, "a datetime with a time zone; write .replace(tzinfo=None)")
+        return value if not value.fold else value.replace(fold=0)
+
+    return convert
+
+
+def _plain_datetime(place: Place, value: Any) -> datetime:
+    """A datetime of a subclass, as pandas' Timestamp is, or of numpy, as a plain one."""
+    if isinstance(value, np.datetime64):
+        micros = value.astype("M8[us]")
+        if micros.astype(value.dtype) != value:
+            raise place.wrong(value, "finer than a microsecond, or not a time")
+        value = micros.item()
+    if not isinstance(value, datetime) or value != value:  # pandas' NaT is a datetime unequal to itself
+        raise place.wrong(value)
+    if getattr(value, "nanosecond", 0):
+        raise place.wrong(value, "finer than a microsecond")
+    clock = (value.hour, value.minute, value.second, value.microsecond)
+    return datetime(value.year, value.month, value.day, *clock, tzinfo=value.tzinfo, fold=value.fold)
+
+
+def _duration(place: Place) -> Convert:
+    def convert(value: Any) -> timedelta:
+        if not isinstance(value, timedelta) or value != value or getattr(value, "nanoseconds", 0):
+            raise place.wrong(value, "write a timedelta of whole microseconds")
+        if not -(1 << 63) <= value // _MICROSECOND < 1 << 63:
+            raise place.wrong(value, "too long")
+        return timedelta(value.days, value.seconds, value.microseconds)
+
+    return convert
+
+
+def _struct(place: Place) -> Convert:
+    fields = [place.kind.field(number) for number in range(place.kind.num_fields)]
+    names = tuple(field.name for field in fields)
+    converts = [nullable(canonical(place.inside(f".{field.name}", field.type))) for field in fields]
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        members = members_of(value, names)
+        if members is None:
+            raise place.wrong(value, f"write a dict or tuple of {', '.join(names)}")
+        return tuple([to(member) for to, member in zip(converts, members, strict=True)])
+
+    return convert
+
+
+def members_of(value: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
+    """The members of a dict, of a row with named fields, or of a tuple in order; None if it is not exactly these."""
+    if isinstance(value, tuple):
+        named = getattr(value, "__fields__", None) or getattr(value, "_fields", None)  # of Spark, of namedtuple
+        if not named:
+            return value if len(value) == len(names) else None
+        value = dict(zip(named, value, strict=True))
+    if not isinstance(value, Mapping) or len(value) != len(names):
+        return None
+    try:
+        return tuple([value[name] for name in names])
+    except KeyError:
+        return None
+
+
+def _list(place: Place) -> Convert:
+    convert_member = nullable(canonical(place.inside("[]", place.kind.value_type)))
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, (list, tuple)) and not (isinstance(value, np.ndarray) and value.ndim):
+            raise place.wrong(value, "write a list")
+        return tuple([convert_member(member) for member in value])
+
+    return convert
+
+
+def _map(place: Place) -> Convert:
+    convert_key = canonical(place.inside("{key}", place.kind.key_type))
+    convert_item = nullable(canonical(place.inside("{value}", place.kind.item_type)))
+
+    def convert(value: Any) -> tuple[tuple[Any, Any], ...]:
+        if not isinstance(value, Mapping | list | tuple):
+            raise place.wrong(value, "write a dict")
+        try:
+            pairs = [(key, item) for key, item in (value.items() if isinstance(value, Mapping) else value)]
+        except (TypeError, ValueError):
+            raise place.wrong(value, "write a dict, or a list of pairs") from None
+        members = tuple([(convert_key(key), convert_item(item)) for key, item in pairs])
+        if len({key for key, _ in members}) < len(members):
+            raise place.wrong(value, "a map holds each key once")
+        return members
+
+    return convert
+
+
+def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
+    """A function from a canonical value to nested dicts and lists, or None where there is nothing to do.
+
+    ``make_map`` makes a map from its pairs: ``dict`` for users, ``list`` for Arrow. A map's keys stay canonical.
+    """
+    if pa.types.is_struct(kind):
+        return _plain_struct(kind, make_map)
+    if pa.types.is_list(kind):
+        member = plain(kind.value_type, make_map) or _same
+        return nullable(lambda value: [member(item) for item in value])
+    if pa.types.is_map(kind):
+        item_of = plain(kind.item_type, make_map) or _same
+        return nullable(lambda value: make_map((key, item_of(item)) for key, item in value))
+    return None
+
+
+def _plain_struct(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert:
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    members = [(field.name, plain(field.type, make_map) or _same) for field in fields]
+    return nullable(lambda value: {name: to(item) for (name, to), item in zip(members, value, strict=True)})
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,155 @@
+"""Single keys and values: from what users write to canonical tuples, to Arrow columns, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.canonical import Convert, Place, canonical, members_of, nullable, plain
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.key_hash import hash_of_hashes, scalar_hash
+
+Row = tuple[Any, ...]
+"""One canonical value (``statestore.formats.canonical``) per column."""
+
+# Types that are never a row: a look-up here spares most keys the slow questions.
+_BARE = frozenset((str, int, bytes, bool, float, Decimal, date, datetime, np.int32, np.int64, np.float64, np.bool_))
+
+
+class _RowCodec:
+    """What keys and values have in common."""
+
+    _code: str
+    _what: str
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._names = tuple(schema.names)
+        self._converts: list[Convert] = [self._convert(field) for field in schema]
+        self._bare = _BARE if len(schema) == 1 else frozenset()
+        self._only = schema.field(0).type if len(schema) == 1 else None
+        self._to_arrow = [plain(field.type, list) for field in schema]
+        self._to_user = [plain(field.type, dict) for field in schema]
+
+    def __reduce__(self) -> tuple[type, tuple[pa.Schema]]:
+        return type(self), (self.schema,)
+
+    def _convert(self, field: pa.Field) -> Convert:
+        raise NotImplementedError
+
+    def to_columns(self, rows: Sequence[Row]) -> list[pa.Array]:
+        """One array per column, of the schema's types, from normalized rows."""
+        columns = []
+        for number, (field, convert) in enumerate(zip(self.schema, self._to_arrow, strict=True)):
+            cells = [row[number] for row in rows]
+            columns.append(pa.array(map(convert, cells) if convert else cells, field.type, size=len(cells)))
+        return columns
+
+    def to_user(self, row: Row) -> Any:
+        """What users see of a normalized row: the bare value of a single column, else a dict."""
+        cells = [to(cell) if to else cell for to, cell in zip(self._to_user, row, strict=True)]
+        return cells[0] if len(cells) == 1 else dict(zip(self._names, cells, strict=True))
+
+    def _row(self, given: Any) -> Row:
+        members = self._members(given)
+        return tuple([convert(member) for convert, member in zip(self._converts, members, strict=True)])
+
+    def _members(self, given: Any) -> Row:
+        """The members, one per column, of a row that is not of a ``_BARE`` type."""
+        if isinstance(given, tuple | Mapping) and not self._is_bare(given):
+            members = members_of(given, self._names)
+            if members is None:
+                raise self._wrong(given)
+            return members
+        if len(self._names) != 1:
+            raise self._wrong(given)
+        return (given,)
+
+    def _is_bare(self, given: Any) -> bool:
+        """Whether a dict or row with names is the value of a single struct or map column, not a row that holds it."""
+        if self._only is None or not pa.types.is_nested(self._only):
+            return False
+        if pa.types.is_map(self._only):  # its keys may be anything, so no name can tell
+            return isinstance(given, Mapping)
+        named = given if isinstance(given, Mapping) else getattr(given, "__fields__", getattr(given, "_fields", None))
+        return pa.types.is_struct(self._only) and named is not None and set(named) != set(self._names)
+
+    def _wrong(self, given: Any) -> InvalidInputError:
+        if isinstance(given, Mapping):
+            found = f"columns {', '.join(map(str, given)) or '(none)'}"
+        elif isinstance(given, tuple):
+            found = f"a tuple of {len(given)}"
+        else:
+            found = f"a single {type(given).__name__}"
+        columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema) or "(none)"
+        return InvalidInputError(
+            self._code,
+            f"{self._what} has the columns {columns}; found {found}. Write a dict of the columns or a tuple in order.",
+        )
+
+
+class KeyCodec(_RowCodec):
+    """Keys of one schema. Picklable."""
+
+    _code = "WRONG_KEY"
+    _what = "The key"
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys can not have."""
+        super().__init__(schema)
+        self._hashes = [scalar_hash(field.type) for field in schema]
+        self._only_hash = self._hashes[0] if len(schema) == 1 else None
+
+    def _convert(self, field: pa.Field) -> Convert:
+        convert = canonical(Place(self._code, field.name, field.type))
+
+        def not_null(value: Any) -> Any:
+            if value is None:
+                raise InvalidInputError("NULL_KEY", f"Key column {field.name!r} is null; expected {field.type}.")
+            return convert(value)
+
+        return not_null
+
+    def normalize(self, key: Any) -> Row:
+        """The canonical form of a key given as dict, tuple, or, for a single column, bare value.
+
+        A single list column takes a bare list (a tuple is always one member per column); a single struct column a
+        bare dict, except one whose only name is the column's. Raises InvalidInputError: NULL_KEY, or WRONG_KEY
+        naming column, found and expected.
+        """
+        if type(key) in self._bare:
+            return (self._converts[0](key),)
+        if key is None:
+            raise InvalidInputError("NULL_KEY", f"A key can not be null; expected {', '.join(self._names)}.")
+        return self._row(key)
+
+    def hash(self, key: Row) -> int:
+        """The hash of a normalized key, equal to that of ``hash_keys``."""
+        if self._only_hash is not None:
+            return self._only_hash(key[0])
+        return hash_of_hashes([of(cell) for of, cell in zip(self._hashes, key, strict=True)])
+
+
+class ValueCodec(_RowCodec):
+    """Values of one schema; any column may be null. Picklable."""
+
+    _code = "WRONG_VALUE"
+    _what = "The value"
+
+    def _convert(self, field: pa.Field) -> Convert:
+        return nullable(canonical(Place(self._code, field.name, field.type)))
+
+    def normalize(self, value: Any) -> Row:
+        """The canonical form of a value given as dict, tuple, or, for a single column, bare value.
+
+        As for keys, but None is the null of a single column, and to a single map column a dict is always the map.
+        Raises InvalidInputError WRONG_VALUE naming column, found and expected; a dict has to name every column.
+        """
+        if type(value) in self._bare:
+            return (self._converts[0](value),)
+        return self._row(value)
