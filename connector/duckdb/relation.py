@@ -1,0 +1,212 @@
+"""How a `StateTable` becomes a DuckDB view that is read when, and only as far as, a query needs it.
+
+DuckDB scans two Arrow datasets per view: splits whose rows all belong to the answer, and splits that carry the
+boolean column ``__live``, on which DuckDB itself filters; a mask on the exact half would cost half as much again.
+Both halves must read one version although DuckDB opens them at different moments. So each has a column ``__pin`` that
+the view compares with ``txid_current()``: DuckDB folds that to a constant, pushes it into both scans, and the value
+names the transaction. All scans of one transaction see one version, and the next transaction sees the newest commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from statestore.connector.duckdb.pushed_filter import read_pushed
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.filters import Filter
+from statestore.formats.state_table import LIVE_COLUMN, Query, Split, StateTable
+
+PIN_COLUMN = "__pin"
+KEPT_PINS = 4096  # transactions whose plans are kept; an older one that comes back is refused, not answered anew
+
+
+def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTable, query: Query) -> Reading:
+    """Creates the view ``name`` over ``query``'s answer; only the schema is read now.
+
+    The returned `Reading` holds the last error that a scan raised, which DuckDB would only pass on as text.
+    """
+    reading = Reading(table, query)
+    columns = ", ".join(
+        f"{quoted(source)} AS {quoted(shown)}"
+        for source, shown in zip(reading.source_names, reading.schema.names, strict=True)
+    )
+    pinned = f"{PIN_COLUMN} = txid_current()"
+    exact = connection.from_arrow(_Half(reading, exact=True)).filter(pinned).project(columns)
+    masked = connection.from_arrow(_Half(reading, exact=False))
+    masked = masked.filter(f"{LIVE_COLUMN} AND {pinned}").project(columns)
+    exact.union(masked).create_view(name, replace=True)
+    return reading
+
+
+def quoted(identifier: str) -> str:
+    """The identifier as DuckDB reads it back, whatever it holds."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+@dataclass
+class _Pin:
+    """What one transaction reads: the version and the plans made so far."""
+
+    query: Query
+    filterable: bool
+    plans: dict[tuple[Filter, ...], Sequence[Split]] = field(default_factory=dict)
+
+
+class Reading:
+    """One table with one query, shared by the two halves of its view."""
+
+    def __init__(self, table: StateTable, query: Query) -> None:
+        self.table = table
+        self.query = query
+        self.schema = table.schema(query)
+        self.source_names = _source_names(self.schema.names)
+        self.error: Exception | None = None
+        self._column_of = dict(zip(self.source_names, self.schema.names, strict=True))
+        self._pins: OrderedDict[int, _Pin] = OrderedDict()
+        self._forgotten = -1
+        self._lock = threading.Lock()
+
+    def source_schema(self, exact: bool) -> pa.Schema:
+        fields = [f.with_name(n) for f, n in zip(self.schema, self.source_names, strict=True)]
+        live = [] if exact else [pa.field(LIVE_COLUMN, pa.bool_())]
+        return pa.schema([*fields, *live, pa.field(PIN_COLUMN, pa.int64())])
+
+    def scan(
+        self, exact: bool, columns: Sequence[str] | None, expression: pc.Expression | None
+    ) -> pa.RecordBatchReader:
+        """A lazy reader of one half; plans at once, so that most errors come before the first batch."""
+        schema = self.source_schema(exact)
+        pushed = read_pushed(expression, schema, PIN_COLUMN)
+        asked = schema.names if columns is None else list(columns)
+        if pushed.pin is None:
+            raise UnsupportedError(
+                "FILTER_PUSHDOWN_OFF",
+                f"table {self.table.name!r} can not be read with DuckDB's filter pushdown switched off; "
+                "enable the optimizer again (PRAGMA enable_optimizer, SET disabled_optimizers = '')",
+            )
+        filters = tuple(replace(f, column=self._column_of[f.column]) for f in pushed.filters)
+        query, splits = self._plan(pushed.pin, filters)
+        splits = [s for s in splits if s.exact == exact]
+        if pushed.complete:
+            return self._reader(splits, query, exact, asked, pushed.pin)
+        needed = list(dict.fromkeys([*asked, *pushed.columns]))
+        reader = self._reader(splits, query, exact, needed, pushed.pin)
+        return ds.Scanner.from_batches(reader, columns=asked, filter=expression).to_reader()
+
+    def _plan(self, pin: int, filters: tuple[Filter, ...]) -> tuple[Query, Sequence[Split]]:
+        with self._lock:
+            state = self._pin(pin)
+            planned = filters if state.filterable else ()
+            if planned not in state.plans:
+                state.plans[planned] = self.table.splits(replace(state.query, filters=planned))
+            return replace(state.query, filters=filters), state.plans[planned]
+
+    def _pin(self, pin: int) -> _Pin:
+        if pin in self._pins:
+            self._pins.move_to_end(pin)
+            return self._pins[pin]
+        if pin <= self._forgotten:
+            raise UnsupportedError(
+                "TRANSACTION_TOO_OLD",
+                f"table {self.table.name!r}: more than {KEPT_PINS} transactions have read it since this one began; "
+                "commit and read again",
+            )
+        self._pins[pin] = self._new_pin()
+        if len(self._pins) > KEPT_PINS:
+            oldest, _ = self._pins.popitem(last=False)
+            self._forgotten = max(self._forgotten, oldest)
+        return self._pins[pin]
+
+    def _new_pin(self) -> _Pin:
+        query = replace(self.query, mask=True)
+        if query.version is None and query.mode != "changes":
+            newest = getattr(self.table, "newest_version", None)
+            if newest is not None:
+                query = replace(query, version=newest())
+        # Plans for different filters agree on the version only where the query states it.
+        return _Pin(query, filterable=query.version is not None)
+
+    def _reader(
+        self, splits: Sequence[Split], query: Query, exact: bool, asked: Sequence[str], pin: int
+    ) -> pa.RecordBatchReader:
+        schema = self.source_schema(exact)
+        wanted = tuple(self._column_of[name] for name in asked if name in self._column_of)
+        if not wanted:  # a batch without any column would lose its number of rows
+            wanted = (self.schema.names[0],)
+        query = replace(query, columns=wanted, mask=not exact)
+        schema = pa.schema([schema.field(name) for name in asked])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(splits, query, schema, pin))
+
+    def _batches(self, splits: Sequence[Split], query: Query, schema: pa.Schema, pin: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for split in splits:
+                for batch in self.table.read(split, query):
+                    yield self._rearranged(batch, schema, pin)
+        except StateStoreError as error:
+            self.error = error
+            raise
+
+    def _rearranged(self, batch: pa.RecordBatch, schema: pa.Schema, pin: int) -> pa.RecordBatch:
+        columns = []
+        position = 0
+        for name in schema.names:
+            if name == LIVE_COLUMN:
+                columns.append(batch.column(batch.num_columns - 1))
+            elif name == PIN_COLUMN:
+                columns.append(pa.repeat(pa.scalar(pin, pa.int64()), batch.num_rows))
+            else:
+                columns.append(batch.column(position))
+                position += 1
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _Half(ds.InMemoryDataset):  # type: ignore[misc]
+    """A dataset to DuckDB, which asks it for the columns and filters of each query anew."""
+
+    def __init__(self, reading: Reading, exact: bool) -> None:
+        super().__init__(reading.source_schema(exact).empty_table())
+        self._reading = reading
+        self._exact = exact
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _Scan:
+        try:
+            return _Scan(self._reading.scan(self._exact, columns, filter))
+        except StateStoreError as error:
+            self._reading.error = error
+            raise
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """The two members of a pyarrow Scanner that DuckDB uses."""
+
+    reader: pa.RecordBatchReader
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        return self.reader.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self.reader
+
+
+def _source_names(names: Sequence[str]) -> list[str]:
+    """DuckDB's names ignore case, Arrow's do not: columns that would collide get a number."""
+    taken: set[str] = {LIVE_COLUMN, PIN_COLUMN}
+    unique = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate.lower() in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate.lower())
+        unique.append(candidate)
+    return unique

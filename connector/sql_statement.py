@@ -1,0 +1,246 @@
+"""Reading SQL: which tables a statement names, at which version and time.
+
+Two dialects are read: DuckDB's and Spark's, both with ``TIMESTAMP AS OF``, ``VERSION AS OF``, ``FOR SYSTEM_TIME AS
+OF``, ``FOR SYSTEM_VERSION AS OF`` and ``AT (VERSION => n)`` / ``AT (TIMESTAMP => t)``. Tables are replaced in the
+syntax tree, never in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.state_table import Mode
+
+_PHRASES = {
+    ("FOR", "SYSTEM_VERSION"): "VERSION",
+    ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+    ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
+}
+_SECOND = "second clause"
+
+_RANGE_ARGUMENTS = {
+    "start_version": "start_version",
+    "starting_version": "start_version",
+    "end_version": "end_version",
+    "ending_version": "end_version",
+    "start_time": "start_time",
+    "starting_timestamp": "start_time",
+    "end_time": "end_time",
+    "ending_timestamp": "end_time",
+}
+
+
+class DuckDBSQL(DuckDB):
+    """DuckDB's SQL with the AS OF spellings."""
+
+    class Parser(DuckDB.Parser):
+        VERSION_PHRASES = {**DuckDB.Parser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
+
+        def _parse_version(self) -> exp.Version | None:
+            version = super()._parse_version()
+            if version is not None and (second := super()._parse_version()) is not None:
+                version.meta[_SECOND] = second
+            return version
+
+        def _warn_unsupported(self) -> None:
+            """Statements that sqlglot does not take apart go to DuckDB as they are."""
+
+
+class SparkSQL(Spark):
+    """Spark's SQL with the AS OF spellings and ``$`` in names."""
+
+    class Tokenizer(Spark.Tokenizer):
+        VAR_SINGLE_TOKENS = {*Spark.Tokenizer.VAR_SINGLE_TOKENS, "$"}  # noqa: RUF012
+
+    class Parser(Spark.Parser):
+        VERSION_PHRASES = {**Spark.Parser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
+
+        def _parse_version(self) -> exp.Version | None:
+            version = super()._parse_version()
+            if version is not None and (second := super()._parse_version()) is not None:
+                version.meta[_SECOND] = second
+            return version
+
+        def _warn_unsupported(self) -> None:
+            """Statements that sqlglot does not take apart go to Spark as they are."""
+
+
+@dataclass(frozen=True)
+class TableReference:
+    """One place in a statement that reads a table; the bounds are unevaluated expressions."""
+
+    node: exp.Table
+    name: str
+    place: str
+    mode: Mode = "snapshot"
+    version: exp.Expression | None = None
+    time: exp.Expression | None = None
+    bounds: tuple[tuple[str, exp.Expression], ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether the statement reads it as any other table, by its bare name."""
+        return self.mode == "snapshot" and self.version is None and self.time is None
+
+    def expressions(self) -> Iterator[tuple[str, exp.Expression]]:
+        """Everything that has to be evaluated: (field of Query or ``start``/``end``, expression)."""
+        if self.version is not None:
+            yield "version", self.version
+        if self.time is not None:
+            yield "as_of", self.time
+        yield from self.bounds
+
+
+def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expression:
+    """The syntax tree of one statement; raises InvalidInputError INVALID_SQL that names the place."""
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
+    except SqlglotError as error:
+        raise InvalidInputError("INVALID_SQL", _describe(error)) from None
+    if len(trees) != 1:
+        raise InvalidInputError("INVALID_SQL", f"expected one SQL statement, found {len(trees)}; pass them one by one")
+    return trees[0]
+
+
+def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
+    """The statement's tokens without a final semicolon; empty where it can't even be cut into tokens."""
+    try:
+        tokens = [token.text for token in sqlglot.tokenize(text, read=dialect)]
+    except SqlglotError:
+        return []
+    return tokens[:-1] if tokens and tokens[-1] == ";" else tokens
+
+
+def find_references(tree: exp.Expression, text: str) -> list[TableReference]:
+    """Every unqualified table of the statement, and every ``history(…)`` and ``changes(…)``, in order of appearance.
+
+    Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL for a clause
+    that can't be answered.
+    """
+    found = []
+    for node in tree.find_all(exp.Table):
+        place = _place(node, text)
+        if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in ("history", "changes"):
+            found.append(_function(node, place))
+        elif isinstance(node.this, exp.Identifier) and not node.db:
+            reference = _named(node, place)
+            if not _is_cte(node):
+                found.append(reference)
+            elif not reference.plain:
+                raise _invalid(f"{node.name!r} is defined by WITH; put the AS OF clause inside its query", place)
+    return found
+
+
+def replace_table(node: exp.Table, name: str, shown: str) -> None:
+    """Lets ``node`` read the table ``name`` while columns can still be qualified by ``shown``."""
+    node.set("this", exp.to_identifier(name, quoted=True))
+    node.set("version", None)
+    node.set("when", None)
+    if not node.alias:
+        alias = node.args.get("alias") or exp.TableAlias()
+        alias.set("this", exp.to_identifier(shown, quoted=True))
+        node.set("alias", alias)
+
+
+def _named(node: exp.Table, place: str) -> TableReference:
+    version, time = _clauses(node, place)
+    return TableReference(node, node.name, place, "snapshot", version, time)
+
+
+def _clauses(node: exp.Table, place: str) -> tuple[exp.Expression | None, exp.Expression | None]:
+    """(version, time) expressions of the table's time travel clauses; both may be given, each once."""
+    parts: dict[str, exp.Expression] = {}
+    clauses: list[Any] = []
+    if (version := node.args.get("version")) is not None:
+        clauses += [version, *([version.meta[_SECOND]] if _SECOND in version.meta else [])]
+    if (when := node.args.get("when")) is not None:
+        clauses.append(when)
+    for clause in clauses:
+        historical = isinstance(clause, exp.HistoricalData)
+        kind = clause.args["kind"] if historical else clause.name
+        wrong = clause.name != "AT" if historical else clause.args["kind"] != "AS OF"
+        if wrong or kind not in ("VERSION", "TIMESTAMP"):
+            raise _invalid(
+                f"table {node.name!r} is read by a clause other than AS OF or AT (VERSION | TIMESTAMP => …); "
+                f"for a range of time use history('{node.name}', start, end)",
+                place,
+            )
+        if kind in parts:
+            raise _invalid(f"table {node.name!r} has two {kind} clauses; keep one", place)
+        parts[kind] = clause.expression
+    return parts.get("VERSION"), parts.get("TIMESTAMP")
+
+
+def _function(node: exp.Table, place: str) -> TableReference:
+    mode: Mode = "history" if node.this.name.lower() == "history" else "changes"
+    arguments = node.this.expressions
+    if not arguments or not (isinstance(arguments[0], exp.Literal) and arguments[0].is_string):
+        raise _invalid(f"{mode}(…) takes the table's name as a string first, as in {mode}('prices')", place)
+    bounds: dict[str, exp.Expression] = {}
+    for position, argument in enumerate(arguments[1:]):
+        if isinstance(argument, exp.Kwarg | exp.PropertyEQ | exp.EQ):
+            name = _RANGE_ARGUMENTS.get(argument.this.name.lower())
+            if name is None:
+                raise _invalid(
+                    f"{mode}(…) has no argument {argument.this.name!r}; it has {', '.join(_RANGE_ARGUMENTS)}", place
+                )
+            bounds[name] = argument.expression
+        elif position < 2:
+            bounds[("start", "end")[position]] = argument
+        else:
+            raise _invalid(f"{mode}(…) takes a name, a start and an end, found {len(arguments)} arguments", place)
+    version, time = _clauses(node, place)
+    if time is not None:
+        raise _invalid(f"{mode}(…) can not be combined with TIMESTAMP AS OF; give a start and an end", place)
+    return TableReference(node, arguments[0].name, place, mode, version, None, tuple(bounds.items()))
+
+
+def _is_cte(node: exp.Table) -> bool:
+    """Whether a common table expression visible at ``node`` has its name."""
+    child: exp.Expression = node
+    inside: exp.Expression | None = None  # the CTE of the current level that the node is part of
+    while (parent := child.parent) is not None:
+        if isinstance(child, exp.CTE):
+            inside = child
+        with_ = parent.args.get("with_") or parent.args.get("with")
+        if with_ is not None and not isinstance(parent, exp.With):
+            within = inside if inside is not None and inside.parent is with_ else None
+            for cte in with_.expressions:
+                if cte is within and not with_.args.get("recursive"):
+                    break
+                if cte.alias.lower() == node.name.lower():
+                    return True
+                if cte is within:
+                    break
+        child = parent
+    return False
+
+
+def _place(node: exp.Table, text: str) -> str:
+    start = node.this.meta.get("start")
+    if start is None:
+        return ""
+    before = text[:start]
+    return f"line {before.count(chr(10)) + 1}, column {start - (before.rfind(chr(10)) + 1) + 1}"
+
+
+def _invalid(message: str, place: str) -> InvalidInputError:
+    return InvalidInputError("INVALID_SQL", f"{place}: {message}" if place else message)
+
+
+def _describe(error: SqlglotError) -> str:
+    details = getattr(error, "errors", None)
+    if not details:
+        return str(error)
+    first = details[0]
+    near = f"{first.get('start_context') or ''}>>>{first.get('highlight') or ''}<<<{first.get('end_context') or ''}"
+    return f"line {first.get('line')}, column {first.get('col')}: {first.get('description')}, near {near!r}"

@@ -1,0 +1,83 @@
+"""Evaluating the versions and times of a statement into a `Query`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from sqlglot import exp
+
+from statestore.connector.sql_statement import TableReference
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.state_table import Query
+from statestore.formats.times import to_us
+
+
+@dataclass(frozen=True)
+class Value:
+    """A constant of a statement: an ``integer`` as written, or a ``time`` in epoch microseconds."""
+
+    kind: Literal["integer", "time"]
+    value: int
+
+
+class Evaluator(Protocol):
+    """Computes constant expressions as one engine does."""
+
+    def evaluate(self, expressions: Sequence[exp.Expression]) -> list[Value]:
+        """One value each, all at one current time; raises InvalidInputError for what is no version and no time."""
+
+
+def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> list[Query]:
+    """The question each reference asks."""
+    wanted = [(reference, key, part) for reference in references for key, part in reference.expressions()]
+    for reference, _, part in wanted:
+        _check_constant(reference, part)
+    values = evaluator.evaluate([part for _, _, part in wanted])
+    fields: dict[int, dict[str, Any]] = {id(reference): {} for reference in references}
+    for (reference, key, part), value in zip(wanted, values, strict=True):
+        name, number = _field(reference, key, value, part)
+        if name in fields[id(reference)]:
+            raise InvalidInputError("INVALID_SQL", f"{reference.place}: {name} of {reference.name!r} is given twice")
+        fields[id(reference)][name] = number
+    return [Query(mode=reference.mode, **fields[id(reference)]) for reference in references]
+
+
+def literal(expression: exp.Expression) -> int | str | None:
+    """A bare integer or string (also as ``TIMESTAMP '…'``), or None for what an engine has to compute."""
+    if isinstance(expression, exp.Paren):
+        return literal(expression.this)
+    if isinstance(expression, exp.Neg):
+        inner = literal(expression.this)
+        return -inner if isinstance(inner, int) else None
+    if isinstance(expression, exp.Literal):
+        if expression.is_string:
+            return str(expression.this)
+        return int(expression.this) if str(expression.this).isdigit() else None
+    return None
+
+
+def _check_constant(reference: TableReference, part: exp.Expression) -> None:
+    if part.find(exp.Column, exp.Query, exp.Subquery, exp.Placeholder) is not None:
+        raise InvalidInputError(
+            "INVALID_SQL",
+            f"{reference.place}: the version or time of {reference.name!r} is {part.sql()}; "
+            "expected a constant expression without columns and subqueries",
+        )
+
+
+def _field(reference: TableReference, key: str, value: Value, part: exp.Expression) -> tuple[str, int]:
+    """The name of the `Query` field and its value."""
+    if key in ("start", "end"):
+        by_version = reference.mode == "changes" and value.kind == "integer"
+        key = f"{key}_{'version' if by_version else 'time'}"
+    if key.endswith("version"):
+        if value.kind != "integer":
+            raise InvalidInputError(
+                "INVALID_VERSION", f"{reference.place}: version {part.sql()} of {reference.name!r} is not an integer"
+            )
+        return key, value.value
+    if value.kind == "time":
+        return key, to_us(value.value // 1000, f"time of {reference.name!r}")
+    return key, to_us(value.value, f"time of {reference.name!r}")

@@ -1,0 +1,103 @@
+"""A StateTable over plain Python rows: the protocol without any storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from statestore.formats.errors import NotFoundError
+from statestore.formats.filters import mask
+from statestore.formats.state_table import LIVE_COLUMN, Query
+
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("item", pa.string()), ("price", pa.float64()), ("valid_from", TIME), ("valid_to", TIME)])
+Row = tuple[str, float | None, int, int | None]
+
+
+@dataclass(frozen=True)
+class MemorySplit:
+    version: int
+    rows: int
+    exact: bool
+
+
+@dataclass
+class MemoryTable:
+    """``commits[v]`` are all rows (item, price, from ms, to ms or None) as version ``v`` has them.
+
+    Rows that are open are read exactly, closed ones through a mask. ``asked`` records the queries that were planned.
+    """
+
+    name: str
+    commits: list[list[Row]]
+    key_columns: tuple[str, ...] = ("item",)
+    asked: list[Query] = field(default_factory=list)
+    read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
+
+    def newest_version(self) -> int:
+        return len(self.commits) - 1
+
+    def schema(self, query: Query) -> pa.Schema:
+        names = SCHEMA.names if query.columns is None else query.columns
+        return pa.schema([SCHEMA.field(n) for n in names])
+
+    def splits(self, query: Query) -> Sequence[MemorySplit]:
+        self.asked.append(query)
+        version = self.newest_version() if query.version is None else query.version
+        if not 0 <= version < len(self.commits):
+            raise NotFoundError("VERSION_NOT_FOUND", f"no version {version}; 0 to {self.newest_version()} can be read")
+        rows = len(self.commits[version])
+        return [MemorySplit(version, rows, True), MemorySplit(version, rows, False)]
+
+    def read(self, split: MemorySplit, query: Query) -> Iterator[pa.RecordBatch]:
+        self.read_columns.append(query.columns)
+        rows = [r for r in self.commits[split.version] if (r[3] is None) == split.exact]
+        if split.exact:
+            rows = [r for r in rows if _alive(r, query)]
+        batch = _batch(rows)
+        live = pa.array([_alive(r, query) for r in rows], pa.bool_())
+        selected = mask(query.filters, batch) if query.filters else None
+        if selected is not None:
+            batch, live = batch.filter(selected), live.filter(selected)
+        shown = batch.select(self.schema(query).names)
+        if split.exact:
+            yield shown
+        elif query.mask:
+            fields = [*shown.schema, pa.field(LIVE_COLUMN, pa.bool_())]
+            yield pa.RecordBatch.from_arrays([*shown.columns, live], schema=pa.schema(fields))
+        else:
+            yield shown.filter(live)
+
+
+@dataclass
+class MemoryWarehouse:
+    held: dict[str, MemoryTable]
+
+    def tables(self) -> list[str]:
+        return sorted(n for n in self.held if "$" not in n)
+
+    def metadata_tables(self) -> list[str]:
+        return sorted(n for n in self.held if "$" in n)
+
+    def table(self, name: str) -> MemoryTable:
+        if name not in self.held:
+            raise NotFoundError("TABLE_NOT_FOUND", f"no table {name!r}; there are {', '.join(self.tables())}")
+        return self.held[name]
+
+
+def _alive(row: Row, query: Query) -> bool:
+    if query.mode == "history":
+        return True
+    if query.as_of is None:
+        return row[3] is None
+    return row[2] * 1000 <= query.as_of and (row[3] is None or query.as_of < row[3] * 1000)
+
+
+def _batch(rows: list[Row]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [[], [], [], []]
+    times = [pa.array([None if t is None else t * 1000 for t in c], pa.int64()).cast(TIME) for c in columns[2:]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[0], pa.string()), pa.array(columns[1], pa.float64()), *times], schema=SCHEMA
+    )
