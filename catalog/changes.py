@@ -1,7 +1,7 @@
 """The change feed, by commit version or by state time.
 
-An event is a row (value or tombstone) of a key's timeline, at its start. Its old value is the row it replaced at the same
-start, if the commit before believed one, else the value row that ends exactly there as its own commit believed it:
+An event is a row (value or tombstone) of a key's timeline, at its start. Its old value is the row it replaced at the
+same start, if the commit before believed one, else the value row that ends exactly there as its own commit believed it:
 
 - a value with no old value is an ``insert``, with one an ``update_preimage`` and an ``update_postimage``;
 - a tombstone with an old value is a ``delete`` (carrying the old value), without one nothing;
@@ -13,6 +13,7 @@ whose start lies in the range. Old values are found through the key indexes, in 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -152,7 +153,7 @@ def _time_ranges(files: SegmentFiles, views: tuple[SegmentView, ...], first: int
     ordered = np.sort(np.concatenate(samples))
     cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
     bounds = [first, *(c for c in cuts if c > first), last + 1]
-    return [(low, high - 1) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
 
 
 def _split(

@@ -1,8 +1,8 @@
 """Folding: pending closures become stored ends, and what earlier commits believed becomes belief rows.
 
-The rules of docs/format.md: a first closing that lies at or after the stream time before its commit is punctual and just
-fills the end. Any other (a late closing, a second shortening, a replacement) also copies the row as it was, marked with
-the commit that dropped that belief, and marks the row split; a replaced row leaves no main row.
+The rules of docs/format.md: a first closing that lies at or after the stream time before its commit is punctual and
+just fills the end. Any other (a late closing, a second shortening, a replacement) also copies the row as it was, marked
+with the commit that dropped that belief, and marks the row split; a replaced row leaves no main row.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ is a prefix, and it is passed uncut where the statistics show that every end lie
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -273,6 +274,6 @@ def _without_dead(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch
         yield batch.filter(pa.array(keep))
         return
     bounds = [0, *edges.tolist(), batch.num_rows]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         if keep[start]:
             yield batch.slice(start, stop - start)

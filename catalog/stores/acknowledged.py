@@ -65,7 +65,7 @@ class Changelogs:
     def consumed(self) -> tuple[tuple[str, int], ...]:
         """(file name, offset) of everything this handle holds, for the commit that takes it in."""
         own = [(self._name, self._end)] if self._writer is not None else []
-        return tuple([*own, *((name, end) for name, (end, _) in self._adopted.items())])
+        return (*own, *((name, end) for name, (end, _) in self._adopted.items()))
 
     def discard(self) -> None:
         """Remove the files: their records are committed."""

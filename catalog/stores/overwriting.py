@@ -29,8 +29,8 @@ def overwrite_records(files: SegmentFiles, snapshot: Snapshot, records: Records)
         if moment < stream_time:
             raise InvalidInputError(
                 "OVERWRITE_TOO_OLD",
-                f"overwrite of store {files.spec.name!r}: a row has timestamp {format_time(moment)}, the store has seen "
-                f"{format_time(stream_time)}; give the rows that time or a later one, or append them as late records",
+                f"overwrite of store {files.spec.name!r}: a row has timestamp {format_time(moment)}, the store has "
+                f"seen {format_time(stream_time)}; give the rows that time or a later one, or append them",
             )
     else:
         moment = max(stream_time, time.time_ns() // 1_000_000 * 1_000)

@@ -24,10 +24,10 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_batch, records_of
 from statestore.catalog.stores.record_input import batches_of, record_batch
-from statestore.catalog.stores.timeline import Entry, Timeline
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import Change, commit_change
 from statestore.formats.errors import InvalidInputError
@@ -81,9 +81,8 @@ class VersionedStore:
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
         self._snapshot = load_snapshot(storage)
-        self._lookup = PointLookup(self._files, self._snapshot, self._keys)
         self._pending = Pending(spec, self._keys, self._values)
-        self._timelines: dict[Key, tuple[int, Timeline]] = {}
+        self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
         self._changelogs = Changelogs(local_root(storage), spec.record_schema())
         self._dropped = 0
         self._stream_time = NO_STREAM_TIME
@@ -94,7 +93,7 @@ class VersionedStore:
     # Writing
 
     def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
-        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Durable against the end of this process.
+        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Survives the end of this process.
 
         The value holds until the key's next version or tombstone, whichever order they are written in. An equal
         timestamp replaces. A put older than the newest timestamp the store has seen minus the retention is refused and
@@ -108,7 +107,7 @@ class VersionedStore:
             self._dropped += 1
             return PutResult(False, None)
         batch = records_batch(self.spec, self._keys, self._values, [name], [(moment, cells)])
-        timeline = self._timeline_from(name, moment)
+        timeline = self._live.timeline_for_put(name, moment)
         self._changelogs.append(batch)
         self._pending.put(name, (moment, cells))
         self._stream_time = max(self._observed_us, moment)
@@ -165,8 +164,11 @@ class VersionedStore:
         snapshot = commit_change(self._files, self._snapshot, lambda _: change)
         self._changelogs.discard()
         self._pending.clear()
+        self._live.forget()
         self._dropped = 0
-        return self._committed(snapshot)
+        version = self._committed(snapshot)
+        known = None if transaction is None else snapshot.versions.find_transaction(*transaction)
+        return version if known is None else known
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, beside what this handle has pending; answers the version.
@@ -195,7 +197,8 @@ class VersionedStore:
         self._check_open()
         name = self._keys.normalize(key)
         moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
-        found = self._valid_at(name, moment)
+        self._follow()
+        found = self._live.valid_at(name, moment)
         if found is None or found.values is None:
             return None
         if found.end != OPEN and self._is_late(moment):
@@ -214,9 +217,10 @@ class VersionedStore:
         name = self._keys.normalize(key)
         low = -(2**63) if start is None else to_us(start, "start")
         high = OPEN - 1 if end is None else to_us(end, "end")
+        self._follow()
         found = [
             f
-            for f in self._all_of(name)
+            for f in self._live.versions_of(name)
             if f.values is not None and f.start <= high and f.end > low and self._is_visible(f, high)
         ]
         for item in found if ascending else reversed(found):
@@ -233,8 +237,8 @@ class VersionedStore:
     ) -> pa.RecordBatchReader:
         """The rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
 
-        Columns: key, value, ``valid_from``, ``valid_to`` (null while open); ``_commit_version`` when asked for. Rows come
-        by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
+        Columns: key, value, ``valid_from``, ``valid_to`` (null while open); ``_commit_version`` when asked for. Rows
+        come by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
         Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
         """
         moment = None if as_of is None else to_us(as_of, "as_of")
@@ -385,63 +389,11 @@ class VersionedStore:
         end = None if found.end == OPEN else from_us(found.end)
         return Record(self._values.to_user(found.values), from_us(found.start), end)
 
-    def _valid_at(self, name: Key, moment: int) -> Found | None:
-        self._follow()
-        if self._pending:
-            known = self._pending_timeline(name)
-            if known is not None:
-                earliest, timeline = known
-                entry = timeline.get(moment)
-                if entry is not None:
-                    return Found(entry.start, entry.end, entry.value)
-                if moment >= earliest:
-                    return None
-        return self._lookup.valid_at(name, self._keys.hash(name), moment)
-
-    def _all_of(self, name: Key) -> list[Found]:
-        self._follow()
-        committed = self._lookup.ending_from(name, self._keys.hash(name), -(2**63))
-        known = self._pending_timeline(name)
-        if known is None:
-            return committed
-        earliest, timeline = known
-        older = [f for f in committed if f.end < earliest]
-        return older + [Found(e.start, e.end, e.value) for e in timeline.entries]
-
-    def _pending_timeline(self, name: Key) -> tuple[int, Timeline] | None:
-        """(earliest pending put, timeline from there on) of a key with pending puts."""
-        known = self._timelines.get(name)
-        if known is None:
-            key_hash = self._keys.hash(name)
-            puts = self._pending.puts_of(name, key_hash)
-            if not puts:
-                return None
-            earliest = min(moment for moment, _ in puts)
-            known = self._timelines[name] = (earliest, self._load_timeline(name, key_hash, earliest))
-            for moment, cells in puts:
-                known[1].put(moment, cells)
-        return known
-
-    def _timeline_from(self, name: Key, moment: int) -> Timeline:
-        """The key's timeline, good for a put at ``moment``; it already holds what is pending."""
-        known = self._pending_timeline(name) if self._pending else None
-        if known is None or moment < known[0]:
-            key_hash = self._keys.hash(name)
-            timeline = self._load_timeline(name, key_hash, moment)
-            for earlier, cells in self._pending.puts_of(name, key_hash):
-                timeline.put(earlier, cells)
-            known = self._timelines[name] = (moment, timeline)
-        return known[1]
-
-    def _load_timeline(self, name: Key, key_hash: int, moment: int) -> Timeline:
-        found = self._lookup.ending_from(name, key_hash, moment)
-        return Timeline([Entry(f.start, f.end, f.values, number) for number, f in enumerate(found)])
-
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Remember acknowledged records until the commit."""
         if batch.num_rows:
             self._pending.put_batch(batch)
-            self._timelines.clear()
+            self._live.forget()
             times = records_of(self.spec, pa.Table.from_batches([batch])).times
             self._stream_time = max(self._observed_us, int(times.max()))
 
@@ -479,8 +431,7 @@ class VersionedStore:
     def _advance(self, snapshot: Snapshot) -> int:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
-            self._lookup = PointLookup(self._files, snapshot, self._keys)
-            self._timelines.clear()
+            self._live.follow(PointLookup(self._files, snapshot, self._keys))
         return snapshot.version
 
     def _follow(self) -> None:

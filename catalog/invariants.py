@@ -1,0 +1,188 @@
+"""What must always hold of a store's layout, as functions that tests and `verify` call.
+
+Each answers a list of violations in words, empty when all is well. The numbers are those of docs/format.md,
+"Invariants". They read whole columns, so they cost as much as a scan of the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.compaction import SEAL_MIN_ROWS, SEAL_RATIO
+from statestore.catalog.row_state import SegmentView, ends_at, views_of
+from statestore.catalog.scan import Window, plan
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.formats.key_equality import keys_equal
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.segment_meta import OPEN
+
+Ints = npt.NDArray[np.int64]
+
+
+def layout_violations(files: SegmentFiles, snapshot: Snapshot) -> list[str]:
+    """Everything that does not depend on a chosen version and time."""
+    found: list[str] = []
+    for view in views_of(snapshot.segments, snapshot.closures):
+        found += segment_violations(files, snapshot, view)
+        found += closure_violations(files, view)
+    return found + commit_violations(snapshot)
+
+
+def segment_violations(files: SegmentFiles, snapshot: Snapshot, view: SegmentView) -> list[str]:
+    """Rows are sorted, and the statistics that reads prune by are those of the rows."""
+    meta, segment = view.meta, files.segment(view.meta)
+    starts, ends = segment.int64("valid_from"), segment.int64("valid_to")
+    added, closed, split = segment.int64("_added"), segment.int64("_closed"), segment.bools("_split")
+    late = starts <= snapshot.versions.stream_time_before(added)
+    punctual = closed[(added < closed) & ~split]
+    expected = {
+        "rows": len(starts),
+        "min_valid_from": int(starts.min()),
+        "max_valid_from": int(starts.max()),
+        "min_valid_to": int(ends.min()),
+        "max_valid_to": int(ends.max()),
+        "min_added": int(added.min()),
+        "max_added": int(added.max()),
+        "last_closed": int(punctual.max(initial=0)),
+        "split_closed": int(closed[split].max(initial=0)),
+        "late_added": int(added[late].max(initial=0)),
+    }
+    if meta.role == "belief":
+        expected["max_dropped"] = int(segment.int64("_dropped").max())
+    found = [
+        f"{meta.name}: {name} is {getattr(meta, name)} in the log, {value} in the rows"
+        for name, value in expected.items()
+        if getattr(meta, name) != value
+    ]
+    if (starts[1:] < starts[:-1]).any():
+        found.append(f"{meta.name}: rows are not sorted by valid_from")
+    if (ends <= starts).any():
+        found.append(f"{meta.name}: a row ends at or before its start")
+    if ((closed == 0) != (ends == OPEN)).any():
+        found.append(f"{meta.name}: a row is open but closed by a commit, or the other way")
+    if not np.array_equal(
+        hash_keys([segment.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
+        files.index(meta).hashes,
+    ):
+        found.append(f"{meta.name}: the key index does not lead to the rows with those keys")
+    return found
+
+
+def closure_violations(files: SegmentFiles, view: SegmentView) -> list[str]:
+    """Invariant 1: ends only shrink, and a rewritten segment has only closures newer than its rows' own ends."""
+    found = []
+    segment = files.segment(view.meta)
+    ends = segment.int64("valid_to").copy()
+    version = 0
+    for piece in view.closures:
+        rows, new_ends = files.closures(piece)
+        if piece.version <= version:
+            found.append(f"{view.meta.name}: closures are not in the order of their commits")
+        version = piece.version
+        if (new_ends >= ends[rows]).any():
+            found.append(f"{view.meta.name}: commit {version} does not shorten a row it closes")
+        if (new_ends < segment.int64("valid_from")[rows]).any():
+            found.append(f"{view.meta.name}: commit {version} closes a row before its start")
+        if (segment.int64("_closed")[rows] >= version).any():
+            found.append(f"{view.meta.name}: commit {version} closes a row that a later commit closed already")
+        if int(new_ends.min(initial=OPEN)) != piece.min_valid_to:
+            found.append(
+                f"{view.meta.name}: the least end of the closures of commit {version} is not what the log says"
+            )
+        ends[rows] = new_ends
+    return found
+
+
+def commit_violations(snapshot: Snapshot) -> list[str]:
+    """Commit times and stream times never go back."""
+    versions = snapshot.versions
+    found = []
+    for name in ("timestamp", "stream_time"):
+        column = getattr(versions, name)
+        if (column[1:] < column[:-1]).any():
+            found.append(f"log: {name} goes back from one commit to the next")
+    return found
+
+
+def uniqueness_violations(files: SegmentFiles, snapshot: Snapshot, version: int) -> list[str]:
+    """Invariant 2: as a version believed it, no key has two rows (values or tombstones) at one moment."""
+    keys, hashes, starts, ends = [], [], [], []
+    for view in views_of(snapshot.segments, snapshot.closures):
+        segment = files.segment(view.meta)
+        end = ends_at(files, view, version)
+        start = segment.int64("valid_from")
+        rows = np.flatnonzero(end > start)
+        columns = [segment.column_array(n).take(pa.array(rows)) for n in files.spec.key_names]
+        keys.append(columns)
+        hashes.append(hash_keys(columns))
+        starts.append(start[rows])
+        ends.append(end[rows])
+    if not starts:
+        return []
+    joined = [pa.concat_arrays([k[i] for k in keys]) for i in range(len(files.spec.key))]
+    all_hashes, start, end = np.concatenate(hashes), np.concatenate(starts), np.concatenate(ends)
+    order = np.lexsort((start, all_hashes))
+    neighbours = np.flatnonzero(
+        (all_hashes[order][1:] == all_hashes[order][:-1]) & (start[order][1:] < end[order][:-1])
+    )
+    left, right = order[neighbours], order[neighbours + 1]
+    same = keys_equal(joined, left, joined, right)
+    return [f"version {version}: {int(same.sum())} keys have two rows at one moment"] if same.any() else []
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Rows a snapshot read touches, those that are live, and the bound of invariant 5 for the dead ones."""
+
+    rows: int
+    live: int
+    bound: int
+
+    @property
+    def dead(self) -> int:
+        return self.rows - self.live
+
+
+def touched(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int | None = None) -> Touched:
+    """Invariant 5: dead rows touched <= x live (closed or open segments) + late segments spanning T + deltas."""
+    window = _window(snapshot, moment, version)
+    rows = live = spare = 0
+    for piece in plan(files, snapshot, window, ()):
+        ends = ends_at(files, piece.view, window.version)[: piece.stop]
+        rows += piece.stop
+        live += int(np.count_nonzero(ends > window.clamped(snapshot).low))
+        if piece.view.meta.role in ("delta", "late", "belief"):
+            spare += piece.stop
+    return Touched(rows, live, int(max(SEAL_RATIO * live, SEAL_MIN_ROWS)) * 2 + spare)
+
+
+def pruning_violations(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int | None = None) -> list[str]:
+    """Invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
+    window = _window(snapshot, moment, version)
+    clamped = window.clamped(snapshot)
+    pieces = {p.view.meta.name: p for p in plan(files, snapshot, window, ())}
+    found = []
+    for view in views_of(snapshot.segments, snapshot.closures):
+        if view.meta.tombstone:
+            continue
+        starts = files.segment(view.meta).int64("valid_from")
+        live = (starts <= clamped.high) & (ends_at(files, view, window.version) > clamped.low)
+        piece = pieces.get(view.meta.name)
+        read = np.zeros(len(starts), bool)
+        if piece is not None:
+            read[piece.start : piece.stop] = True
+        if (live & ~read).any():
+            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} skips a live row")
+        if piece is not None and not piece.cut and not live[read].all():
+            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
+    return found
+
+
+def _window(snapshot: Snapshot, moment: int, version: int | None) -> Window:
+    chosen = snapshot.version if version is None else version
+    return Window(moment, moment, chosen, chosen == snapshot.version)

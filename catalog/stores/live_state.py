@@ -1,0 +1,85 @@
+"""One key as this handle sees it: committed versions with the handle's own uncommitted puts on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statestore.catalog.point_lookup import Found, PointLookup
+from statestore.catalog.stores.pending import Pending
+from statestore.catalog.stores.timeline import Entry, Timeline
+from statestore.formats.key_codec import KeyCodec
+
+Key = tuple[Any, ...]
+
+ALL_TIMES = -(2**63)
+
+
+class LiveState:
+    """Timelines of keys with pending puts, made when first asked for; other keys are answered from segments.
+
+    A timeline starts with the committed rows that end at or after the key's earliest pending put: what ends before
+    can not change, so a put costs the same however long the key's history is.
+    """
+
+    def __init__(self, lookup: PointLookup, pending: Pending, codec: KeyCodec) -> None:
+        self._lookup = lookup
+        self._pending = pending
+        self._codec = codec
+        self._timelines: dict[Key, tuple[int, Timeline]] = {}
+
+    def follow(self, lookup: PointLookup) -> None:
+        """Answer from another snapshot from now on."""
+        self._lookup = lookup
+        self._timelines.clear()
+
+    def forget(self) -> None:
+        """Make timelines anew: what is pending has changed."""
+        self._timelines.clear()
+
+    def valid_at(self, key: Key, moment: int) -> Found | None:
+        """The version valid at ``moment`` (epoch microseconds); may be a tombstone (no values)."""
+        known = self._timeline(key) if self._pending else None
+        if known is not None:
+            earliest, timeline = known
+            entry = timeline.get(moment)
+            if entry is not None:
+                return Found(entry.start, entry.end, entry.value)
+            if moment >= earliest:
+                return None
+        return self._lookup.valid_at(key, self._codec.hash(key), moment)
+
+    def versions_of(self, key: Key) -> list[Found]:
+        """All versions and tombstones of the key by start."""
+        committed = self._lookup.ending_from(key, self._codec.hash(key), ALL_TIMES)
+        known = self._timeline(key) if self._pending else None
+        if known is None:
+            return committed
+        earliest, timeline = known
+        older = [f for f in committed if f.end < earliest]
+        return older + [Found(e.start, e.end, e.value) for e in timeline.entries]
+
+    def timeline_for_put(self, key: Key, moment: int) -> Timeline:
+        """The key's timeline, holding what is pending, good for one more put at ``moment``."""
+        known = self._timeline(key) if self._pending else None
+        if known is None or moment < known[0]:
+            known = self._timelines[key] = (moment, self._make(key, moment))
+        return known[1]
+
+    def _timeline(self, key: Key) -> tuple[int, Timeline] | None:
+        """(earliest pending put, timeline from there on), None for a key with no pending puts."""
+        known = self._timelines.get(key)
+        if known is None:
+            puts = self._pending.puts_of(key, self._codec.hash(key))
+            if not puts:
+                return None
+            earliest = min(moment for moment, _ in puts)
+            known = self._timelines[key] = (earliest, self._make(key, earliest))
+        return known
+
+    def _make(self, key: Key, earliest: int) -> Timeline:
+        key_hash = self._codec.hash(key)
+        found = self._lookup.ending_from(key, key_hash, earliest)
+        timeline = Timeline([Entry(f.start, f.end, f.values, number) for number, f in enumerate(found)])
+        for moment, cells in self._pending.puts_of(key, key_hash):
+            timeline.put(moment, cells)
+        return timeline
