@@ -224,14 +224,13 @@ def _timestamp(place: Place) -> Convert:
 
 def _aware(place: Place) -> Convert:
     def convert(value: Any) -> datetime:
-        if type(value) is not datetime:
-            value = _plain_datetime(place, value)
-        if value.tzinfo is UTC and not value.fold:
-            return value
-        if value.utcoffset() is None:
+        moment: datetime = value if type(value) is datetime else _plain_datetime(place, value)
+        if moment.tzinfo is UTC and not moment.fold:
+            return moment
+        if moment.utcoffset() is None:
             raise place.wrong(value, "a datetime without a time zone; write .replace(tzinfo=…)")
         try:
-            return value.astimezone(UTC)
+            return moment.astimezone(UTC)
         except OverflowError:
             raise place.wrong(value, "outside the years 1 to 9999 in UTC") from None
 
@@ -240,33 +239,32 @@ def _aware(place: Place) -> Convert:
 
 def _naive(place: Place) -> Convert:
     def convert(value: Any) -> datetime:
-        if type(value) is not datetime:
-            value = _plain_datetime(place, value)
-        if value.tzinfo is not None:
+        moment: datetime = value if type(value) is datetime else _plain_datetime(place, value)
+        if moment.tzinfo is not None:
             raise place.wrong(value, "a datetime with a time zone; write .replace(tzinfo=None)")
-        return value if not value.fold else value.replace(fold=0)
+        return moment if not moment.fold else moment.replace(fold=0)
 
     return convert
 
 
 def _plain_datetime(place: Place, value: Any) -> datetime:
     """A datetime of a subclass, as pandas' Timestamp is, or of numpy, as a plain one."""
+    found = value
     if isinstance(value, np.datetime64):
         micros = value.astype("M8[us]")
         if micros.astype(value.dtype) != value:
             raise place.wrong(value, "finer than a microsecond, or not a time")
-        value = micros.item()
-    if not isinstance(value, datetime) or value != value:  # pandas' NaT is a datetime unequal to itself
+        found = micros.item()
+    if not isinstance(found, datetime) or found != found:  # pandas' NaT is a datetime unequal to itself
         raise place.wrong(value)
-    if getattr(value, "nanosecond", 0):
+    if getattr(found, "nanosecond", 0):
         raise place.wrong(value, "finer than a microsecond")
-    clock = (value.hour, value.minute, value.second, value.microsecond)
-    return datetime(value.year, value.month, value.day, *clock, tzinfo=value.tzinfo, fold=value.fold)
+    return datetime.combine(found.date(), found.timetz())
 
 
 def _duration(place: Place) -> Convert:
     def convert(value: Any) -> timedelta:
-        if not isinstance(value, timedelta) or value != value or getattr(value, "nanoseconds", 0):
+        if not isinstance(value, timedelta) or value != value or getattr(value, "nanoseconds", 0) != 0:
             raise place.wrong(value, "write a timedelta of whole microseconds")
         if not -(1 << 63) <= value // _MICROSECOND < 1 << 63:
             raise place.wrong(value, "too long")

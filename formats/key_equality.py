@@ -47,7 +47,8 @@ def _valid(column: pa.Array, rows: Rows) -> Bools:
         return np.ones(len(rows), np.bool_)
     at = rows.astype(np.int64) + column.offset
     bits = np.frombuffer(bitmap, np.uint8)[at >> 3] >> (at & 7).astype(np.uint8)
-    return (bits & 1).view(np.bool_)
+    valid: Bools = (bits & 1).view(np.bool_)
+    return valid
 
 
 def _values_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
@@ -62,7 +63,8 @@ def _values_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: 
     if _has_offsets(kind):
         return _strings_equal(left, left_rows, right, right_rows)
     if pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
-        return np.equal(_integers(left)[left_rows], _integers(right)[right_rows])
+        same: Bools = _integers(left)[left_rows] == _integers(right)[right_rows]
+        return same
     return _taken_equal(left, left_rows, right, right_rows)
 
 
@@ -117,7 +119,8 @@ def _string_offsets(column: pa.Array) -> Rows:
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     if not len(column):
         return np.zeros(1, np.int64)
-    return np.frombuffer(column.buffers()[1], np.int64 if large else np.int32)[column.offset :]
+    offsets: Rows = np.frombuffer(column.buffers()[1], np.int64 if large else np.int32)
+    return offsets[column.offset :]
 
 
 def _extents(offsets: Rows, rows: Rows) -> tuple[Ints, Ints]:
@@ -137,7 +140,7 @@ def _parts(rows: Rows, lengths: Ints) -> Iterator[Rows]:
         start = stop
 
 
-def _integers(column: pa.Array) -> npt.NDArray[np.integer[Any]]:
+def _integers(column: pa.Array) -> npt.NDArray[Any]:
     """The values' bits, without a copy."""
     width = column.type.bit_width // 8
     buffer = column.buffers()[1]

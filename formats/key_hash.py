@@ -94,7 +94,7 @@ def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _in_microseconds(kind: pa.DataType) -> bool:
-    return (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)) and kind.unit == "us"
+    return bool((pa.types.is_timestamp(kind) or pa.types.is_duration(kind)) and kind.unit == "us")
 
 
 def _hash_strings(column: pa.Array, offset_kind: npt.DTypeLike) -> U64s:

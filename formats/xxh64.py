@@ -71,7 +71,7 @@ def _hash_block(data: Bytes, starts: Ints, lengths: Ints) -> U64s:
 def _hash_ascending(data: Bytes, starts: Ints, lengths: Ints) -> U64s:
     hashes = np.empty(len(starts), np.uint64)
     short = int(np.searchsorted(lengths > LONG, True))
-    view = memoryview(data)
+    view = data.data
     for row in range(short, len(starts)):
         hashes[row] = xxh64_intdigest(view[starts[row] : starts[row] + lengths[row]])
     _hash_short(data, starts[:short], lengths[:short], hashes[:short])
