@@ -335,7 +335,8 @@ def _map(place: Place) -> Convert:
 def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
     """A function from a canonical value to nested dicts and lists, or None where there is nothing to do.
 
-    ``make_map`` makes a map from its pairs: ``dict`` for users, ``list`` for Arrow. A map's keys stay canonical.
+    ``make_map`` makes a map from its pairs: ``list`` for Arrow, ``dict`` for users, where its keys stay canonical: a
+    dict can not be a key.
     """
     if pa.types.is_struct(kind):
         return _plain_struct(kind, make_map)
@@ -343,8 +344,9 @@ def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
         member = plain(kind.value_type, make_map) or _same
         return nullable(lambda value: [member(item) for item in value])
     if pa.types.is_map(kind):
+        key_of = (plain(kind.key_type, list) if make_map is list else None) or _same
         item_of = plain(kind.item_type, make_map) or _same
-        return nullable(lambda value: make_map((key, item_of(item)) for key, item in value))
+        return nullable(lambda value: make_map((key_of(key), item_of(item)) for key, item in value))
     return None
 
 

@@ -69,5 +69,3 @@ def key_tables(draw: st.DrawFn) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
     schema = pa.schema([pa.field(f"k{number}", kind, nullable=False) for number, (kind, _) in enumerate(types)])
     keys = draw(st.lists(st.tuples(*(values for _, values in types)), min_size=1, max_size=6))
     return schema, [*keys, *draw(st.lists(st.sampled_from(keys), max_size=6))]
-
-
