@@ -7,7 +7,7 @@ syntax tree, never in the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.parsers.spark import SparkParser
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode
@@ -39,39 +41,46 @@ _RANGE_ARGUMENTS = {
 }
 
 
+class _DuckDBSQLParser(DuckDBParser):
+    VERSION_PHRASES = {**DuckDBParser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
+
+    def _parse_version(self) -> exp.Version | None:
+        return _with_second(super()._parse_version(), super()._parse_version)
+
+    def _warn_unsupported(self) -> None:
+        """Statements that sqlglot does not take apart go to DuckDB as they are."""
+
+
+class _SparkSQLParser(SparkParser):
+    VERSION_PHRASES = {**SparkParser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
+
+    def _parse_version(self) -> exp.Version | None:
+        return _with_second(super()._parse_version(), super()._parse_version)
+
+    def _warn_unsupported(self) -> None:
+        """Statements that sqlglot does not take apart go to Spark as they are."""
+
+
+def _with_second(version: exp.Version | None, parse_next: Callable[[], exp.Version | None]) -> exp.Version | None:
+    """Lets a VERSION AS OF follow a TIMESTAMP AS OF and the other way round."""
+    if version is not None and (second := parse_next()) is not None:
+        version.meta[_SECOND] = second
+    return version
+
+
 class DuckDBSQL(DuckDB):
     """DuckDB's SQL with the AS OF spellings."""
 
-    class Parser(DuckDB.Parser):
-        VERSION_PHRASES = {**DuckDB.Parser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
-
-        def _parse_version(self) -> exp.Version | None:
-            version = super()._parse_version()
-            if version is not None and (second := super()._parse_version()) is not None:
-                version.meta[_SECOND] = second
-            return version
-
-        def _warn_unsupported(self) -> None:
-            """Statements that sqlglot does not take apart go to DuckDB as they are."""
+    Parser = _DuckDBSQLParser
 
 
 class SparkSQL(Spark):
     """Spark's SQL with the AS OF spellings and ``$`` in names."""
 
+    Parser = _SparkSQLParser
+
     class Tokenizer(Spark.Tokenizer):
         VAR_SINGLE_TOKENS = {*Spark.Tokenizer.VAR_SINGLE_TOKENS, "$"}  # noqa: RUF012
-
-    class Parser(Spark.Parser):
-        VERSION_PHRASES = {**Spark.Parser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
-
-        def _parse_version(self) -> exp.Version | None:
-            version = super()._parse_version()
-            if version is not None and (second := super()._parse_version()) is not None:
-                version.meta[_SECOND] = second
-            return version
-
-        def _warn_unsupported(self) -> None:
-            """Statements that sqlglot does not take apart go to Spark as they are."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +91,16 @@ class TableReference:
     name: str
     place: str
     mode: Mode = "snapshot"
-    version: exp.Expression | None = None
-    time: exp.Expression | None = None
-    bounds: tuple[tuple[str, exp.Expression], ...] = ()
+    version: exp.Expr | None = None
+    time: exp.Expr | None = None
+    bounds: tuple[tuple[str, exp.Expr], ...] = ()
 
     @property
     def plain(self) -> bool:
         """Whether the statement reads it as any other table, by its bare name."""
         return self.mode == "snapshot" and self.version is None and self.time is None
 
-    def expressions(self) -> Iterator[tuple[str, exp.Expression]]:
+    def expressions(self) -> Iterator[tuple[str, exp.Expr]]:
         """Everything that has to be evaluated: (field of Query or ``start``/``end``, expression)."""
         if self.version is not None:
             yield "version", self.version
@@ -100,7 +109,7 @@ class TableReference:
         yield from self.bounds
 
 
-def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expression:
+def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
     """The syntax tree of one statement; raises InvalidInputError INVALID_SQL that names the place."""
     try:
         trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
@@ -120,7 +129,7 @@ def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
     return tokens[:-1] if tokens and tokens[-1] == ";" else tokens
 
 
-def find_references(tree: exp.Expression, text: str) -> list[TableReference]:
+def find_references(tree: exp.Expr, text: str) -> list[TableReference]:
     """Every unqualified table of the statement, and every ``history(…)`` and ``changes(…)``, in order of appearance.
 
     Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL for a clause
@@ -156,9 +165,9 @@ def _named(node: exp.Table, place: str) -> TableReference:
     return TableReference(node, node.name, place, "snapshot", version, time)
 
 
-def _clauses(node: exp.Table, place: str) -> tuple[exp.Expression | None, exp.Expression | None]:
+def _clauses(node: exp.Table, place: str) -> tuple[exp.Expr | None, exp.Expr | None]:
     """(version, time) expressions of the table's time travel clauses; both may be given, each once."""
-    parts: dict[str, exp.Expression] = {}
+    parts: dict[str, exp.Expr] = {}
     clauses: list[Any] = []
     if (version := node.args.get("version")) is not None:
         clauses += [version, *([version.meta[_SECOND]] if _SECOND in version.meta else [])]
@@ -185,7 +194,7 @@ def _function(node: exp.Table, place: str) -> TableReference:
     arguments = node.this.expressions
     if not arguments or not (isinstance(arguments[0], exp.Literal) and arguments[0].is_string):
         raise _invalid(f"{mode}(…) takes the table's name as a string first, as in {mode}('prices')", place)
-    bounds: dict[str, exp.Expression] = {}
+    bounds: dict[str, exp.Expr] = {}
     for position, argument in enumerate(arguments[1:]):
         if isinstance(argument, exp.Kwarg | exp.PropertyEQ | exp.EQ):
             name = _RANGE_ARGUMENTS.get(argument.this.name.lower())
@@ -206,8 +215,8 @@ def _function(node: exp.Table, place: str) -> TableReference:
 
 def _is_cte(node: exp.Table) -> bool:
     """Whether a common table expression visible at ``node`` has its name."""
-    child: exp.Expression = node
-    inside: exp.Expression | None = None  # the CTE of the current level that the node is part of
+    child: exp.Expr = node
+    inside: exp.Expr | None = None  # the CTE of the current level that the node is part of
     while (parent := child.parent) is not None:
         if isinstance(child, exp.CTE):
             inside = child

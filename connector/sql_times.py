@@ -25,7 +25,7 @@ class Value:
 class Evaluator(Protocol):
     """Computes constant expressions as one engine does."""
 
-    def evaluate(self, expressions: Sequence[exp.Expression]) -> list[Value]:
+    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
         """One value each, all at one current time; raises InvalidInputError for what is no version and no time."""
 
 
@@ -44,7 +44,7 @@ def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> li
     return [Query(mode=reference.mode, **fields[id(reference)]) for reference in references]
 
 
-def literal(expression: exp.Expression) -> int | str | None:
+def literal(expression: exp.Expr) -> int | str | None:
     """A bare integer or string (also as ``TIMESTAMP '…'``), or None for what an engine has to compute."""
     if isinstance(expression, exp.Paren):
         return literal(expression.this)
@@ -58,7 +58,7 @@ def literal(expression: exp.Expression) -> int | str | None:
     return None
 
 
-def _check_constant(reference: TableReference, part: exp.Expression) -> None:
+def _check_constant(reference: TableReference, part: exp.Expr) -> None:
     if part.find(exp.Column, exp.Query, exp.Subquery, exp.Placeholder) is not None:
         raise InvalidInputError(
             "INVALID_SQL",
@@ -67,7 +67,7 @@ def _check_constant(reference: TableReference, part: exp.Expression) -> None:
         )
 
 
-def _field(reference: TableReference, key: str, value: Value, part: exp.Expression) -> tuple[str, int]:
+def _field(reference: TableReference, key: str, value: Value, part: exp.Expr) -> tuple[str, int]:
     """The name of the `Query` field and its value."""
     if key in ("start", "end"):
         by_version = reference.mode == "changes" and value.kind == "integer"

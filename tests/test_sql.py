@@ -48,6 +48,7 @@ def rows(query: str, **options: Any) -> list[tuple[Any, ...]]:
         "AT (TIMESTAMP => '1970-01-01T00:00:03Z')",
         "AT (TIMESTAMP => TIMESTAMPTZ '1970-01-01 00:00:03+00')",
         "VERSION AS OF 0",
+        "VERSION AS OF '0'",
         "VERSION AS OF 1 - 1",
         "FOR VERSION AS OF 0",
         "FOR SYSTEM_VERSION AS OF 0",

@@ -34,13 +34,18 @@ class Field:
 
 
 @dataclass(frozen=True)
+class Constant:
+    scalar: pa.Scalar
+
+
+@dataclass(frozen=True)
 class Call:
     name: str
     arguments: tuple[Node, ...]
     options: pa.Scalar | None = None
 
 
-Node = Field | Call | pa.Scalar
+Node = Field | Constant | Call
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def parse_expression(expression: pc.Expression) -> Node:
 def _parse(token: tuple[str, str], tokens: Iterator[tuple[str, str]], literals: pa.RecordBatch) -> Node:
     kind, text = token
     if kind == "literal":
-        return literals.column(int(text))[0]
+        return Constant(literals.column(int(text))[0])
     if kind == "field_ref":
         return Field((text,))
     if kind == "nested_field_ref":
@@ -136,9 +141,9 @@ def _as_filter(node: Node, schema: pa.Schema) -> Filter | None:
         values = _option(node, "value_set")
         return None if values is None or None in values else Filter(column, "in", tuple(values))  # hashable
     operator = _COMPARISONS.get(node.name)
-    if operator is None or len(node.arguments) != 2 or not isinstance(node.arguments[1], pa.Scalar):
+    if operator is None or len(node.arguments) != 2 or not isinstance(constant := node.arguments[1], Constant):
         return None
-    value = node.arguments[1]
+    value = constant.scalar
     if not value.is_valid or not _same_family(value.type, schema.field(column).type):
         return None
     return Filter(column, operator, value.as_py())
@@ -149,7 +154,7 @@ def _guarded_membership(node: Call, schema: pa.Schema) -> Filter | None:
     if len(node.arguments) != 3:
         return None
     guard, member, otherwise = node.arguments
-    if not isinstance(otherwise, pa.Scalar) or otherwise.is_valid:
+    if not isinstance(otherwise, Constant) or otherwise.scalar.is_valid:
         return None
     valid, found = _as_filter(guard, schema), _as_filter(member, schema)
     if valid is None or found is None or valid.op != "is_not_null" or found.op != "in" or valid.column != found.column:
@@ -170,11 +175,11 @@ def _same_family(literal: pa.DataType, column: pa.DataType) -> bool:
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    return pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_))
 
 
 class _ArrowSchema(ctypes.Structure):

@@ -1,0 +1,197 @@
+"""One statement on DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from statestore.catalog.discovery import Warehouse
+from statestore.connector.duckdb.attach import connect
+from statestore.connector.duckdb.relation import Reading, create_view, quoted
+from statestore.connector.sql_statement import (
+    DuckDBSQL,
+    SparkSQL,
+    TableReference,
+    find_references,
+    parse,
+    replace_table,
+    words,
+)
+from statestore.connector.sql_tables import find_table
+from statestore.connector.sql_times import Value, literal, queries_of
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import parse_time
+
+
+def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
+    """The answer of one statement; see `statestore.connector.sql.sql`."""
+    with connect(allow_external_access) as connection:
+        return _Run(warehouse, connection, allow_external_access).answer(text)
+
+
+class _Run:
+    """One statement on one DuckDB connection."""
+
+    def __init__(self, warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, external: bool) -> None:
+        self.warehouse = warehouse
+        self.connection = connection
+        self.external = external
+        self.readings: list[Reading] = []
+
+    def answer(self, text: str) -> pa.Table:
+        known = self._own_statement(text)
+        if known is not None:
+            return known
+        tree, native = self._parsed(text)
+        references = [] if tree is None else find_references(tree, text)
+        if tree is None or (not references and isinstance(tree, exp.Command | exp.Show)):
+            self._view_all()
+            return self._execute(text, [])
+        changed = self._place_views(references)
+        return self._execute(text if native and not changed else tree.sql(dialect=DuckDBSQL), references)
+
+    def _own_statement(self, text: str) -> pa.Table | None:
+        """SHOW STORES and DESCRIBE HISTORY, which DuckDB does not know."""
+        tokens = words(text, DuckDBSQL)
+        upper = [token.upper() for token in tokens]
+        if upper in (["SHOW", "STORES"], ["SHOW", "TABLES"]):
+            return pa.table({"name": pa.array(self.warehouse.tables(), pa.string())})
+        if upper[:2] == ["DESCRIBE", "HISTORY"] and len(tokens) == 3:
+            name = f"{find_table(self.warehouse, tokens[2]).name}$versions"
+            return self.answer(f"SELECT * FROM {quoted(name)} ORDER BY version DESC")
+        return None
+
+    def _parsed(self, text: str) -> tuple[exp.Expr | None, bool]:
+        """(tree, whether it was read as DuckDB's SQL); no tree for what only DuckDB itself can read."""
+        try:
+            return parse(text, DuckDBSQL), True
+        except InvalidInputError as error:
+            try:
+                self.connection.extract_statements(text)
+                return None, True
+            except duckdb.Error:
+                pass
+            try:
+                return parse(text, SparkSQL), False
+            except InvalidInputError:
+                raise error from None
+
+    def _view_all(self) -> None:
+        for name in (*self.warehouse.tables(), *self.warehouse.metadata_tables()):
+            self._view(name, self.warehouse.table(name), Query())
+
+    def _view(self, name: str, table: StateTable, query: Query) -> None:
+        self.readings.append(create_view(self.connection, name, table, query))
+
+    def _place_views(self, references: Sequence[TableReference]) -> bool:
+        """Makes a view for each table read; True if the tree was changed because a bare name does not do."""
+        queries = queries_of(references, _DuckDBEvaluator(self.connection))
+        views: dict[tuple[str, Query], str] = {}
+        changed = False
+        for reference, query in zip(references, queries, strict=True):
+            try:
+                table = find_table(self.warehouse, reference.name, reference.place)
+            except NotFoundError:
+                if reference.plain:
+                    continue  # DuckDB's own tables and views, or an error that DuckDB finds
+                raise
+            key = (table.name, query)
+            bare = reference.plain and not self._is_ambiguous(table.name)
+            if key not in views:
+                views[key] = table.name if bare else f"__statestore_{len(views) + 1}"
+                self._view(views[key], table, query)
+            if not bare:
+                replace_table(reference.node, views[key], reference.name)
+                changed = True
+        return changed
+
+    def _is_ambiguous(self, name: str) -> bool:
+        return sum(n.lower() == name.lower() for n in self.warehouse.tables()) > 1
+
+    def _execute(self, text: str, references: Sequence[TableReference]) -> pa.Table:
+        try:
+            if len(self.connection.extract_statements(text)) != 1:
+                raise InvalidInputError("INVALID_SQL", "expected one SQL statement; pass several one by one")
+            if not self.external:
+                self.connection.execute("SET lock_configuration = true")
+            relation = self.connection.sql(text)
+            return pa.table({}) if relation is None else relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise self._translated(error, references) from error
+
+    def _translated(self, error: duckdb.Error, references: Sequence[TableReference]) -> Exception:
+        for reading in self.readings:
+            if reading.error is not None:
+                return reading.error
+        if isinstance(error, duckdb.CatalogException):
+            for reference in references:
+                if f"Table with name {reference.name} does not exist" in str(error):
+                    try:
+                        find_table(self.warehouse, reference.name, reference.place)
+                    except StateStoreError as missing:
+                        return missing
+        if isinstance(error, duckdb.PermissionException):
+            return UnsupportedError(
+                "EXTERNAL_ACCESS_OFF", f"{error}; pass allow_external_access=True if the statement is trusted"
+            )
+        if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
+            return InvalidInputError("INVALID_SQL", str(error))
+        return error
+
+
+class _DuckDBEvaluator:
+    """Versions and times as DuckDB computes them, in UTC; a time without a zone is refused."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+
+    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
+        values: list[Value | None] = [self._direct(e) for e in expressions]
+        rest = [_zoned(e) for e, value in zip(expressions, values, strict=True) if value is None]
+        computed = iter(self._compute(rest) if rest else ())
+        return [next(computed) if value is None else value for value in values]
+
+    def _direct(self, expression: exp.Expr) -> Value | None:
+        found = literal(expression)
+        if isinstance(found, str):
+            return Value("integer", int(found)) if found.isdigit() else Value("time", parse_time(found, "time"))
+        return None if found is None else Value("integer", found)
+
+    def _compute(self, expressions: Sequence[exp.Expr]) -> list[Value]:
+        texts = [e.sql(dialect=DuckDBSQL) for e in expressions]
+        try:
+            row = self.connection.sql(f"SELECT {', '.join(texts)}").to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidInputError("INVALID_TIME", f"can not evaluate {', '.join(texts)}: {error}") from error
+        return [_value(row.column(i)[0], text) for i, text in enumerate(texts)]
+
+
+def _zoned(expression: exp.Expr) -> exp.Expr:
+    """Gives every ``TIMESTAMP '…'`` in the expression the type that keeps its zone; refuses those without one."""
+    copy = expression.copy()
+    for cast in copy.find_all(exp.Cast):
+        if cast.this.is_string and cast.to.is_type(*exp.DataType.TEMPORAL_TYPES):
+            parse_time(cast.this.name, "time")
+            cast.set("to", exp.DataType.build("timestamptz"))
+    return copy
+
+
+def _value(scalar: Any, text: str) -> Value:
+    type_ = scalar.type
+    if scalar.is_valid and pa.types.is_timestamp(type_) and type_.tz is not None:
+        return Value("time", scalar.cast(pa.timestamp("us", "UTC")).value)
+    if scalar.is_valid and pa.types.is_integer(type_):
+        return Value("integer", scalar.as_py())
+    if scalar.is_valid and pa.types.is_string(type_):
+        return Value("time", parse_time(scalar.as_py(), "time"))
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+        raise InvalidInputError(
+            "NAIVE_TIMESTAMP",
+            f"{text} has no time zone; write a zone (TIMESTAMPTZ '2013-01-01 05:00:00+00') or AT TIME ZONE 'UTC'",
+        )
+    raise InvalidInputError("INVALID_TIME", f"{text} is {scalar}; expected a time with a zone or an integer")

@@ -1,0 +1,171 @@
+"""One statement on Spark: each table it names becomes a temporary view over the data source, time given as options."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+from sqlglot import exp
+
+from statestore.catalog.discovery import Warehouse
+from statestore.connector.spark.register import register
+from statestore.connector.sql_statement import SparkSQL, TableReference, find_references, parse, replace_table, words
+from statestore.connector.sql_tables import columns_named, find_table
+from statestore.connector.sql_times import Value, literal, queries_of
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.state_table import Query, StateTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SOURCE = "arrow_statestore"
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
+
+
+def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFrame:
+    """The answer of one statement as a DataFrame; see `statestore.connector.sql.sql`.
+
+    Tables that are not in the warehouse are the session's. The scans stay distributed; columns that the statement can
+    not need are not read.
+    """
+    register(spark)
+    tokens = words(text, SparkSQL)
+    upper = [token.upper() for token in tokens]
+    if upper == ["SHOW", "STORES"]:
+        return spark.createDataFrame([(name,) for name in warehouse.tables()], "name string")
+    if upper[:2] == ["DESCRIBE", "HISTORY"] and len(tokens) == 3:
+        name = f"{find_table(warehouse, tokens[2]).name}$versions"
+        return _read(warehouse, spark, name, Query(), None).orderBy("version", ascending=False)
+    tree = parse(text, SparkSQL)
+    references = find_references(tree, text)
+    queries = queries_of(references, _SparkEvaluator(spark))
+    views = _create_views(warehouse, spark, tree, references, queries)
+    try:
+        return spark.sql(tree.sql(dialect=SparkSQL) if views else text)
+    finally:
+        for view in views:  # the DataFrame is analysed: it does not need their names any more
+            spark.catalog.dropTempView(view)
+
+
+def _create_views(
+    warehouse: Warehouse,
+    spark: SparkSession,
+    tree: exp.Expr,
+    references: Sequence[TableReference],
+    queries: Sequence[Query],
+) -> list[str]:
+    needed = columns_named(tree, references)
+    views: list[str] = []
+    for reference, query in zip(references, queries, strict=True):
+        try:
+            table = find_table(warehouse, reference.name, reference.place)
+        except NotFoundError:
+            if reference.mode == "snapshot" and spark.catalog.tableExists(_quoted(reference.name)):
+                continue
+            raise
+        view = f"__statestore_{uuid.uuid4().hex}"
+        columns = None if needed is None else _needed_columns(table, query, needed)
+        _read(warehouse, spark, table.name, query, columns).createTempView(view)
+        views.append(view)
+        replace_table(reference.node, view, reference.name)
+    return views
+
+
+def _needed_columns(table: StateTable, query: Query, needed: set[str]) -> list[str] | None:
+    names = table.schema(query).names
+    # The option is a list with commas; a row count alone still needs a column.
+    kept = [name for name in names if name.lower() in needed] or list(names[:1])
+    return None if any("," in name for name in kept) else kept
+
+
+def _read(
+    warehouse: Warehouse, spark: SparkSession, name: str, query: Query, columns: Sequence[str] | None
+) -> DataFrame:
+    reader = spark.read.format(SOURCE)
+    for option, value in _options(query).items():
+        reader = reader.option(option, value)
+    if columns is not None:
+        reader = reader.option("columns", ",".join(columns))
+    return reader.load(_location(warehouse, name))
+
+
+def _options(query: Query) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if query.mode == "history":
+        options["history"] = "true"
+    if query.mode == "changes":
+        options["readChangeFeed"] = "true"
+    numbers = {"versionAsOf": query.version, "startingVersion": query.start_version, "endingVersion": query.end_version}
+    times = {"timestampAsOf": query.as_of, "startingTimestamp": query.start_time, "endingTimestamp": query.end_time}
+    options |= {option: str(value) for option, value in numbers.items() if value is not None}
+    options |= {option: str(value // 1000) for option, value in times.items() if value is not None}
+    return options
+
+
+def _location(warehouse: Warehouse, name: str) -> str:
+    """The path that the data source loads: a store's directory, with a suffix for its metadata tables."""
+    root = Path(warehouse.path)
+    base, dollar, suffix = name.partition("$")
+    store = root / base
+    if not store.is_dir() and root.resolve().name == base:  # the path is that one store
+        store = root
+    return f"{store}{dollar}{suffix}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+class _SparkEvaluator:
+    """Versions and times as Spark computes them, in the session's time zone."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
+        found = [literal(e) for e in expressions]
+        known = [int(f) if isinstance(f, str) and f.isdigit() else f for f in found]
+        rest = [e for e, value in zip(expressions, known, strict=True) if not isinstance(value, int)]
+        computed = iter(self._compute([e.sql(dialect=SparkSQL) for e in rest]) if rest else ())
+        return [Value("integer", value) if isinstance(value, int) else next(computed) for value in known]
+
+    def _compute(self, texts: list[str]) -> list[Value]:
+        try:
+            frame = self.spark.sql("SELECT " + ", ".join(f"{text} AS c{i}" for i, text in enumerate(texts)))
+            kinds = [_kind(field.dataType, text) for field, text in zip(frame.schema, texts, strict=True)]
+            micros = "unix_micros(CAST({} AS TIMESTAMP))"
+            columns = [f"c{i}" if kind == "integer" else micros.format(f"c{i}") for i, kind in enumerate(kinds)]
+            row = frame.selectExpr(*columns).first()
+        except PySparkException as error:
+            raise InvalidInputError("INVALID_TIME", f"can not evaluate {', '.join(texts)}: {error}") from error
+        values = []
+        for kind, value, text in zip(kinds, row or (), texts, strict=True):
+            if value is None:
+                raise InvalidInputError("INVALID_TIME", f"{text} is null; expected a time or an integer")
+            values.append(Value(kind, value))
+        return values
+
+
+def _kind(type_: DataType, text: str) -> Literal["integer", "time"]:
+    if isinstance(type_, _INTEGERS):
+        return "integer"
+    if isinstance(type_, _TIMES):
+        return "time"
+    raise InvalidInputError(
+        "INVALID_TIME", f"{text} is of type {type_.simpleString()}; expected a time or an integer of epoch milliseconds"
+    )

@@ -1,0 +1,46 @@
+"""Finding the tables that a statement names, and the columns of them that it can need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from statestore.catalog.discovery import Warehouse
+from statestore.connector.sql_statement import TableReference
+from statestore.formats.errors import NotFoundError
+from statestore.formats.state_table import StateTable
+
+
+def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
+    """The table called ``name``; case matters only where two names differ by nothing else, as DuckDB and Spark have it.
+
+    Raises NotFoundError TABLE_NOT_FOUND that names the place, the nearest table and the existing ones.
+    """
+    same = [n for n in (*warehouse.tables(), *warehouse.metadata_tables()) if n.lower() == name.lower()]
+    try:
+        return warehouse.table(same[0] if len(same) == 1 else name)
+    except NotFoundError as error:
+        raise NotFoundError(error.code, f"{place}: {error.message}" if place else error.message) from None
+
+
+def columns_named(tree: exp.Expr, references: Sequence[TableReference]) -> set[str] | None:
+    """Lower-case names among which are all columns that the statement reads; None where it may read any column.
+
+    A name that is written anywhere counts, so a column is never missed; what reads columns without naming them (stars,
+    natural joins, pivots, aliases by position) gives None.
+    """
+    if not isinstance(tree, exp.Query) or tree.find(exp.Pivot, exp.Command) is not None:
+        return None
+    for reference in references:
+        alias = reference.node.args.get("alias")
+        if not isinstance(reference.node.parent, exp.From | exp.Join) or (alias is not None and alias.columns):
+            return None
+    if any(join.method == "NATURAL" for join in tree.find_all(exp.Join)):
+        return None
+    for star in tree.find_all(exp.Star):
+        if not isinstance(star.parent, exp.Count):
+            return None
+    if any(not select.expressions for select in tree.find_all(exp.Select)):
+        return None
+    return {str(identifier.this).lower() for identifier in tree.find_all(exp.Identifier)}
