@@ -289,12 +289,14 @@ def _struct(place: Place) -> Convert:
 
 def members_of(value: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
     """The members of a dict, of a row with named fields, or of a tuple in order; None if it is not exactly these."""
+    if type(value) is tuple:
+        return value if len(value) == len(names) else None
     if isinstance(value, tuple):
         named = getattr(value, "__fields__", None) or getattr(value, "_fields", None)  # of Spark, of namedtuple
         if not named:
             return value if len(value) == len(names) else None
         value = dict(zip(named, value, strict=True))
-    if not isinstance(value, Mapping) or len(value) != len(names):
+    if not isinstance(value, (dict, Mapping)) or len(value) != len(names):
         return None
     try:
         return tuple([value[name] for name in names])

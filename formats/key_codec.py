@@ -61,7 +61,9 @@ class _RowCodec:
 
     def _members(self, given: Any) -> Row:
         """The members, one per column, of a row that is not of a ``_BARE`` type."""
-        if isinstance(given, tuple | Mapping) and not self._is_bare(given):
+        if type(given) is tuple and len(given) == len(self._names):
+            return given
+        if isinstance(given, (tuple, dict, Mapping)) and not self._is_bare(given):
             members = members_of(given, self._names)
             if members is None:
                 raise self._wrong(given)
