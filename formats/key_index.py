@@ -1,0 +1,175 @@
+"""Which rows of a segment may hold a key: 64-bit key hashes in ascending order, each with its row.
+
+Several keys may share a hash; whoever asks compares the keys themselves. docs/format.md specifies the file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.ipc_file import encode_file, fixed_width_data, open_file
+from statestore.formats.regions import VerifiedBytes, corrupt
+from statestore.formats.segment_meta import FileRef
+
+Hashes = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.uint32]
+Positions = npt.NDArray[np.int64]
+
+FORMAT_KEY, FORMAT = b"statestore.format", b"key-index/1"
+SCHEMA = pa.schema(
+    [pa.field("key_hash", pa.uint64(), nullable=False), pa.field("row", pa.uint32(), nullable=False)],
+    {FORMAT_KEY: FORMAT},
+)
+MAX_ROWS = 1 << 32
+
+
+def encode_index(name: str, hashes: Hashes) -> tuple[pa.Buffer, FileRef]:
+    """The index file of a segment whose row ``i`` has the key hash ``hashes[i]``."""
+    ordered, rows = _with_rows(hashes)
+    batch = pa.RecordBatch.from_arrays([pa.array(ordered), pa.array(rows)], schema=SCHEMA)
+    return encode_file(name, SCHEMA, [batch])
+
+
+@dataclass(frozen=True)
+class _IndexFile:
+    """A mapped index file, and where its two columns begin in it."""
+
+    bytes: VerifiedBytes
+    hash_offset: int
+    row_offset: int
+
+
+class KeyIndex:
+    """A key index, mapped from its file or made in memory. Rows of one hash are in ascending order.
+
+    Entries are checked when they are first used, so every method may raise CorruptError SEGMENT_CORRUPT.
+    """
+
+    def __init__(self, hashes: Hashes, rows: Rows, unverified: _IndexFile | None = None) -> None:
+        self._hashes = hashes
+        self._rows = rows
+        self._name = unverified.bytes.ref.name if unverified else "in memory"
+        self._unverified = unverified
+        self._hash_view = memoryview(hashes)  # type: ignore[arg-type]
+        self._row_view = memoryview(rows)  # type: ignore[arg-type]
+        self._count = len(hashes)
+        # Distinct hashes are uniform: one lies within 2 * sqrt(count) entries (4 standard deviations) of its share.
+        self._reach = 2 * isqrt(self._count) + 2
+
+    @classmethod
+    def open(cls, ref: FileRef, data: pa.Buffer) -> KeyIndex:
+        """Raises CorruptError if the file is not a key index of the recorded length and checksums."""
+        verified = VerifiedBytes(ref, data)
+        schema, batches = open_file(verified)
+        if not schema.equals(SCHEMA, check_metadata=True) or len(batches) != 1:
+            raise corrupt(ref, f"not a key index ({FORMAT.decode()})")
+        hashes, rows = (fixed_width_data(verified, column) for column in batches[0].columns)
+        return cls(
+            np.frombuffer(hashes, dtype=np.uint64),
+            np.frombuffer(rows, dtype=np.uint32),
+            _IndexFile(verified, verified.offset_of(hashes), verified.offset_of(rows)),
+        )
+
+    @classmethod
+    def build(cls, hashes: Hashes) -> KeyIndex:
+        """The index of a segment whose row ``i`` has the key hash ``hashes[i]``, in memory."""
+        return cls(*_with_rows(hashes))
+
+    @property
+    def hashes(self) -> Hashes:
+        """All hashes, ascending."""
+        self._verify_bytes()
+        return self._hashes
+
+    @property
+    def rows(self) -> Rows:
+        """The row of each entry of ``hashes``."""
+        self._verify_bytes()
+        return self._rows
+
+    def find(self, hash: int) -> list[int]:
+        """Rows whose key has this hash, ascending."""
+        view, count = self._hash_view, self._count
+        guess = (hash * count) >> 64
+        low, high = guess - self._reach, guess + self._reach
+        if low < 0:
+            low = 0
+        if high > count:
+            high = count
+        if self._unverified is not None:
+            self._verify_entries(self._unverified, low, high)
+        if (low and view[low] >= hash) or (high < count and view[high - 1] <= hash):
+            return self._find_anywhere(hash)
+        return self._run(bisect_left(view, hash, low, high), high, hash)
+
+    def match(self, probes: Hashes) -> tuple[Positions, Rows]:
+        """(position in ``probes``, row) of every pair of equal hashes, in ascending order of hash."""
+        order = None if _ascending(probes) else np.argsort(probes)
+        ordered = probes if order is None else probes[order]
+        hashes = self.hashes
+        first = np.searchsorted(hashes, ordered, side="left")
+        hits = np.flatnonzero(first < self._count)
+        hits = hits[hashes[first[hits]] == ordered[hits]]
+        first = first[hits]
+        # Most probes of a writer are new keys, so only those found are searched for their last entry too.
+        counts = np.searchsorted(hashes, ordered[hits], side="right") - first
+        positions = np.repeat(hits if order is None else order[hits], counts)
+        entries = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(positions))
+        return positions, self._rows[entries]
+
+    def verify_all(self) -> None:
+        """Check every byte, that the hashes ascend and that each row occurs once."""
+        self._verify_bytes()
+        if not _ascending(self._hashes):
+            raise self._corrupt("its hashes do not ascend")
+        if not np.array_equal(np.sort(self._rows), np.arange(self._count, dtype=np.uint32)):
+            raise self._corrupt("it does not hold each row once")
+
+    def _find_anywhere(self, hash: int) -> list[int]:
+        self._verify_bytes()
+        return self._run(bisect_left(self._hash_view, hash), self._count, hash)
+
+    def _run(self, entry: int, stop: int, hash: int) -> list[int]:
+        found = []
+        while entry < stop and self._hash_view[entry] == hash:
+            found.append(self._row_view[entry])
+            entry += 1
+        return found
+
+    def _verify_entries(self, file: _IndexFile, low: int, high: int) -> None:
+        file.bytes.verify(file.hash_offset + 8 * low, 8 * (high - low))
+        file.bytes.verify(file.row_offset + 4 * low, 4 * (high - low))
+        if file.bytes.complete:
+            self._unverified = None
+
+    def _verify_bytes(self) -> None:
+        if self._unverified is not None:
+            self._unverified.bytes.verify_all()
+            self._unverified = None
+
+    def _corrupt(self, found: str) -> CorruptError:
+        return CorruptError("SEGMENT_CORRUPT", f"{self._name}: {found}; restore the file from a copy")
+
+
+def _ascending(hashes: Hashes) -> bool:
+    return bool(np.all(hashes[1:] >= hashes[:-1]))
+
+
+def _with_rows(hashes: Hashes) -> tuple[Hashes, Rows]:
+    """The hashes in ascending order and the position of each; equal hashes in ascending order of position."""
+    if len(hashes) >= MAX_ROWS:
+        raise InvalidInputError("INVALID_SEGMENT", f"{len(hashes)} rows do not fit a key index; write fewer than 2^32")
+    order = np.argsort(hashes)
+    ordered = hashes[order]
+    # numpy's stable sort of 64-bit integers is four times slower than sorting twice without stability.
+    run = np.zeros(len(hashes), dtype=np.uint64)
+    np.cumsum(ordered[1:] != ordered[:-1], out=run[1:], dtype=np.uint64)
+    numbered = np.sort((run << np.uint64(32)) | order.astype(np.uint64))
+    return ordered, numbered.astype(np.uint32)

@@ -1,0 +1,101 @@
+"""Checksums per region of a file, checked before anybody interprets the bytes.
+
+A flipped bit in an Arrow file is usually silent and sometimes kills the process, so no byte of a mapped file is read
+before its region has matched the checksum that the commit recorded. Each region is hashed once per opened file.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import xxhash
+
+from statestore.formats.errors import CorruptError
+from statestore.formats.segment_meta import FileRef
+
+REGION_BYTES = 1 << 20
+CHECKSUM_DIGITS = 16
+
+
+def checksum_regions(data: pa.Buffer) -> str:
+    """16 hex digits of xxh3_64 for each region of ``REGION_BYTES`` bytes, concatenated; the last may be shorter."""
+    view = memoryview(data)
+    return "".join(
+        xxhash.xxh3_64_hexdigest(view[start : start + REGION_BYTES]) for start in range(0, len(view), REGION_BYTES)
+    )
+
+
+class VerifiedBytes:
+    """The bytes of one immutable file, handed out region by region as they are found intact.
+
+    Raises CorruptError SEGMENT_TRUNCATED at once if the file does not have the recorded length.
+    Safe to share between threads: the worst that a race does is to hash a region twice.
+    """
+
+    def __init__(self, ref: FileRef, data: pa.Buffer) -> None:
+        _check_length(ref, data.size)
+        self.ref = ref
+        self.data = data
+        self._view = memoryview(data)
+        self._pending = bytearray(b"\1") * (-(-data.size // REGION_BYTES))
+        self.complete = not self._pending
+
+    def verify(self, offset: int, length: int) -> None:
+        """Check every region that [offset, offset+length) touches and that was not checked before.
+
+        Raises CorruptError SEGMENT_CORRUPT naming the region, or if the range is not inside the file.
+        """
+        if offset < 0 or length < 0 or offset + length > self.ref.bytes:
+            raise corrupt(self.ref, f"it refers to bytes {offset} to {offset + length} of {self.ref.bytes}")
+        if self.complete or not length:
+            return
+        pending = self._pending
+        region = pending.find(1, offset // REGION_BYTES)
+        last = (offset + length - 1) // REGION_BYTES
+        while 0 <= region <= last:
+            self._check(region)
+            pending[region] = 0
+            region = pending.find(1, region)
+        self.complete = 1 not in pending
+
+    def verify_all(self) -> None:
+        """Check every region of the file that was not checked before."""
+        self.verify(0, self.ref.bytes)
+
+    def slice(self, offset: int, length: int) -> pa.Buffer:
+        """The checked bytes [offset, offset+length), not copied."""
+        self.verify(offset, length)
+        return self.data.slice(offset, length)
+
+    def offset_of(self, buffer: pa.Buffer) -> int:
+        """Where a buffer that Arrow handed out begins in the file; CorruptError if it is not a part of the file."""
+        offset: int = buffer.address - self.data.address
+        if offset < 0 or offset + buffer.size > self.data.size:
+            raise corrupt(self.ref, "a column is stored compressed or beyond the end of the file")
+        return offset
+
+    def _check(self, region: int) -> None:
+        start = region * REGION_BYTES
+        stop = min(start + REGION_BYTES, self.ref.bytes)
+        found = xxhash.xxh3_64_hexdigest(self._view[start:stop])
+        expected = self.ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
+        if found != expected:
+            raise corrupt(
+                self.ref, f"region {region} (bytes {start} to {stop}) has checksum {found}, the commit says {expected}"
+            )
+
+
+def corrupt(ref: FileRef, found: str) -> CorruptError:
+    """SEGMENT_CORRUPT for this file; ``found`` says what is wrong with it."""
+    return CorruptError("SEGMENT_CORRUPT", f"{ref.name}: {found}; restore the file from a copy")
+
+
+def _check_length(ref: FileRef, found: int) -> None:
+    if found != ref.bytes:
+        change = "truncated" if found < ref.bytes else "too long"
+        raise CorruptError(
+            "SEGMENT_TRUNCATED",
+            f"{ref.name}: {change}: {found} bytes found, the commit says {ref.bytes}; restore the file from a copy",
+        )
+    digits = -(-ref.bytes // REGION_BYTES) * CHECKSUM_DIGITS
+    if len(ref.checksums) != digits:
+        raise corrupt(ref, f"the commit has {len(ref.checksums)} checksum digits for it, expected {digits}")

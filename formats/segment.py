@@ -1,0 +1,157 @@
+"""An opened segment: columns of a mapped Arrow IPC file, zero-copy, each checked before it is handed out.
+
+A segment knows nothing about time queries; it gives columns and slices of rows (docs/format.md has the bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.ipc_file import open_file, verify_column, verify_everything
+from statestore.formats.regions import VerifiedBytes, corrupt
+from statestore.formats.segment_meta import OPEN, FileRef, SegmentMeta
+from statestore.formats.segment_write import BATCH_ROWS, FORMAT, FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Segment:
+    """One immutable segment file over a mapped (or fetched) buffer. Safe to share between threads.
+
+    ``schema`` is what the store says the columns are. Raises CorruptError if length, checksums, format or schema
+    disagree, UnsupportedError UNSUPPORTED_FORMAT for a later format version. A column's bytes are checked when it is
+    first asked for, so any method that reads a column may raise CorruptError SEGMENT_CORRUPT.
+    """
+
+    def __init__(self, meta: SegmentMeta, data: pa.Buffer, schema: pa.Schema) -> None:
+        self.meta = meta
+        self.schema = schema
+        self._verified = VerifiedBytes(meta.file, data)
+        stored, self._batches = open_file(self._verified)
+        _check_format(meta, stored)
+        if not stored.equals(schema, check_metadata=False):
+            raise corrupt(meta.file, f"its columns are\n{_names(stored)}\nand the store has\n{_names(schema)}")
+        self._starts = [0, *np.cumsum([batch.num_rows for batch in self._batches]).tolist()]
+        if self._starts[-1] != meta.rows:
+            raise corrupt(meta.file, f"it has {self._starts[-1]} rows, the commit says {meta.rows}")
+        self._arrays: dict[tuple[int, str], pa.Array] = {}
+        self._whole: dict[str, pa.Array] = {}
+        self._numpy: dict[str, npt.NDArray[np.generic]] = {}
+
+    @property
+    def rows(self) -> int:
+        return self.meta.rows
+
+    def column(self, name: str) -> pa.Array | pa.ChunkedArray:
+        """A column, zero-copy: one Array if the file has one batch, else a ChunkedArray with a chunk per batch."""
+        if len(self._batches) == 1:
+            return self._array(0, name)
+        return pa.chunked_array(self._chunks(name), self.schema.field(name).type)
+
+    def column_array(self, name: str) -> pa.Array:
+        """A column as one Array; copied (once, and kept) only if the file has several batches."""
+        if len(self._batches) == 1:
+            return self._array(0, name)
+        whole = self._whole.get(name)
+        if whole is None:
+            whole = self._whole[name] = pa.concat_arrays(self._chunks(name))
+        return whole
+
+    def int64(self, name: str) -> Ints:
+        """``valid_from``, ``valid_to`` (``OPEN`` for null), ``_added``, ``_closed`` or ``_dropped`` as read-only numpy.
+
+        Times are epoch microseconds. A view of the file if it has one batch, else a kept copy.
+        """
+        found = self._numpy.get(name)
+        if found is None:
+            parts = [_int64_view(chunk) for chunk in self._chunks(name)]
+            found = self._numpy[name] = parts[0] if len(parts) == 1 else _frozen(np.concatenate(parts))
+        return found  # type: ignore[return-value]
+
+    def bools(self, name: str) -> Bools:
+        """A boolean column without nulls (``_split``) as read-only numpy, one byte per row, kept."""
+        found = self._numpy.get(name)
+        if found is None:
+            chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in self._chunks(name)]
+            found = self._numpy[name] = _frozen(np.concatenate(chunks))
+        return found  # type: ignore[return-value]
+
+    def batches(
+        self, columns: Sequence[str], start: int, stop: int, chunk_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows [start, stop) of these columns as zero-copy batches of at most ``chunk_rows`` rows, in order."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for number, batch in enumerate(self._batches):
+            base = self._starts[number]
+            low, high = max(start - base, 0), min(stop - base, batch.num_rows)
+            if low >= high:
+                continue
+            arrays = [self._array(number, name) for name in columns]
+            whole = pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch.select([])
+            for row in range(low, high, chunk_rows):
+                yield whole.slice(row, min(chunk_rows, high - row))
+
+    def verify_all(self) -> None:
+        """Check every byte and every value, and that rows are sorted and open ends are stored as the format says."""
+        verify_everything(self._verified, self._batches)
+        starts, ends = self.int64("valid_from"), self.int64("valid_to")
+        if np.any(starts[1:] < starts[:-1]):
+            raise corrupt(self.meta.file, "its rows are not sorted by valid_from")
+        open_rows = np.concatenate([chunk.is_null().to_numpy(False) for chunk in self._chunks("valid_to")])
+        if not np.array_equal(open_rows, ends == OPEN):
+            raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
+
+    def _chunks(self, name: str) -> list[pa.Array]:
+        return [self._array(number, name) for number in range(len(self._batches))]
+
+    def _array(self, number: int, name: str) -> pa.Array:
+        found = self._arrays.get((number, name))
+        if found is None:
+            position = self.schema.get_field_index(name)
+            if position < 0:
+                raise KeyError(name)
+            found = verify_column(self._verified, self._batches[number], position)
+            self._arrays[(number, name)] = found
+        return found
+
+
+def _int64_view(array: pa.Array) -> Ints:
+    data = array.buffers()[1]
+    return np.frombuffer(data, dtype=np.int64, count=len(array), offset=array.offset * 8)
+
+
+def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    array.flags.writeable = False
+    return array
+
+
+def _names(schema: pa.Schema) -> str:
+    return schema.to_string(show_schema_metadata=False, show_field_metadata=False)
+
+
+def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
+    stored = schema.metadata or {}
+    expected = {
+        FORMAT_KEY: FORMAT.encode(),
+        ROLE_KEY: meta.role.encode(),
+        TOMBSTONE_KEY: b"true" if meta.tombstone else b"false",
+    }
+    for key, value in expected.items():
+        found = stored.get(key)
+        if found != value:
+            raise _wrong_format(meta.file, key, found, value)
+
+
+def _wrong_format(ref: FileRef, key: bytes, found: bytes | None, expected: bytes) -> CorruptError | UnsupportedError:
+    if key == FORMAT_KEY and found is not None and found.startswith(b"segment/"):
+        return UnsupportedError(
+            "UNSUPPORTED_FORMAT",
+            f"{ref.name}: format {found.decode(errors='replace')}, this release reads {FORMAT}; upgrade statestore",
+        )
+    return corrupt(ref, f"{key.decode()} is {found!r}, expected {expected!r}")

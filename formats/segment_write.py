@@ -1,0 +1,187 @@
+"""Writing a segment: one Arrow IPC file and the statistics that let reads skip it (docs/format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.ipc_file import encode_file
+from statestore.formats.segment_meta import OPEN, FileRef, Role, SegmentMeta
+from statestore.formats.types import TIME
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BATCH_ROWS = 1 << 20
+BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
+MAX_BOUND_CHARS = 64
+FORMAT = "segment/1"
+FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY = b"statestore.format", b"statestore.role", b"statestore.tombstone"
+SYSTEM_COLUMNS = ("valid_from", "valid_to", "_added", "_closed", "_split")
+DROPPED_COLUMN = "_dropped"
+
+
+def time_column(values: Ints) -> pa.Array:
+    """Epoch microseconds as a timestamp column without nulls; shares the memory of a contiguous int64 array."""
+    values = np.ascontiguousarray(values, dtype=np.int64)
+    return pa.Array.from_buffers(TIME, len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def end_column(ends: Ints) -> pa.Array:
+    """Ends in epoch microseconds as a timestamp column that is null where a row is open.
+
+    The memory is shared: the null slots go on holding ``OPEN``, so a reader can use the data buffer as the ends.
+    """
+    ends = np.ascontiguousarray(ends, dtype=np.int64)
+    closed = ends != OPEN
+    nulls = len(ends) - int(np.count_nonzero(closed))
+    validity = pa.py_buffer(np.packbits(closed, bitorder="little")) if nulls else None
+    return pa.Array.from_buffers(TIME, len(ends), [validity, pa.py_buffer(ends)], null_count=nulls)
+
+
+def encode_segment(
+    name: str,
+    table: pa.Table,
+    *,
+    role: Role,
+    tombstone: bool,
+    key_names: Sequence[str],
+    late: Bools,
+    key_groups: tuple[int, int],
+) -> tuple[pa.Buffer, SegmentMeta]:
+    """The bytes of a segment file and what the commit says about it (without an index).
+
+    ``table`` has the columns of docs/format.md in order and is sorted by ``valid_from``; ``late`` marks the rows that
+    were late when they were written. Raises InvalidInputError INVALID_SEGMENT if the table is empty, unsorted, has
+    other columns, or nulls where none are allowed.
+    """
+    _check_columns(table, role, tombstone, key_names)
+    times = _Times(table)
+    schema = _file_schema(table.schema, role, tombstone, key_names)
+    data, ref = encode_file(name, schema, _file_batches(table, schema, times.ends))
+    return data, _statistics(ref, table, times, late, role, tombstone, key_names, key_groups)
+
+
+class _Times:
+    """The columns of a table that statistics need, as numpy."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.starts = _int64(table, "valid_from")
+        ends = table.column("valid_to")
+        self.ends = _int64(table, "valid_to", OPEN) if ends.null_count else _int64(table, "valid_to")
+        self.added = _int64(table, "_added")
+        self.closed = _int64(table, "_closed")
+        self.split: Bools = table.column("_split").to_numpy()
+        if np.any(self.starts[1:] < self.starts[:-1]):
+            raise _invalid("its rows are not sorted by valid_from")
+
+
+def _statistics(
+    ref: FileRef,
+    table: pa.Table,
+    times: _Times,
+    late: Bools,
+    role: Role,
+    tombstone: bool,
+    key_names: Sequence[str],
+    key_groups: tuple[int, int],
+) -> SegmentMeta:
+    folded = ~times.split & (times.added < times.closed)
+    bounds = [_bounds(table.column(name)) for name in key_names]
+    return SegmentMeta(
+        file=ref,
+        role=role,
+        tombstone=tombstone,
+        rows=table.num_rows,
+        min_valid_from=int(times.starts[0]),
+        max_valid_from=int(times.starts[-1]),
+        min_valid_to=int(times.ends.min()),
+        max_valid_to=int(times.ends.max()),
+        min_added=int(times.added.min()),
+        max_added=int(times.added.max()),
+        last_closed=_greatest(times.closed, folded),
+        split_closed=_greatest(times.closed, times.split),
+        late_added=_greatest(times.added, np.asarray(late, dtype=np.bool_)),
+        max_dropped=int(_int64(table, DROPPED_COLUMN).max()) if role == "belief" else 0,
+        key_groups=key_groups,
+        key_min=tuple(low for low, _ in bounds),
+        key_max=tuple(high for _, high in bounds),
+    )
+
+
+def _greatest(values: Ints, where: Bools) -> int:
+    return int(values.max(where=where, initial=0))
+
+
+def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """Smallest and greatest value where JSON can say them exactly, else None."""
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
+        return None, None
+    found = pc.min_max(column).as_py()
+    return _exact(found["min"]), _exact(found["max"])
+
+
+def _exact(value: Any) -> Any:
+    return None if isinstance(value, str) and len(value) > MAX_BOUND_CHARS else value
+
+
+def _int64(table: pa.Table, name: str, null: int | None = None) -> Ints:
+    column = table.column(name).cast(pa.int64())
+    if null is not None:
+        column = pc.fill_null(column, null)
+    return column.to_numpy()  # type: ignore[no-any-return]
+
+
+def _file_batches(table: pa.Table, schema: pa.Schema, ends: Ints) -> Iterator[pa.RecordBatch]:
+    """Batches of at most BATCH_ROWS rows, fewer where a column would pass BATCH_COLUMN_BYTES."""
+    # Arrow kernels leave anything in null slots; the format wants OPEN there, so the column is made anew.
+    table = table.set_column(table.schema.get_field_index("valid_to"), "valid_to", end_column(ends))
+    start = 0
+    while start < table.num_rows:
+        piece = table.slice(start, BATCH_ROWS)
+        while piece.num_rows > 1 and max(column.nbytes for column in piece.columns) > BATCH_COLUMN_BYTES:
+            piece = piece.slice(0, piece.num_rows // 2)
+        start += piece.num_rows
+        columns = [_contiguous(column, field.type) for column, field in zip(piece.columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _contiguous(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return array if array.type == kind else array.cast(kind)
+
+
+def _file_schema(schema: pa.Schema, role: Role, tombstone: bool, key_names: Sequence[str]) -> pa.Schema:
+    values = {"valid_to", *schema.names[len(key_names) : _first_system(schema.names)]}
+    fields = [field.with_nullable(field.name in values).remove_metadata() for field in schema]
+    flag = b"true" if tombstone else b"false"
+    return pa.schema(fields, {FORMAT_KEY: FORMAT.encode(), ROLE_KEY: role.encode(), TOMBSTONE_KEY: flag})
+
+
+def _first_system(names: Sequence[str]) -> int:
+    return list(names).index("valid_from")
+
+
+def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequence[str]) -> None:
+    names = table.schema.names
+    system = SYSTEM_COLUMNS + ((DROPPED_COLUMN,) if role == "belief" else ())
+    middle = names[len(key_names) : len(names) - len(system)]
+    if names != [*key_names, *middle, *system] or (tombstone and middle):
+        wanted = [*key_names, *([] if tombstone else ["<value columns>"]), *system]
+        raise _invalid(f"its columns are {names}, expected {wanted}")
+    if not table.num_rows:
+        raise _invalid("it has no rows")
+    for name in (*key_names, *(column for column in system if column != "valid_to")):
+        if table.column(name).null_count:
+            raise _invalid(f"column {name!r} has nulls")
+
+
+def _invalid(found: str) -> InvalidInputError:
+    return InvalidInputError("INVALID_SEGMENT", f"a segment can not be written: {found}")
