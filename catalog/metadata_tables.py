@@ -156,6 +156,10 @@ class MetadataTable:
     def key_columns(self) -> tuple[str, ...]:
         return ()
 
+    def newest_version(self) -> int:
+        """The version that a query without one reads now."""
+        return load_snapshot(self.storage).version
+
     def schema(self, query: Query) -> pa.Schema:
         schema = TABLES[self.suffix][0]
         if query.mode != "snapshot" or query.as_of is not None:

@@ -18,8 +18,9 @@ import pyarrow as pa
 from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
+from statestore.formats.errors import StateStoreError
 from statestore.formats.filters import Filter, key_lookups, mask, may_match
-from statestore.formats.key_hash import hash_keys
+from statestore.formats.key_codec import KeyCodec
 from statestore.formats.segment_meta import OPEN, SegmentMeta
 from statestore.formats.segment_write import end_column
 from statestore.formats.state_table import LIVE_COLUMN
@@ -161,7 +162,7 @@ def read_split(
     ``with_mask``: rows that are not part of the answer stay in cut pieces, marked false in a last column ``__live``.
     """
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
-    lookups = key_lookups(filters, files.spec.key_names) if filters else None
+    lookups = _lookup_hashes(files, filters) if filters else None
     for piece in split.pieces:
         ends = _piece_ends(files, piece, split.window, "valid_to" in names)
         batches = (
@@ -173,6 +174,18 @@ def read_split(
             selected = mask(filters, batch) if filters else None
             keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
             yield from _finish(batch.select(list(columns)), keep, with_mask and not split.exact)
+
+
+def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
+    """Hashes of the keys that the filters pin, None if they pin none (or pin one that no key of this type can be)."""
+    pinned = key_lookups(filters, files.spec.key_names)
+    if pinned is None:
+        return None
+    codec = KeyCodec(files.spec.key)
+    try:
+        return [codec.hash(codec.normalize(key)) for key in pinned]
+    except StateStoreError:
+        return None
 
 
 def _and(left: Bools | None, right: Bools | None) -> Bools | None:
@@ -221,12 +234,11 @@ def _looked_up(
     window: Window,
     names: list[str],
     ends: Ints | None,
-    lookups: list[tuple[object, ...]],
+    lookups: list[int],
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
     """Only the rows whose key hash is looked for; the caller's filters drop what merely shares the hash."""
     meta = piece.view.meta
-    spec = files.spec
-    probes = hash_keys([pa.array(list(c), f.type) for c, f in zip(zip(*lookups, strict=True), spec.key, strict=True)])
+    probes = np.array(lookups, np.uint64)
     _, found = files.index(meta).match(np.unique(probes))
     rows = np.sort(found[(found >= piece.start) & (found < piece.stop)]).astype(np.int64)
     if not len(rows):

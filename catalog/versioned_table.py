@@ -85,6 +85,10 @@ class VersionedTable:
             mask_column = list(batch.schema)[len(schema) :]
             yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([*schema, *mask_column]))
 
+    def newest_version(self) -> int:
+        """The version that a query without one reads now."""
+        return load_snapshot(self.storage).version
+
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)
 

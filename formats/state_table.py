@@ -65,6 +65,9 @@ class StateTable(Protocol):
     @property
     def key_columns(self) -> tuple[str, ...]: ...
 
+    def newest_version(self) -> int:
+        """The version that a query without one reads now."""
+
     def schema(self, query: Query) -> pa.Schema:
         """Columns of the answer in order (without ``__live``); raises NotFoundError for an unknown column."""
 

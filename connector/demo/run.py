@@ -1,0 +1,117 @@
+"""`statestore demo`: delay by the wind known at departure, and what the same join says without time travel."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from statestore.catalog.catalog import connect
+from statestore.connector.cli.output import message_console, say, show_object, show_table
+from statestore.connector.demo.data import WEATHER_VALUES, DemoData, load
+from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, duckdb_join, spark_join
+from statestore.connector.demo.plot import save_plot
+from statestore.connector.sql import sql
+from statestore.formats.errors import InvalidInputError
+
+MARKER = ".statestore-demo"
+
+
+def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
+    """Build the stores, join on ``engine`` ("spark" or "duckdb"), print tables and save the plot into ``out``."""
+    warehouse = _fresh_folder(out) / "warehouse"
+    with _steps() as step:
+        with step("reading flights and weather of 2013"):
+            data = load()
+        with step(f"writing {data.weather.num_rows:,} observations as they arrived"):
+            version = write_weather(warehouse, data)
+        with step(f"joining {data.flights.num_rows:,} flights with the weather at their departure on {engine}"):
+            ask = (spark_join if engine == "spark" else duckdb_join)(warehouse, data.flights)
+            by_wind, totals, worst = ask(BY_WIND), ask(TOTALS), ask(WORST)
+        with step("drawing"):
+            plot = save_plot(by_wind, out / "delay_by_wind.png")
+    say(f"\nThe store `weather` has {version} commits; some observations came hours late. What one query asks of it:\n")
+    show_table(revised_moment(warehouse), as_json=as_json, title="One moment, as two commits recorded it")
+    show_table(by_wind, as_json=as_json, title="Departure delay (minutes) by wind known at departure")
+    show_object(totals.to_pylist()[0], as_json=as_json, title="Joined by order of arrival instead")
+    show_table(worst, as_json=as_json, title="Where arrival order misleads most")
+    say(
+        f"\nPlot: {plot}\nAsk more: statestore sql {warehouse} \"SELECT * FROM weather TIMESTAMP AS OF '2013-07-04T12:00Z'\""
+    )
+
+
+def write_weather(warehouse: Path, data: DemoData) -> int:
+    """Both stores, one commit for each month of arrival; answers the number of commits of `weather`."""
+    catalog = connect(warehouse)
+    key = {"origin": "string"}
+    by_state = catalog.create_store(STORES["by_state"], key=key, value=WEATHER_VALUES)
+    by_arrival = catalog.create_store(STORES["by_arrival"], key=key, value={**WEATHER_VALUES, "observed": "timestamp"})
+    for part in data.commits():
+        by_state.put_all(part.drop_columns(["arrived"]))
+        by_state.commit()
+        names = ["observed" if n == "timestamp" else "timestamp" if n == "arrived" else n for n in part.column_names]
+        by_arrival.put_all(part.rename_columns(names))
+        by_arrival.commit()
+    return by_state.version
+
+
+def revised_moment(warehouse: Path) -> pa.Table:
+    """A moment that a late record rewrote: what the store answered before it arrived, and what it answers now."""
+    moment = _late_moment(warehouse)
+    question = f"TIMESTAMP AS OF '{moment}'"
+    return sql(
+        str(warehouse),
+        f"""
+        SELECT 'commit 1' AS "as recorded by", origin, valid_from AS observed, wind_speed, temp
+        FROM weather AT (VERSION => 1) {question}
+        UNION ALL
+        SELECT 'now', origin, valid_from, wind_speed, temp FROM weather {question}
+        ORDER BY origin, 1
+        """,
+    )
+
+
+def _late_moment(warehouse: Path) -> str:
+    """The newest moment commit 1 knew of, that a later commit rewrote."""
+    found = sql(
+        str(warehouse),
+        """
+        SELECT strftime(max(valid_from), '%Y-%m-%dT%H:%M:%SZ') AS moment
+        FROM changes('weather', 2, 2)
+        WHERE valid_from <= (SELECT stream_time FROM "weather$versions" WHERE version = 1)
+        """,
+    )
+    return str(found["moment"][0].as_py())
+
+
+def _fresh_folder(out: Path) -> Path:
+    """``out``, emptied if a demo made it; anything else there is refused."""
+    if out.exists() and any(out.iterdir()):
+        if not (out / MARKER).is_file():
+            raise InvalidInputError("NOT_EMPTY", f"--out {out}: the folder holds other files; name a new folder")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARKER).touch()
+    return out
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], AbstractContextManager[None]]]:
+    """Progress on stderr: a spinner for a person, a line per step otherwise."""
+    console = message_console()
+    columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+
+        @contextmanager
+        def step(text: str) -> Iterator[None]:
+            if not console.is_terminal:
+                console.print(text, markup=False)
+            task = progress.add_task(text, total=1)
+            yield
+            progress.update(task, completed=1)
+
+        yield step
