@@ -90,8 +90,7 @@ def fixed_width_data(verified: VerifiedBytes, column: pa.Array) -> pa.Buffer:
     if validity is not None or (data.size if data else 0) < length:
         raise corrupt(verified.ref, f"a column of {len(column)} values has nulls or too few bytes")
     values = data.slice(0, length) if data else pa.py_buffer(b"")
-    if length:
-        verified.offset_of(values)
+    verified.offset_of(values)
     return values
 
 

@@ -33,8 +33,8 @@ MAX_ROWS = 1 << 32
 def encode_index(name: str, hashes: Hashes) -> tuple[pa.Buffer, FileRef]:
     """The index file of a segment whose row ``i`` has the key hash ``hashes[i]``."""
     ordered, rows = _with_rows(hashes)
-    batch = pa.RecordBatch.from_arrays([pa.array(ordered), pa.array(rows)], schema=SCHEMA)
-    return encode_file(name, SCHEMA, [batch])
+    columns = [pa.array(ordered), pa.array(rows)]
+    return encode_file(name, SCHEMA, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,23 @@ class KeyIndex:
 
     def find(self, hash: int) -> list[int]:
         """Rows whose key has this hash, ascending."""
+        if self._unverified is not None:
+            self._verify_near(self._unverified, hash)
         view, count = self._hash_view, self._count
-        guess = (hash * count) >> 64
-        low, high = guess - self._reach, guess + self._reach
+        low = ((hash * count) >> 64) - self._reach
+        high = low + 2 * self._reach
         if low < 0:
             low = 0
         if high > count:
             high = count
-        if self._unverified is not None:
-            self._verify_entries(self._unverified, low, high)
-        if (low and view[low] >= hash) or (high < count and view[high - 1] <= hash):
-            return self._find_anywhere(hash)
-        return self._run(bisect_left(view, hash, low, high), high, hash)
+        entry = bisect_left(view, hash, low, high)
+        if entry in (low, high):  # perhaps not where it should be: search everywhere
+            entry = bisect_left(view, hash)
+        found = []
+        while entry < count and view[entry] == hash:
+            found.append(self._row_view[entry])
+            entry += 1
+        return found
 
     def match(self, probes: Hashes) -> tuple[Positions, Rows]:
         """(position in ``probes``, row) of every pair of equal hashes, in ascending order of hash."""
@@ -132,22 +137,16 @@ class KeyIndex:
         if not np.array_equal(np.sort(self._rows), np.arange(self._count, dtype=np.uint32)):
             raise self._corrupt("it does not hold each row once")
 
-    def _find_anywhere(self, hash: int) -> list[int]:
-        self._verify_bytes()
-        return self._run(bisect_left(self._hash_view, hash), self._count, hash)
-
-    def _run(self, entry: int, stop: int, hash: int) -> list[int]:
-        found = []
-        while entry < stop and self._hash_view[entry] == hash:
-            found.append(self._row_view[entry])
-            entry += 1
-        return found
-
-    def _verify_entries(self, file: _IndexFile, low: int, high: int) -> None:
+    def _verify_near(self, file: _IndexFile, hash: int) -> None:
+        """Check the entries where the hash should be; all, unless smaller and greater hashes lie around it there."""
+        guess = (hash * self._count) >> 64
+        low, high = max(guess - self._reach, 0), min(guess + self._reach, self._count)
         file.bytes.verify(file.hash_offset + 8 * low, 8 * (high - low))
         file.bytes.verify(file.row_offset + 4 * low, 4 * (high - low))
         if file.bytes.complete:
             self._unverified = None
+        elif self._hash_view[low] >= hash or self._hash_view[high - 1] <= hash:
+            self._verify_bytes()
 
     def _verify_bytes(self) -> None:
         if self._unverified is not None:

@@ -67,7 +67,12 @@ class VerifiedBytes:
         return self.data.slice(offset, length)
 
     def offset_of(self, buffer: pa.Buffer) -> int:
-        """Where a buffer that Arrow handed out begins in the file; CorruptError if it is not a part of the file."""
+        """Where a buffer that Arrow handed out begins in the file; CorruptError if it is not a part of the file.
+
+        An empty buffer lies nowhere: 0.
+        """
+        if not buffer.size:
+            return 0
         offset: int = buffer.address - self.data.address
         if offset < 0 or offset + buffer.size > self.data.size:
             raise corrupt(self.ref, "a column is stored compressed or beyond the end of the file")

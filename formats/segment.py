@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.ipc_file import open_file, verify_column, verify_everything
 from statestore.formats.regions import VerifiedBytes, corrupt
 from statestore.formats.segment_meta import OPEN, FileRef, SegmentMeta
@@ -52,7 +52,7 @@ class Segment:
         """A column, zero-copy: one Array if the file has one batch, else a ChunkedArray with a chunk per batch."""
         if len(self._batches) == 1:
             return self._array(0, name)
-        return pa.chunked_array(self._chunks(name), self.schema.field(name).type)
+        return pa.chunked_array(self._chunks(name))
 
     def column_array(self, name: str) -> pa.Array:
         """A column as one Array; copied (once, and kept) only if the file has several batches."""
@@ -78,8 +78,8 @@ class Segment:
         """A boolean column without nulls (``_split``) as read-only numpy, one byte per row, kept."""
         found = self._numpy.get(name)
         if found is None:
-            chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in self._chunks(name)]
-            found = self._numpy[name] = _frozen(np.concatenate(chunks))
+            parts = [chunk.to_numpy(zero_copy_only=False) for chunk in self._chunks(name)]
+            found = self._numpy[name] = _frozen(np.concatenate(parts))
         return found  # type: ignore[return-value]
 
     def batches(
@@ -98,8 +98,11 @@ class Segment:
                 yield whole.slice(row, min(chunk_rows, high - row))
 
     def verify_all(self) -> None:
-        """Check every byte and every value, and that rows are sorted and open ends are stored as the format says."""
+        """Check every byte and every value, and the rules of docs/format.md that checksums do not imply."""
         verify_everything(self._verified, self._batches)
+        for field in self.schema:
+            if not field.nullable and any(chunk.null_count for chunk in self._chunks(field.name)):
+                raise corrupt(self.meta.file, f"column {field.name!r} has nulls")
         starts, ends = self.int64("valid_from"), self.int64("valid_to")
         if np.any(starts[1:] < starts[:-1]):
             raise corrupt(self.meta.file, "its rows are not sorted by valid_from")
@@ -115,7 +118,9 @@ class Segment:
         if found is None:
             position = self.schema.get_field_index(name)
             if position < 0:
-                raise KeyError(name)
+                raise NotFoundError(
+                    "COLUMN_NOT_FOUND", f"{self.meta.name} has no column {name!r}; its columns are {self.schema.names}"
+                )
             found = verify_column(self._verified, self._batches[number], position)
             self._arrays[(number, name)] = found
         return found
@@ -132,7 +137,7 @@ def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
 
 
 def _names(schema: pa.Schema) -> str:
-    return schema.to_string(show_schema_metadata=False, show_field_metadata=False)
+    return str(schema.to_string(show_schema_metadata=False, show_field_metadata=False))
 
 
 def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:

@@ -23,8 +23,15 @@ BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
 MAX_BOUND_CHARS = 64
 FORMAT = "segment/1"
 FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY = b"statestore.format", b"statestore.role", b"statestore.tombstone"
-SYSTEM_COLUMNS = ("valid_from", "valid_to", "_added", "_closed", "_split")
-DROPPED_COLUMN = "_dropped"
+DROPPED_COLUMN = "_dropped"  # belief segments only
+SYSTEM_TYPES = {
+    "valid_from": TIME,
+    "valid_to": TIME,
+    "_added": pa.int64(),
+    "_closed": pa.int64(),
+    "_split": pa.bool_(),
+    DROPPED_COLUMN: pa.int64(),
+}
 
 
 def time_column(values: Ints) -> pa.Array:
@@ -73,8 +80,7 @@ class _Times:
 
     def __init__(self, table: pa.Table) -> None:
         self.starts = _int64(table, "valid_from")
-        ends = table.column("valid_to")
-        self.ends = _int64(table, "valid_to", OPEN) if ends.null_count else _int64(table, "valid_to")
+        self.ends = _int64(table, "valid_to", null=OPEN)
         self.added = _int64(table, "_added")
         self.closed = _int64(table, "_closed")
         self.split: Bools = table.column("_split").to_numpy()
@@ -132,11 +138,10 @@ def _exact(value: Any) -> Any:
     return None if isinstance(value, str) and len(value) > MAX_BOUND_CHARS else value
 
 
-def _int64(table: pa.Table, name: str, null: int | None = None) -> Ints:
+def _int64(table: pa.Table, name: str, null: int = 0) -> Ints:
     column = table.column(name).cast(pa.int64())
-    if null is not None:
-        column = pc.fill_null(column, null)
-    return column.to_numpy()  # type: ignore[no-any-return]
+    ints: Ints = (pc.fill_null(column, null) if column.null_count else column).to_numpy()
+    return ints
 
 
 def _file_batches(table: pa.Table, schema: pa.Schema, ends: Ints) -> Iterator[pa.RecordBatch]:
@@ -149,37 +154,34 @@ def _file_batches(table: pa.Table, schema: pa.Schema, ends: Ints) -> Iterator[pa
         while piece.num_rows > 1 and max(column.nbytes for column in piece.columns) > BATCH_COLUMN_BYTES:
             piece = piece.slice(0, piece.num_rows // 2)
         start += piece.num_rows
-        columns = [_contiguous(column, field.type) for column, field in zip(piece.columns, schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield pa.RecordBatch.from_arrays([_contiguous(column) for column in piece.columns], schema=schema)
 
 
-def _contiguous(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return array if array.type == kind else array.cast(kind)
+def _contiguous(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _file_schema(schema: pa.Schema, role: Role, tombstone: bool, key_names: Sequence[str]) -> pa.Schema:
-    values = {"valid_to", *schema.names[len(key_names) : _first_system(schema.names)]}
-    fields = [field.with_nullable(field.name in values).remove_metadata() for field in schema]
+    required = {*key_names, *SYSTEM_TYPES} - {"valid_to"}
+    fields = [field.with_nullable(field.name not in required).remove_metadata() for field in schema]
     flag = b"true" if tombstone else b"false"
     return pa.schema(fields, {FORMAT_KEY: FORMAT.encode(), ROLE_KEY: role.encode(), TOMBSTONE_KEY: flag})
 
 
-def _first_system(names: Sequence[str]) -> int:
-    return list(names).index("valid_from")
-
-
 def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequence[str]) -> None:
     names = table.schema.names
-    system = SYSTEM_COLUMNS + ((DROPPED_COLUMN,) if role == "belief" else ())
-    middle = names[len(key_names) : len(names) - len(system)]
-    if names != [*key_names, *middle, *system] or (tombstone and middle):
+    system = [name for name in SYSTEM_TYPES if name != DROPPED_COLUMN or role == "belief"]
+    values = names[len(key_names) : len(names) - len(system)]
+    if names != [*key_names, *values, *system] or (tombstone and values):
         wanted = [*key_names, *([] if tombstone else ["<value columns>"]), *system]
         raise _invalid(f"its columns are {names}, expected {wanted}")
+    for name in system:
+        if table.schema.field(name).type != SYSTEM_TYPES[name]:
+            raise _invalid(f"column {name!r} is {table.schema.field(name).type}, expected {SYSTEM_TYPES[name]}")
     if not table.num_rows:
         raise _invalid("it has no rows")
-    for name in (*key_names, *(column for column in system if column != "valid_to")):
-        if table.column(name).null_count:
+    for name in (*key_names, *system):
+        if name != "valid_to" and table.column(name).null_count:
             raise _invalid(f"column {name!r} has nulls")
 
 

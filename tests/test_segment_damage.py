@@ -1,0 +1,212 @@
+"""Damaged and forged segments: always a CorruptError, never a crash, never other rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+from segment_tables import random_table, store_schema, write
+
+from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
+from statestore.formats.regions import REGION_BYTES, checksum_regions
+from statestore.formats.segment import Segment
+from statestore.formats.segment_meta import FileRef, SegmentMeta
+
+SMALL = random_table(20)
+
+
+@cache
+def _small() -> tuple[bytes, SegmentMeta]:
+    data, meta = write(SMALL)
+    return data.to_pybytes(), meta
+
+
+@cache
+def _large() -> tuple[bytes, SegmentMeta]:
+    data, meta = write(random_table(80_000))
+    assert data.size > 3 * REGION_BYTES
+    return data.to_pybytes(), meta
+
+
+def _forged(content: bytes, meta: SegmentMeta, **changes: Any) -> SegmentMeta:
+    """A commit that vouches for these bytes, as an attacker (or a bug) could write it."""
+    ref = replace(meta.file, bytes=len(content), checksums=checksum_regions(pa.py_buffer(content)))
+    return replace(meta, file=replace(ref, **changes))
+
+
+def test_every_flipped_byte_is_refused() -> None:
+    """A small segment has one region: no damaged byte gets as far as Arrow."""
+    content, meta = _small()
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << (position % 8)
+        with pytest.raises(CorruptError, match="region 0 "):
+            Segment(meta, pa.py_buffer(damaged), store_schema(SMALL))
+
+
+def test_every_truncation_is_refused() -> None:
+    """A file of any other length is refused."""
+    content, meta = _small()
+    for length in [*range(len(content)), len(content) + 1, 2 * len(content)]:
+        with pytest.raises(CorruptError, match="SEGMENT_TRUNCATED"):
+            Segment(meta, pa.py_buffer((content * 2)[:length]), store_schema(SMALL))
+
+
+@pytest.mark.parametrize("position", [0.3, 0.5, 0.7])
+def test_only_columns_in_damaged_regions_are_refused(position: float) -> None:
+    """A column elsewhere is still right, one that touches the damage is refused, and so is the whole."""
+    content, meta = _large()
+    place = int(position * len(content)) // 2 * 2
+    damaged = bytearray(content)
+    damaged[place] ^= 4
+    table = random_table(80_000)
+    segment = Segment(meta, pa.py_buffer(damaged), store_schema(table))
+    region = place // REGION_BYTES
+    refused = []
+    for name in table.column_names:
+        try:
+            assert segment.column_array(name).equals(table.column(name).combine_chunks())
+        except CorruptError as error:
+            assert f"region {region} " in error.message
+            refused.append(name)
+    assert 0 < len(refused) < len(table.column_names)
+    with pytest.raises(CorruptError):
+        list(segment.batches(refused[:1], 0, 1))
+    with pytest.raises(CorruptError):
+        segment.verify_all()
+
+
+def test_forged_bytes_never_crash() -> None:
+    """With checksums that match, each byte changed in turn: an error or readable rows after a full check, no crash."""
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 1000
+
+
+def _try_forgeries() -> int:
+    """Reads forged segments; the number of them that were refused."""
+    content, meta = _small()
+    framing = {place for start, length in meta.file.metadata_ranges for place in range(start, start + length)}
+    refused = 0
+    for position in range(len(content)):
+        for change in (1, 0x80, 0xFF) if position in framing else (0x80,):
+            damaged = bytearray(content)
+            damaged[position] ^= change
+            refused += _is_refused(bytes(damaged), meta)
+    return refused
+
+
+def _is_refused(content: bytes, meta: SegmentMeta) -> bool:
+    try:
+        segment = Segment(_forged(content, meta), pa.py_buffer(content), store_schema(SMALL))
+        segment.verify_all()
+        for name in SMALL.column_names:
+            segment.column(name).take(pa.array(range(SMALL.num_rows)))
+    except StateStoreError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        (),
+        ((0, 10**9),),
+        ((0, 8), (8, 8)),
+        ((0, 0), (0, 0)),
+        ((0, 100), (50, 8), (100, 8)),
+        ((-8, 16), (8, 8)),
+        ((0, 2**63), (2**63, 1)),
+    ],
+)
+def test_forged_ranges(ranges: tuple[tuple[int, int], ...]) -> None:
+    """Ranges that are not those of the file are refused."""
+    content, meta = _small()
+    with pytest.raises(CorruptError):
+        Segment(_forged(content, meta, metadata_ranges=ranges), pa.py_buffer(content), store_schema(SMALL))
+
+
+def _rewritten(schema: pa.Schema, compression: str | None = None, table: pa.Table = SMALL) -> tuple[bytes, SegmentMeta]:
+    """The rows in a file that Arrow wrote with other options or metadata, and a commit that vouches for it."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+        batch = table.cast(schema).combine_chunks().to_batches()[0]
+        body = sink.tell()
+        writer.write_batch(batch)
+        end = sink.tell()
+    content = sink.getvalue().to_pybytes()
+    body = body or 8 + 8 + int.from_bytes(content[12:16], "little")
+    length = 8 + int.from_bytes(content[body + 4 : body + 8], "little")
+    ranges = ((0, body), (body, length), (end, len(content) - end))
+    return content, replace(write(SMALL)[1], file=FileRef("s", 0, "", ranges))
+
+
+def _stored_schema(**metadata: str) -> pa.Schema:
+    stored = {"statestore.format": "segment/1", "statestore.role": "delta", "statestore.tombstone": "false"}
+    return store_schema(SMALL).with_metadata({**stored, **{f"statestore.{key}": metadata[key] for key in metadata}})
+
+
+def _open_rewritten(schema: pa.Schema, compression: str | None = None, table: pa.Table = SMALL) -> Segment:
+    content, meta = _rewritten(schema, compression, table)
+    return Segment(_forged(content, meta), pa.py_buffer(content), store_schema(SMALL))
+
+
+def test_file_of_another_writer() -> None:
+    """A file that follows docs/format.md is read, whoever wrote it."""
+    segment = _open_rewritten(_stored_schema())
+    segment.verify_all()
+    assert segment.column_array("k").equals(SMALL.column("k").combine_chunks())
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_compression_is_refused(codec: str) -> None:
+    """Nothing is decompressed: compressed columns are not of this format version."""
+    with pytest.raises(CorruptError, match="compressed"):
+        _open_rewritten(_stored_schema(), codec)
+
+
+@pytest.mark.parametrize("change", [{"role": "open"}, {"tombstone": "true"}, {"format": "key-index/1"}])
+def test_metadata_that_disagrees(change: dict[str, str]) -> None:
+    """A file that says of itself what the commit does not say is refused."""
+    with pytest.raises(CorruptError, match=f"statestore.{next(iter(change))}"):
+        _open_rewritten(_stored_schema(**change))
+
+
+def test_later_format() -> None:
+    """A segment of a later release is not damage: the error says to upgrade."""
+    with pytest.raises(UnsupportedError, match=r"segment/2.*upgrade"):
+        _open_rewritten(_stored_schema(format="segment/2"))
+
+
+def test_other_columns() -> None:
+    """Columns that the store does not have are refused, both schemas shown."""
+    table = SMALL.rename_columns(["k", "cost", *SMALL.column_names[2:]])
+    with pytest.raises(CorruptError, match=r"(?s)cost: double.*price: double"):
+        _open_rewritten(store_schema(table).with_metadata(_stored_schema().metadata), table=table)
+
+
+def test_row_count_that_disagrees() -> None:
+    """A commit with another number of rows is refused."""
+    content, meta = _small()
+    with pytest.raises(CorruptError, match="it has 20 rows, the commit says 21"):
+        Segment(replace(meta, rows=21), pa.py_buffer(content), store_schema(SMALL))
+
+
+def test_verify_all_knows_the_rules() -> None:
+    """Intact Arrow that is not a segment: unsorted rows, null slots of valid_to without the open end."""
+    unsorted = SMALL.take(pa.array([*range(1, 20), 0]))
+    ends = pa.array(SMALL.column("valid_to").to_pylist(), pa.timestamp("us", "UTC"))
+    for table, message in ((unsorted, "not sorted"), (SMALL.set_column(3, "valid_to", ends), "open end")):
+        with pytest.raises(CorruptError, match=message):
+            _open_rewritten(_stored_schema(), table=table).verify_all()
+
+
+if __name__ == "__main__":
+    print(_try_forgeries())
