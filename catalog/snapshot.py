@@ -1,0 +1,204 @@
+"""The store as of a version: its segments, pending closures and the list of its commits; pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.catalog.log import CommitEntry, Horizon
+from statestore.formats.errors import CorruptError
+from statestore.formats.segment_meta import ClosureSlice, SegmentMeta
+
+Ints = npt.NDArray[np.int64]
+
+NO_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
+
+# A consumed changelog is deleted right after its commit; the name only matters if a crash came between, and then only
+# until the next handle opens the store.
+KEPT_CHANGELOGS = 1_000
+
+NUMBERS = ("timestamp", "stream_time", "rows", "tombstones", "closed", "bytes", "dropped")
+TEXTS = ("operation", "writer", "transaction")
+
+
+class _Columns:
+    """Growing columns that versions share: a longer list of commits uses the same memory as the shorter ones."""
+
+    def __init__(self, capacity: int) -> None:
+        self.used = 0
+        self.numbers: dict[str, Ints] = {name: np.zeros(capacity, np.int64) for name in NUMBERS}
+        self.texts: dict[str, list[Any]] = {name: [] for name in TEXTS}
+        self.transactions: dict[tuple[str, int], int] = {}
+
+    def copy(self, count: int, capacity: int) -> _Columns:
+        new = _Columns(capacity)
+        for name in NUMBERS:
+            new.numbers[name][:count] = self.numbers[name][:count]
+        for name in TEXTS:
+            new.texts[name] = self.texts[name][:count]
+        new.transactions = {t: v for t, v in self.transactions.items() if v < count}
+        new.used = count
+        return new
+
+
+class Versions:
+    """All commits up to one, as columns; the index is the version. Times are epoch microseconds.
+
+    ``stream_time`` is the greatest state time known after each commit, NO_TIME before the first record.
+    """
+
+    def __init__(self, columns: _Columns, count: int) -> None:
+        self._columns = columns
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def timestamp(self) -> Ints:
+        return self._number("timestamp")
+
+    @property
+    def stream_time(self) -> Ints:
+        return self._number("stream_time")
+
+    @property
+    def rows(self) -> Ints:
+        return self._number("rows")
+
+    @property
+    def tombstones(self) -> Ints:
+        return self._number("tombstones")
+
+    @property
+    def closed(self) -> Ints:
+        return self._number("closed")
+
+    @property
+    def bytes(self) -> Ints:
+        return self._number("bytes")
+
+    @property
+    def dropped(self) -> Ints:
+        return self._number("dropped")
+
+    @property
+    def operation(self) -> list[str]:
+        return self._columns.texts["operation"][: self._count]
+
+    @property
+    def writer(self) -> list[str]:
+        return self._columns.texts["writer"][: self._count]
+
+    @property
+    def transaction(self) -> list[tuple[str, int] | None]:
+        return self._columns.texts["transaction"][: self._count]
+
+    def stream_time_at(self, version: int) -> int:
+        return int(self.stream_time[version])
+
+    def stream_time_before(self, versions: Ints) -> Ints:
+        """Stream time just before each of these commits."""
+        before = np.concatenate(([NO_TIME], self.stream_time))
+        found: Ints = before[versions]
+        return found
+
+    def find_transaction(self, application: str, batch: int) -> int | None:
+        """The version that committed this transaction."""
+        version = self._columns.transactions.get((application, batch))
+        return version if version is not None and version < self._count else None
+
+    def append(self, numbers: Mapping[str, int], texts: Mapping[str, Any]) -> Versions:
+        """One more commit; this list is unchanged."""
+        columns, count = self._columns, self._count
+        if columns.used != count or count == len(columns.numbers["rows"]):
+            columns = columns.copy(count, max(64, 2 * count))
+        for name in NUMBERS:
+            columns.numbers[name][count] = numbers[name]
+        for name in TEXTS:
+            columns.texts[name].append(texts[name])
+        if texts["transaction"] is not None:
+            columns.transactions.setdefault(texts["transaction"], count)
+        columns.used = count + 1
+        return Versions(columns, count + 1)
+
+    def _number(self, name: str) -> Ints:
+        return self._columns.numbers[name][: self._count]
+
+
+def versions_from(numbers: Mapping[str, Ints], texts: Mapping[str, list[Any]]) -> Versions:
+    """Versions of whole columns, as a log checkpoint holds them."""
+    count = len(numbers["rows"])
+    columns = _Columns(max(64, 2 * count))
+    for name in NUMBERS:
+        columns.numbers[name][:count] = numbers[name]
+    for name in TEXTS:
+        columns.texts[name] = list(texts[name])
+    for version, transaction in enumerate(columns.texts["transaction"]):
+        if transaction is not None:
+            columns.transactions.setdefault(transaction, version)
+    columns.used = count
+    return Versions(columns, count)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A version of a store. ``closures`` are those not folded yet, by segment name, in order of their commits."""
+
+    version: int
+    versions: Versions
+    segments: tuple[SegmentMeta, ...] = ()
+    closures: Mapping[str, tuple[ClosureSlice, ...]] = field(default_factory=dict)
+    horizon: Horizon | None = None
+    changelogs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def stream_time_us(self) -> int:
+        """The greatest state time recorded, epoch microseconds; NO_TIME before the first record."""
+        return int(self.versions.stream_time[self.version]) if self.version >= 0 else NO_TIME
+
+    @property
+    def stream_time(self) -> int | None:
+        """The same, None before the first record."""
+        return None if self.stream_time_us == NO_TIME else self.stream_time_us
+
+
+EMPTY = Snapshot(-1, Versions(_Columns(64), 0))
+
+
+def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
+    """The snapshot after one more commit. Raises CorruptError LOG_CORRUPT if the entry does not fit."""
+    if entry.version != snapshot.version + 1:
+        raise CorruptError(
+            "LOG_CORRUPT",
+            f"version {entry.version} follows version {snapshot.version}; restore the missing log entries",
+        )
+    removed = set(entry.removed)
+    known = {meta.name for meta in snapshot.segments}
+    if not removed <= known:
+        raise CorruptError(
+            "LOG_CORRUPT",
+            f"version {entry.version} removes segment {min(removed - known)}, which the store does not have; "
+            "restore the log from a copy",
+        )
+    segments = (*(meta for meta in snapshot.segments if meta.name not in removed), *entry.added)
+    closures = {name: pieces for name, pieces in snapshot.closures.items() if name not in removed}
+    for piece in entry.closures:
+        closures[piece.segment] = (*closures.get(piece.segment, ()), piece)
+    stream_time = snapshot.stream_time_us if entry.stream_time is None else entry.stream_time
+    numbers = {name: getattr(entry, name) for name in NUMBERS if name != "stream_time"}
+    versions = snapshot.versions.append(
+        {**numbers, "stream_time": stream_time}, {name: getattr(entry, name) for name in TEXTS}
+    )
+    return Snapshot(
+        entry.version,
+        versions,
+        segments,
+        closures,
+        entry.horizon or snapshot.horizon,
+        dict([*snapshot.changelogs.items(), *entry.changelogs][-KEPT_CHANGELOGS:]),
+    )

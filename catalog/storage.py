@@ -1,0 +1,173 @@
+"""Where a store's files live: create-only writes, whole reads, mapped reads, listing and deletion.
+
+The interface is what a commit needs and no more, so that an object store can stand behind it
+(`statestore.catalog.storage_objects`). Nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+
+Data = bytes | pa.Buffer
+TEMPORARY = ".tmp-"
+
+
+class ObjectInfo(NamedTuple):
+    """A stored file: name below the store, length, time of the last change in epoch microseconds."""
+
+    name: str
+    bytes: int
+    modified_us: int
+
+
+class StorageExistsError(StateStoreError):
+    """A create-only write found a file of that name."""
+
+
+class Storage(Protocol):
+    """Files of one store, by relative names with slashes. Missing ones raise NotFoundError FILE_NOT_FOUND."""
+
+    def create(self, name: str, data: Data) -> None:
+        """Write a new file durably and atomically; StorageExistsError if there is one of that name."""
+
+    def create_many(self, files: Mapping[str, Data]) -> None:
+        """Write new files of unique names durably; a reader knows of none before a commit names it."""
+
+    def read(self, name: str) -> bytes: ...
+
+    def map(self, name: str) -> pa.Buffer:
+        """The file's bytes without copying them where the storage can."""
+
+    def exists(self, name: str) -> bool: ...
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """Files whose names start with ``prefix`` (a folder, ending in a slash), in order of name."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is gone already is no error."""
+
+
+def check_name(name: str) -> str:
+    """``name`` if it is a plain relative path; InvalidInputError INVALID_NAME otherwise."""
+    parts = name.split("/")
+    if not name or any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name:
+        raise InvalidInputError("INVALID_NAME", f"file name {name!r}; expected a relative path without '..'")
+    return name
+
+
+def missing(where: str) -> NotFoundError:
+    return NotFoundError(
+        "FILE_NOT_FOUND",
+        f"{where} is not there; it was removed (by vacuum, if a reader was older than its limit) or never written",
+    )
+
+
+@dataclass(frozen=True)
+class LocalStorage:
+    """A directory. Publishing is temporary file, fsync, hard link, fsync of the directory: crash-safe and atomic."""
+
+    root: Path
+
+    def create(self, name: str, data: Data) -> None:
+        path = self._path(name)
+        self._make_folder(path.parent)
+        temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+        try:
+            _write_synced(temporary, data)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                raise StorageExistsError("FILE_EXISTS", f"{path} exists; files are never overwritten") from None
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+        _sync_folder(path.parent)
+
+    def create_many(self, files: Mapping[str, Data]) -> None:
+        folders = set()
+        for name, data in files.items():
+            path = self._path(name)
+            self._make_folder(path.parent)
+            _write_synced(path, data)
+            folders.add(path.parent)
+        for folder in folders:
+            _sync_folder(folder)
+
+    def read(self, name: str) -> bytes:
+        path = self._path(name)
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise missing(str(path)) from None
+
+    def map(self, name: str) -> pa.Buffer:
+        path = self._path(name)
+        try:
+            if path.stat().st_size == 0:
+                return pa.py_buffer(b"")
+            with pa.memory_map(str(path)) as mapped:
+                return mapped.read_buffer()
+        except (FileNotFoundError, NotADirectoryError):
+            raise missing(str(path)) from None
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(f"{self.root}/{name}")  # noqa: PTH110 - on the path of every point read
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        folder = self._path(prefix.rstrip("/")) if prefix else self.root
+        return sorted(_files(folder, prefix))
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._path(name).unlink()
+
+    def _path(self, name: str) -> Path:
+        return self.root / check_name(name)
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            _sync_folder(folder.parent)
+
+
+def local_root(storage: Storage) -> Path | None:
+    """The directory of a local store, None for other storages."""
+    return storage.root if isinstance(storage, LocalStorage) else None
+
+
+def _files(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
+    if not folder.is_dir():
+        return
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path), f"{prefix}{entry.name}/")
+        elif entry.is_file(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                found = entry.stat()
+                yield ObjectInfo(f"{prefix}{entry.name}", found.st_size, found.st_mtime_ns // 1000)
+
+
+def _write_synced(path: Path, data: Data) -> None:
+    with path.open("xb", buffering=0) as file:
+        view = memoryview(data)
+        while len(view):
+            view = view[file.write(view) :]
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,109 @@
+"""One key of a versioned store, to the letter of Kafka's RocksDBVersionedStore (KIP-889).
+
+The entries of a key (versions and tombstones) tile its time: each ends where the next starts. Times are epoch
+microseconds, ``OPEN`` ends the newest.
+
+One case depends on the order of the puts: Kafka keeps the newest value apart from the history, and a null put at exactly
+its timestamp just removes it. A tombstone is then only implied by a value of the history that ends there. Where none
+does, the put leaves no trace: an older tombstone becomes the newest again, and a later put of an older value becomes
+the newest version.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from statestore.formats.segment_meta import OPEN
+
+Value = tuple[Any, ...] | None
+
+
+class Entry(NamedTuple):
+    """A version, or (``value`` None) a tombstone. ``origin`` identifies a committed row, None for a new put."""
+
+    start: int
+    end: int
+    value: Value
+    origin: Any = None
+
+
+@dataclass(frozen=True)
+class _Committed:
+    start: int
+    end: int
+    origin: Any
+
+
+class Timeline:
+    """The entries of one key, from some committed row on, and what puts make of them."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries: list[Entry] = sorted(entries, key=lambda e: e.start)
+        self._committed = [_Committed(e.start, e.end, e.origin) for e in self.entries]
+
+    def put(self, time: int, value: Value) -> int:
+        """Insert a version or (None) a tombstone; answers its end at this moment, OPEN if it is the newest."""
+        at = bisect_right(self.entries, time, key=lambda e: e.start)
+        following = self.entries[at].start if at < len(self.entries) else OPEN
+        if at == 0:
+            self.entries.insert(0, Entry(time, following, value))
+            return following
+        before = self.entries[at - 1]
+        if before.start == time:
+            return self._replace(at - 1, value)
+        end = min(following, before.end) if before.end > time else following
+        if before.end > time:
+            self.entries[at - 1] = before._replace(end=time)
+        self.entries.insert(at, Entry(time, end, value))
+        return end
+
+    def get(self, time: int) -> Entry | None:
+        """The entry (possibly a tombstone) valid at ``time``."""
+        at = bisect_right(self.entries, time, key=lambda e: e.start)
+        found = self.entries[at - 1] if at else None
+        return found if found is not None and time < found.end else None
+
+    def newest(self) -> Entry | None:
+        """The entry that is still valid."""
+        return self.entries[-1] if self.entries and self.entries[-1].end == OPEN else None
+
+    def versions(self, low: int, high: int, ascending: bool) -> Iterator[Entry]:
+        """Values that were valid at some moment from ``low`` to ``high``, both inclusive."""
+        found = [e for e in self.entries if e.value is not None and e.start <= high and e.end > low]
+        return iter(found if ascending else found[::-1])
+
+    def changes(self) -> tuple[list[tuple[Any, int]], list[tuple[int, int, Value]]]:
+        """What differs from the committed rows: (origin, new end) of each shortened row, its own start where it was
+        replaced or removed; and (start, end, value) of each row to add."""
+        kept = {e.origin: e for e in self.entries if e.origin is not None}
+        closures = []
+        for row in self._committed:
+            now = kept.get(row.origin)
+            if now is None or now.end > row.end:
+                closures.append((row.origin, row.start))
+            elif now.end < row.end:
+                closures.append((row.origin, now.end))
+        lengthened = {row.origin for row in self._committed if (e := kept.get(row.origin)) and e.end > row.end}
+        added = [(e.start, e.end, e.value) for e in self.entries if e.origin is None or e.origin in lengthened]
+        return closures, added
+
+    def _replace(self, at: int, value: Value) -> int:
+        old = self.entries[at]
+        is_newest = old.end == OPEN and at == len(self.entries) - 1
+        before = self.entries[at - 1] if at else None
+        touching = before is not None and before.end == old.start
+        if (
+            value is None
+            and old.value is not None
+            and is_newest
+            and not (touching and before is not None and before.value is not None)
+        ):
+            del self.entries[at]
+            if touching and before is not None:
+                self.entries[at - 1] = before._replace(end=OPEN)
+            return OPEN
+        self.entries[at] = Entry(old.start, old.end, value)
+        return old.end

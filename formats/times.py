@@ -1,0 +1,153 @@
+"""Times and durations as users write them, turned into the microseconds and milliseconds used inside.
+
+State time resolves milliseconds, as in Kafka: finer input is floored, on writes and questions alike, so that what was
+written at a moment is found at that moment. A time without a zone is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from statestore.formats.errors import InvalidInputError
+
+MIN_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
+MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TICK = timedelta(milliseconds=1)
+
+UNITS_MS = {
+    "ms": 1,
+    "millisecond": 1,
+    "milliseconds": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "second": 1_000,
+    "seconds": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "minutes": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "hours": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+    "days": 86_400_000,
+    "w": 604_800_000,
+    "week": 604_800_000,
+    "weeks": 604_800_000,
+}
+_PART = re.compile(r"\s*(\d+)\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+def to_us(time: int | datetime, what: str) -> int:
+    """Epoch milliseconds or an aware datetime as epoch microseconds, floored to the millisecond.
+
+    ``what`` names the argument in errors: InvalidInputError NAIVE_DATETIME, INVALID_TIME or TIME_OUT_OF_RANGE.
+    """
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise InvalidInputError(
+                "NAIVE_DATETIME",
+                f"{what} is {time!r}, which names no moment without a time zone; give it one, "
+                "for example datetime(…, tzinfo=timezone.utc)",
+            )
+        return (time - EPOCH) // TICK * 1000
+    if isinstance(time, bool) or not hasattr(time, "__index__"):
+        raise InvalidInputError(
+            "INVALID_TIME",
+            f"{what} is {time!r} ({type(time).__name__}); expected an int of epoch milliseconds or an aware datetime",
+        )
+    milliseconds = time.__index__()
+    if not MIN_MS <= milliseconds <= MAX_MS:
+        raise InvalidInputError(
+            "TIME_OUT_OF_RANGE",
+            f"{what} is {milliseconds} ms; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
+            + ("; this looks like microseconds or nanoseconds" if milliseconds > MAX_MS else ""),
+        )
+    return milliseconds * 1000
+
+
+def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
+    """A time as text: epoch milliseconds in digits, or ISO-8601 with a zone; answers epoch microseconds.
+
+    A text without a zone is taken in ``default_zone``, or refused (NAIVE_DATETIME) where there is none. Raises
+    InvalidInputError INVALID_TIME or TIME_OUT_OF_RANGE.
+    """
+    text = text.strip()
+    if re.fullmatch(r"[+-]?\d{5,}", text) or re.fullmatch(r"[+-]?\d{1,3}", text):
+        return to_us(int(text), what)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInputError(
+            "INVALID_TIME",
+            f"{what} is {text!r}; expected ISO-8601 with a zone, like 2013-01-01T05:00:00Z, or epoch milliseconds",
+        ) from None
+    if moment.utcoffset() is None:
+        if default_zone is None:
+            raise InvalidInputError(
+                "NAIVE_DATETIME",
+                f"{what} is {text!r} without a time zone, so the moment is not known; add one, like {text}Z",
+            )
+        moment = moment.replace(tzinfo=default_zone)
+    return to_us(moment, what)
+
+
+def from_us(us: int) -> int:
+    """Epoch microseconds as epoch milliseconds, floored."""
+    return us // 1000
+
+
+def to_datetime(us: int) -> datetime:
+    """Epoch microseconds as an aware datetime in UTC."""
+    return EPOCH + timedelta(microseconds=us)
+
+
+def format_time(us: int) -> str:
+    """Epoch microseconds as 2013-01-01T05:00:00.000Z; far moments outside years 1 to 9999 in words."""
+    if not MIN_MS * 1000 <= us <= MAX_MS * 1000 + 999:
+        return "the beginning" if us < 0 else "the end of time"
+    return to_datetime(us).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration_ms(value: int | timedelta | str | None, what: str) -> int | None:
+    """A duration as milliseconds: an int of milliseconds, a timedelta, or a text like "30 days" or "1h 30m".
+
+    None stays None. Raises InvalidInputError INVALID_DURATION, also for a negative one.
+    """
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        milliseconds = value // TICK
+    elif isinstance(value, str):
+        milliseconds = _parse_duration(value, what)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        milliseconds = value
+    else:
+        raise _invalid(value, what)
+    if not 0 <= milliseconds <= MAX_MS:
+        raise _invalid(value, what)
+    return milliseconds
+
+
+def _parse_duration(text: str, what: str) -> int:
+    position = total = 0
+    while position < len(text):
+        part = _PART.match(text, position)
+        if part is None or part.group(2).lower() not in UNITS_MS:
+            raise _invalid(text, what)
+        total += int(part.group(1)) * UNITS_MS[part.group(2).lower()]
+        position = part.end()
+    if not text.strip():
+        raise _invalid(text, what)
+    return total
+
+
+def _invalid(value: object, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        "INVALID_DURATION",
+        f"{what} is {value!r}; expected milliseconds as an int (not negative), a timedelta, "
+        'or a text with units ms, s, min, h, d, w like "30 days" or "1h 30m"',
+    )
