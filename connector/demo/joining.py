@@ -31,8 +31,9 @@ ASOF JOIN by_arrival a ON f.origin = a.origin AND f.departed >= a.valid_from
 # Spark has no as-of join: cut the intervals into hours, join on airport and hour, and keep the interval that fits.
 SPARK_HOURS = """
 CREATE OR REPLACE TEMPORARY VIEW {name}_hours AS
-SELECT *, explode(sequence(date_trunc('HOUR', valid_from),
-                           date_trunc('HOUR', coalesce(valid_to, valid_from + INTERVAL 7 DAYS)), INTERVAL 1 HOUR)) AS hour
+SELECT *, explode(sequence(
+    date_trunc('HOUR', valid_from),
+    date_trunc('HOUR', coalesce(valid_to, valid_from + INTERVAL 7 DAYS)), INTERVAL 1 HOUR)) AS hour
 FROM {name}
 """
 SPARK_JOINED = """

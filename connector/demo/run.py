@@ -39,9 +39,8 @@ def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
     show_table(by_wind, as_json=as_json, title="Departure delay (minutes) by wind known at departure")
     show_object(totals.to_pylist()[0], as_json=as_json, title="Joined by order of arrival instead")
     show_table(worst, as_json=as_json, title="Where arrival order misleads most")
-    say(
-        f"\nPlot: {plot}\nAsk more: statestore sql {warehouse} \"SELECT * FROM weather TIMESTAMP AS OF '2013-07-04T12:00Z'\""
-    )
+    question = "SELECT * FROM weather TIMESTAMP AS OF '2013-07-04T12:00Z'"
+    say(f'\nPlot: {plot}\nAsk more: statestore sql {warehouse} "{question}"')
 
 
 def write_weather(warehouse: Path, data: DemoData) -> int:
