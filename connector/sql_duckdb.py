@@ -22,10 +22,9 @@ from statestore.connector.sql_statement import (
     words,
 )
 from statestore.connector.sql_tables import find_table
-from statestore.connector.sql_times import Value, literal, queries_of
+from statestore.connector.sql_times import Value, literal, queries_of, zoned_time
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.times import parse_time
 
 
 def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
@@ -159,7 +158,7 @@ class _DuckDBEvaluator:
     def _direct(self, expression: exp.Expr) -> Value | None:
         found = literal(expression)
         if isinstance(found, str):
-            return Value("integer", int(found)) if found.isdigit() else Value("time", parse_time(found, "time"))
+            return Value("integer", int(found)) if found.isdigit() else Value("time", zoned_time(found))
         return None if found is None else Value("integer", found)
 
     def _compute(self, expressions: Sequence[exp.Expr]) -> list[Value]:
@@ -176,7 +175,7 @@ def _zoned(expression: exp.Expr) -> exp.Expr:
     copy = expression.copy()
     for cast in copy.find_all(exp.Cast):
         if cast.this.is_string and cast.to.is_type(*exp.DataType.TEMPORAL_TYPES):
-            parse_time(cast.this.name, "time")
+            zoned_time(cast.this.name)
             cast.set("to", exp.DataType.build("timestamptz"))
     return copy
 
@@ -188,7 +187,7 @@ def _value(scalar: Any, text: str) -> Value:
     if scalar.is_valid and pa.types.is_integer(type_):
         return Value("integer", scalar.as_py())
     if scalar.is_valid and pa.types.is_string(type_):
-        return Value("time", parse_time(scalar.as_py(), "time"))
+        return Value("time", zoned_time(scalar.as_py()))
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         raise InvalidInputError(
             "NAIVE_TIMESTAMP",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -54,23 +55,26 @@ def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFr
     tree = parse(text, SparkSQL)
     references = find_references(tree, text)
     queries = queries_of(references, _SparkEvaluator(spark))
-    views = _create_views(warehouse, spark, tree, references, queries)
-    try:
-        return spark.sql(tree.sql(dialect=SparkSQL) if views else text)
-    finally:
-        for view in views:  # the DataFrame is analysed: it does not need their names any more
-            spark.catalog.dropTempView(view)
+    scans = _scans(warehouse, spark, references, queries)
+    if not scans:
+        return _analysed(spark, text)
+    for scan in scans:
+        replace_table(scan.reference.node, scan.view, scan.reference.name)
+    return _analysed_over(warehouse, spark, tree, scans, columns_named(tree, [s.reference for s in scans]))
 
 
-def _create_views(
-    warehouse: Warehouse,
-    spark: SparkSession,
-    tree: exp.Expr,
-    references: Sequence[TableReference],
-    queries: Sequence[Query],
-) -> list[str]:
-    needed = columns_named(tree, references)
-    views: list[str] = []
+@dataclass(frozen=True)
+class _Scan:
+    reference: TableReference
+    table: StateTable
+    query: Query
+    view: str
+
+
+def _scans(
+    warehouse: Warehouse, spark: SparkSession, references: Sequence[TableReference], queries: Sequence[Query]
+) -> list[_Scan]:
+    scans = []
     for reference, query in zip(references, queries, strict=True):
         try:
             table = find_table(warehouse, reference.name, reference.place)
@@ -78,12 +82,35 @@ def _create_views(
             if reference.mode == "snapshot" and spark.catalog.tableExists(_quoted(reference.name)):
                 continue
             raise
-        view = f"__statestore_{uuid.uuid4().hex}"
-        columns = None if needed is None else _needed_columns(table, query, needed)
-        _read(warehouse, spark, table.name, query, columns).createTempView(view)
-        views.append(view)
-        replace_table(reference.node, view, reference.name)
-    return views
+        scans.append(_Scan(reference, table, query, f"__statestore_{uuid.uuid4().hex}"))
+    return scans
+
+
+def _analysed_over(
+    warehouse: Warehouse, spark: SparkSession, tree: exp.Expr, scans: Sequence[_Scan], needed: set[str] | None
+) -> DataFrame:
+    """The statement's DataFrame; its temporary views are gone when this returns, an analysed plan needs no names."""
+    try:
+        for scan in scans:
+            columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
+            frame = _read(warehouse, spark, scan.table.name, scan.query, columns)
+            frame.createOrReplaceTempView(scan.view)
+        return _analysed(spark, tree.sql(dialect=SparkSQL))
+    except InvalidInputError:
+        if needed is None:
+            raise
+    finally:
+        for scan in scans:
+            spark.catalog.dropTempView(scan.view)
+    # Spark names the columns that exist in what it says of a wrong one: let it see them all.
+    return _analysed_over(warehouse, spark, tree, scans, None)
+
+
+def _analysed(spark: SparkSession, text: str) -> DataFrame:
+    try:
+        return spark.sql(text)
+    except AnalysisException as error:
+        raise InvalidInputError("INVALID_SQL", str(error)) from error
 
 
 def _needed_columns(table: StateTable, query: Query, needed: set[str]) -> list[str] | None:

@@ -11,7 +11,7 @@ from sqlglot import exp
 from statestore.connector.sql_statement import TableReference
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
-from statestore.formats.times import to_us
+from statestore.formats.times import parse_time, to_us
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,15 @@ def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> li
             raise InvalidInputError("INVALID_SQL", f"{reference.place}: {name} of {reference.name!r} is given twice")
         fields[id(reference)][name] = number
     return [Query(mode=reference.mode, **fields[id(reference)]) for reference in references]
+
+
+def zoned_time(text: str) -> int:
+    """Epoch microseconds of a time written with its zone; raises InvalidInputError NAIVE_TIMESTAMP without one."""
+    try:
+        return parse_time(text, "time")
+    except InvalidInputError as error:
+        code = "NAIVE_TIMESTAMP" if error.code == "NAIVE_DATETIME" else error.code
+        raise InvalidInputError(code, error.message) from None
 
 
 def literal(expression: exp.Expr) -> int | str | None:
