@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 
@@ -27,6 +27,7 @@ def _example() -> tuple[pa.Buffer, tuple[ClosureSlice, ...]]:
     return encode_closures("c.arrow", [_part("a", 3, {5: 50, 1: 10}), _part("b", 3, {0: 7}), _part("a", 4, {1: 9})])
 
 
+@settings(deadline=None)
 @given(st.lists(rows_to_ends, min_size=1, max_size=5))
 def test_round_trip(parts: list[dict[int, int]]) -> None:
     """Every part comes back as its own slice, rows ascending."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 
@@ -40,6 +40,7 @@ def _random(count: int, seed: int = 0) -> Hashes:
     return np.random.default_rng(seed).integers(0, TOP, count, dtype=np.uint64, endpoint=True)
 
 
+@settings(deadline=None)
 @given(hash_lists, st.lists(st.integers(0, TOP), max_size=5))
 @example([0] * 100, [1])
 @example([TOP] * 100, [0])
@@ -52,6 +53,7 @@ def test_find_agrees_with_a_dictionary(hashes: list[int], others: list[int]) -> 
             assert index.find(probe) == expected[probe]
 
 
+@settings(deadline=None)
 @given(hash_lists, hash_lists)
 def test_match_agrees_with_loops(hashes: list[int], probes: list[int]) -> None:
     """Every pair of equal hashes once, whether or not the probes are sorted."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 from segment_tables import opened, random_table, segment_table, store_schema, write
@@ -93,6 +93,7 @@ def test_slices_and_chunks_are_written_as_rows() -> None:
     assert ipc.open_file(data).num_record_batches == 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -230,6 +231,7 @@ def test_open_ends_are_in_the_null_slots() -> None:
     assert segment.column_array("valid_to").cast(pa.int64()).to_pylist() == [5, None, 7, None]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**62), 2**62) | st.just(OPEN), max_size=40), st.integers(0, 9))
 def test_time_columns_share_memory(ends: list[int], skip: int) -> None:
     """No copy of the numbers; open ends are nulls; slices of an array work."""
