@@ -4,9 +4,9 @@ The entries of a key (versions and tombstones) tile its time: each ends where th
 microseconds, ``OPEN`` ends the newest.
 
 One case depends on the order of the puts: Kafka keeps the newest value apart from the history, and a null put at
-exactly its timestamp just removes it. A tombstone is then only implied by a value of the history that ends there. Where none
-does, the put leaves no trace: an older tombstone becomes the newest again, and a later put of an older value becomes
-the newest version.
+exactly its timestamp just removes it. A tombstone is then only implied by a value of the history that ends there.
+Where none does, the put leaves no trace: an older tombstone becomes the newest again, and a later put of an older
+value becomes the newest version.
 """
 
 from __future__ import annotations
