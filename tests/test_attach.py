@@ -1,0 +1,72 @@
+"""`statestore.attach` and `statestore.sql` over a real warehouse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statestore.catalog.catalog import connect
+from statestore.catalog.stores.versioned import VersionedStore
+from statestore.connector.duckdb.attach import attach
+from statestore.connector.sql import sql
+from statestore.formats.errors import NotFoundError
+
+ROWS = "SELECT item, price FROM prices ORDER BY item"
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> VersionedStore:
+    store = connect(str(tmp_path)).create_store(
+        "prices", kind="versioned", key={"item": "string"}, value={"price": "double"}
+    )
+    store.put("curry", 8.0, timestamp=0)
+    store.put("milk", 2.0, timestamp=1)
+    store.commit()
+    store.put("curry", 9.0, timestamp=5000)
+    store.commit()
+    return store
+
+
+def test_every_table_and_its_metadata_is_a_view(prices: VersionedStore, tmp_path: Path) -> None:
+    names = {name for (name,) in attach(str(tmp_path)).sql("SHOW TABLES").fetchall()}
+    assert {"prices", "prices$versions", "prices$segments", "prices$snapshots", "prices$schema"} == names
+
+
+def test_an_attached_view_follows_the_store(prices: VersionedStore, tmp_path: Path) -> None:
+    connection = attach(str(tmp_path))
+    assert connection.sql(ROWS).fetchall() == [("curry", 9.0), ("milk", 2.0)]
+    prices.put("tea", 1.0, timestamp=6000)
+    prices.commit()
+    assert connection.sql(ROWS).fetchall() == [("curry", 9.0), ("milk", 2.0), ("tea", 1.0)]
+
+
+@pytest.mark.parametrize("when", [{"as_of": 3000}, {"version": 1}])
+def test_a_path_can_be_attached_as_it_was(prices: VersionedStore, tmp_path: Path, when: dict[str, int]) -> None:
+    assert attach(str(tmp_path), **when).sql(ROWS).fetchall() == [("curry", 8.0), ("milk", 2.0)]
+
+
+def test_one_store_is_a_path_too(prices: VersionedStore, tmp_path: Path) -> None:
+    assert attach(str(tmp_path / "prices")).sql(ROWS).fetchall() == [("curry", 9.0), ("milk", 2.0)]
+
+
+def test_sql_reads_both_coordinates_of_time(prices: VersionedStore, tmp_path: Path) -> None:
+    prices.put("curry", 8.5, timestamp=2000)  # a late record: version 2 did not know of it
+    prices.commit()
+    text = "SELECT price FROM prices {} WHERE item = 'curry'"
+    for clause, price in [
+        ("", 9.0),
+        ("TIMESTAMP AS OF 3000", 8.5),
+        ("AT (VERSION => 2) TIMESTAMP AS OF 3000", 8.0),
+        ("VERSION AS OF 1", 8.0),
+    ]:
+        assert sql(str(tmp_path), text.format(clause)).to_pylist() == [{"price": price}], clause
+
+
+def test_history_of_commits_is_newest_first(prices: VersionedStore, tmp_path: Path) -> None:
+    assert sql(str(tmp_path), "DESCRIBE HISTORY prices")["version"].to_pylist() == [2, 1, 0]
+
+
+def test_a_version_that_does_not_exist_states_the_range(prices: VersionedStore, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="versions 0 to 2"):
+        sql(str(tmp_path), "FROM prices AT (VERSION => 9)")
