@@ -31,6 +31,7 @@ Bools = npt.NDArray[np.bool_]
 NOW = OPEN - 1  # a state time after every row
 BEGINNING = -(2**63) + 1
 CHUNK_ROWS = 1 << 17
+MASKED_CHUNK_ROWS = 1 << 19  # DuckDB takes larger batches at less cost each
 SPLIT_ROWS = 1 << 20
 MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced apart
 
@@ -159,7 +160,7 @@ def read_split(
 ) -> Iterator[pa.RecordBatch]:
     """Record batches with ``columns`` (names of the physical ones, VERSION_COLUMN for the writing commit).
 
-    ``with_mask``: rows that are not part of the answer stay in cut pieces, marked false in a last column ``__live``.
+    ``with_mask``: rows that are not part of the answer stay in cut pieces, marked 0 in a last int8 column ``__live``.
     """
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = _lookup_hashes(files, filters) if filters else None
@@ -268,8 +269,8 @@ def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> p
 
 def _finish(batch: pa.RecordBatch, keep: Bools | None, with_mask: bool) -> Iterator[pa.RecordBatch]:
     if with_mask:
-        live = pa.array(np.ones(batch.num_rows, bool) if keep is None else keep)
-        yield batch.append_column(LIVE_COLUMN, live)
+        live = np.ones(batch.num_rows, np.int8) if keep is None else keep.view(np.int8)
+        yield batch.append_column(LIVE_COLUMN, pa.array(live))
     elif keep is None:
         yield batch
     else:

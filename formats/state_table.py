@@ -29,7 +29,7 @@ class Query:
     ``start_version``/``end_version`` or, by state time, by ``start_time``/``end_time``, both ends inclusive.
 
     ``mask``: where the split is not ``exact``, batches may hold rows that are not part of the answer and get one
-    more boolean column ``__live``, last, that is false for those; cheaper for engines that filter well themselves.
+    more column ``__live`` (int8), last, that is 0 for those; cheaper for engines that filter well themselves.
     """
 
     columns: tuple[str, ...] | None = None
