@@ -67,6 +67,10 @@ class Pair:
 
     def step(self, name: str, argument: Any) -> None:
         getattr(self, name)(argument)
+        self.follow()
+
+    def follow(self) -> None:
+        """Versions that compactions took hold what the version before them held."""
         while len(self.model.states) <= self.store.version:
             self.model.same_again()
         assert len(self.model.states) == self.store.version + 1
@@ -80,6 +84,7 @@ class Pair:
 
     def write(self, rows: list[tuple[str, int | None, int]]) -> None:
         self.commit(None)
+        self.follow()
         for row in rows:
             self.model.put(*row)
         self.store.write(as_table(rows))

@@ -1,7 +1,7 @@
 """The versioned store as dictionaries: what every answer must be, written without any of the store's ideas.
 
-A key is a dictionary of time -> value (None: tombstone). Each entry lasts until the next time in the dictionary, the last
-one for ever. A version of the store is a copy of everything. Times are milliseconds.
+A key is a dictionary of time -> value (None: tombstone). Each entry lasts until the next time in the dictionary, the
+last one for ever. A version of the store is a copy of everything. Times are milliseconds.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def duckdb_join(warehouse: Path, flights: pa.Table) -> Ask:
     for name, store in STORES.items():
         connection.register(name, catalog.open_store(store).history().read_all())
     connection.execute(DUCKDB_JOINED)
-    return lambda query: connection.execute(query).to_arrow_table()
+    return lambda query: connection.sql(query).to_arrow_table()
 
 
 def spark_join(warehouse: Path, flights: pa.Table) -> Ask:
