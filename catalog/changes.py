@@ -104,7 +104,8 @@ def _plan_by_version(
                 f"store {files.spec.name!r}: changes of version {version} are not kept; "
                 f"versions {oldest} to {snapshot.version} are",
             )
-    counts = snapshot.versions.rows + snapshot.versions.tombstones
+    # A commit may close a row without adding one: a value taken back (see Timeline).
+    counts = snapshot.versions.rows + snapshot.versions.tombstones + snapshot.versions.closed
     splits: list[ChangeSplit] = []
     begin = first
     room = 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.row_state import newest_ends, views_of
@@ -14,6 +15,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.formats.key_codec import KeyCodec
 
 Key = tuple[Any, ...]
+Column = pa.Array | pa.ChunkedArray
 
 
 class Found(NamedTuple):
@@ -24,26 +26,14 @@ class Found(NamedTuple):
     values: tuple[Any, ...] | None
 
 
-@dataclass
-class _Probe:
-    """One segment, opened for point reads: memoryviews, because they answer single numbers faster than numpy."""
+class _Probe(NamedTuple):
+    """One segment, opened for point reads: everything answers one number at a time, without a numpy scalar."""
 
-    min_start: int
-    max_end: int
-    tombstone: bool
     find: Callable[[int], list[int]]
     starts: memoryview
     ends: memoryview
-    keys: list[pa.Array | pa.ChunkedArray]
-    values: list[pa.Array | pa.ChunkedArray]
-
-    def has_key(self, row: int, key: Key, codec: KeyCodec) -> bool:
-        stored = tuple(column[row].as_py() for column in self.keys)
-        return stored == key or codec.normalize(stored) == key
-
-    def found(self, row: int) -> Found:
-        values = None if self.tombstone else tuple(column[row].as_py() for column in self.values)
-        return Found(self.starts[row], self.ends[row], values)
+    is_key: Callable[[int, Key], bool]
+    values: Callable[[int], tuple[Any, ...] | None]
 
 
 class PointLookup:
@@ -54,24 +44,24 @@ class PointLookup:
         self._codec = codec
         views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
         # Earliest ends first: the segment that closed next after a moment most likely holds what was valid then.
-        views.sort(key=lambda v: (v.meta.max_valid_to, -v.meta.max_added))
+        views.sort(key=lambda v: (v.meta.tombstone, v.meta.max_valid_to, -v.meta.max_added))
         self._views = views
         self._probes: list[_Probe | None] = [None] * len(views)
-        self._bounds = [
-            (number, v.meta.min_valid_from, v.meta.max_valid_to)
-            for number, v in enumerate(views)
-            if not v.meta.tombstone
-        ]
+        with_values = [v.meta for v in views if not v.meta.tombstone]
+        self._value_views = len(with_values)
+        self._max_ends = [m.max_valid_to for m in with_values]
+        self._min_starts = [m.min_valid_from for m in with_values]
 
     def valid_at(self, key: Key, key_hash: int, moment: int) -> Found | None:
         """The value version with start <= moment < end."""
-        for number, min_start, max_end in self._bounds:
-            if min_start > moment or max_end <= moment:
+        probes, min_starts = self._probes, self._min_starts
+        for number in range(bisect_right(self._max_ends, moment), self._value_views):
+            if min_starts[number] > moment:
                 continue
-            probe = self._probes[number] or self._open(number)
-            for row in probe.find(key_hash):
-                if probe.starts[row] <= moment < probe.ends[row] and probe.has_key(row, key, self._codec):
-                    return probe.found(row)
+            find, starts, ends, is_key, values = probes[number] or self._open(number)
+            for row in find(key_hash):
+                if starts[row] <= moment < ends[row] and is_key(row, key):
+                    return Found(starts[row], ends[row], values(row))
         return None
 
     def ending_from(self, key: Key, key_hash: int, moment: int) -> list[Found]:
@@ -80,26 +70,73 @@ class PointLookup:
         for number, view in enumerate(self._views):
             if view.meta.max_valid_to < moment:
                 continue
-            probe = self._probes[number] or self._open(number)
-            for row in probe.find(key_hash):
-                end = probe.ends[row]
-                if end >= moment and end > probe.starts[row] and probe.has_key(row, key, self._codec):
-                    found.append(probe.found(row))
-        return sorted(found)
+            find, starts, ends, is_key, values = self._probes[number] or self._open(number)
+            for row in find(key_hash):
+                if ends[row] >= moment and ends[row] > starts[row] and is_key(row, key):
+                    found.append(Found(starts[row], ends[row], values(row)))
+        return sorted(found, key=lambda f: f.start)
 
     def _open(self, number: int) -> _Probe:
         view = self._views[number]
         segment = self._files.segment(view.meta)
         spec = self._files.spec
         probe = _Probe(
-            min_start=view.meta.min_valid_from,
-            max_end=view.meta.max_valid_to,
-            tombstone=view.meta.tombstone,
             find=self._files.index(view.meta).find,
-            starts=memoryview(segment.int64("valid_from")),
-            ends=memoryview(newest_ends(self._files, view)),
-            keys=[segment.column(name) for name in spec.key_names],
-            values=[] if view.meta.tombstone else [segment.column(name) for name in spec.value_names],
+            starts=memoryview(segment.int64("valid_from")),  # type: ignore[arg-type]
+            ends=memoryview(newest_ends(self._files, view)),  # type: ignore[arg-type]
+            is_key=_key_test([segment.column(name) for name in spec.key_names], self._codec),
+            values=_no_values
+            if view.meta.tombstone
+            else _row_reader([segment.column(name) for name in spec.value_names]),
         )
         self._probes[number] = probe
         return probe
+
+
+def _no_values(row: int) -> None:
+    return None
+
+
+def _key_test(columns: list[Column], codec: KeyCodec) -> Callable[[int, Key], bool]:
+    """Whether a row holds a key (normalized)."""
+    if len(columns) == 1:
+        read = cell_reader(columns[0])
+        if pa.types.is_string(columns[0].type) or pa.types.is_integer(columns[0].type):
+            return lambda row, key: read(row) == key[0]
+        return lambda row, key: codec.normalize((read(row),)) == key
+    readers = [cell_reader(column) for column in columns]
+    return lambda row, key: codec.normalize(tuple([read(row) for read in readers])) == key
+
+
+def _row_reader(columns: list[Column]) -> Callable[[int], tuple[Any, ...]]:
+    readers = [cell_reader(column) for column in columns]
+    if len(readers) == 1:
+        only = readers[0]
+        return lambda row: (only(row),)
+    if len(readers) == 2:
+        first, second = readers
+        return lambda row: (first(row), second(row))
+    return lambda row: tuple([read(row) for read in readers])
+
+
+def cell_reader(column: Column) -> Callable[[int], Any]:
+    """A function from row to Python value; for plain numbers and text it reads memory without an Arrow scalar."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
+        column = column.chunk(0)
+    if isinstance(column, pa.Array) and column.null_count == 0 and len(column):
+        if pa.types.is_int64(column.type) or pa.types.is_int32(column.type) or pa.types.is_float64(column.type):
+            return memoryview(column.to_numpy()).__getitem__
+        if pa.types.is_string(column.type):
+            return _text_reader(column)
+    return lambda row: column[row].as_py()
+
+
+def _text_reader(column: pa.StringArray) -> Callable[[int], str]:
+    _, offsets_buffer, data_buffer = column.buffers()
+    offsets = memoryview(np.frombuffer(offsets_buffer, np.int32))[column.offset : column.offset + len(column) + 1]
+    data = memoryview(data_buffer) if data_buffer is not None else memoryview(b"")
+
+    def read(row: int) -> str:
+        return str(data[offsets[row] : offsets[row + 1]], "utf-8")
+
+    return read

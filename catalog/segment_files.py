@@ -13,6 +13,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.closures import read_closures
@@ -26,6 +28,7 @@ Found = TypeVar("Found")
 
 MAX_OPEN_FILES = 1024
 MAX_CACHED_ENDS = 64
+MAX_CACHED_CLOSURES = 4096
 
 
 class SegmentFiles:
@@ -37,6 +40,13 @@ class SegmentFiles:
         self._lock = threading.RLock()
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
+        self._closures: OrderedDict[ClosureSlice, tuple[npt.NDArray[np.uint32], Ints]] = OrderedDict()
+        self._newest: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The store as of its newest commit: one look for further log entries, none of them read twice."""
+        newest = self._newest = load_snapshot(self.storage, base=self._newest)
+        return newest
 
     def segment(self, meta: SegmentMeta) -> Segment:
         return self._once(("segment", meta.name), lambda: self._open_segment(meta))
@@ -47,8 +57,16 @@ class SegmentFiles:
 
     def closures(self, piece: ClosureSlice) -> tuple[npt.NDArray[np.uint32], Ints]:
         """(rows ascending, new ends in epoch microseconds) of one closure list."""
-        data = self._once(("file", piece.file.name), lambda: self.storage.map(piece.file.name))
-        return read_closures(piece, data)
+        with self._lock:
+            found = self._closures.get(piece)
+        if found is None:
+            data = self._once(("file", piece.file.name), lambda: self.storage.map(piece.file.name))
+            found = read_closures(piece, data)
+            with self._lock:
+                self._closures[piece] = found
+                while len(self._closures) > MAX_CACHED_CLOSURES:
+                    self._closures.popitem(last=False)
+        return found
 
     def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
         """Ends of all rows after these closures (in version order); read-only, cached."""
@@ -79,6 +97,8 @@ class SegmentFiles:
         with self._lock:
             self._opened.clear()
             self._ends.clear()
+            self._closures.clear()
+            self._newest = None
 
     def _open_segment(self, meta: SegmentMeta) -> Segment:
         schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
-from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.scan import (
     BEGINNING,
     NOW,
@@ -70,7 +69,7 @@ class VersionedTable:
         self.schema(query)
         self._check_filters(query)
         files = self.files()
-        snapshot = load_snapshot(self.storage)
+        snapshot = files.snapshot()
         if query.mode == "changes":
             return plan_changes(files, snapshot, query)
         window = window_of(self.name, snapshot, query)
@@ -87,7 +86,7 @@ class VersionedTable:
 
     def newest_version(self) -> int:
         """The version that a query without one reads now."""
-        return load_snapshot(self.storage).version
+        return self.files().snapshot().version
 
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.log import entry_name
 from statestore.catalog.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.catalog.metadata_tables import versions_table
 from statestore.catalog.point_lookup import Found, PointLookup
@@ -80,7 +80,8 @@ class VersionedStore:
         self._files = shared_files(storage, spec)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
-        self._snapshot = load_snapshot(storage)
+        self._snapshot = self._files.snapshot()
+        self._next_entry = entry_name(self._snapshot.version + 1)
         self._pending = Pending(spec, self._keys, self._values)
         self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
         self._changelogs = Changelogs(local_root(storage), spec.record_schema())
@@ -194,16 +195,19 @@ class VersionedStore:
 
         As in Kafka, a moment older than the retention answers only if the newest version was valid then already.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         name = self._keys.normalize(key)
         moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
-        self._follow()
+        if self._storage.exists(self._next_entry):
+            self._follow()
         found = self._live.valid_at(name, moment)
-        if found is None or found.values is None:
+        if found is None:
             return None
-        if found.end != OPEN and self._is_late(moment):
+        start, end, values = found
+        if values is None or (end != OPEN and self._is_late(moment)):
             return None
-        return self._record(found)
+        return Record(self._values.to_user(values), start // 1000, None if end == OPEN else end // 1000)
 
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
@@ -322,7 +326,7 @@ class VersionedStore:
     def refresh(self) -> int:
         """Look for commits of other writers; answers the newest version."""
         self._check_open()
-        return self._advance(load_snapshot(self._storage, base=self._snapshot))
+        return self._advance(self._files.snapshot())
 
     def flush(self) -> None:
         """Make what was acknowledged survive the end of the machine, too."""
@@ -431,12 +435,13 @@ class VersionedStore:
     def _advance(self, snapshot: Snapshot) -> int:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
+            self._next_entry = entry_name(snapshot.version + 1)
             self._live.follow(PointLookup(self._files, snapshot, self._keys))
         return snapshot.version
 
     def _follow(self) -> None:
         """See commits of other handles: one look for the next log entry."""
-        self._advance(load_snapshot(self._storage, base=self._snapshot))
+        self._advance(self._files.snapshot())
 
     def _read(self, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
         self._check_open()
