@@ -43,11 +43,15 @@ class Records:
 
 @dataclass(frozen=True)
 class NewRows:
-    """Versions to be stored: ``record`` is the row of Records that holds key and value. Sorted by ``start``."""
+    """Versions to be stored: ``record`` is the row of Records that holds key and value. Sorted by ``start``.
+
+    ``by_hash`` lists the rows in order of their key's hash, where that is known without sorting.
+    """
 
     record: Ints
     start: Ints
     end: Ints
+    by_hash: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,10 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
         new = NewRows(*(np.concatenate(pair) for pair in zip(_columns(new), _columns(replayed), strict=True)))
         closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
     dead = records.tombstones[new.record]
-    return Resolution(_by_start(new, ~dead), _by_start(new, dead), _by_segment(views, *closures), hashes)
+    hash_order = not len(odd)
+    count = len(records)
+    values, tombstones = (_by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
+    return Resolution(values, tombstones, _by_segment(views, *closures), hashes)
 
 
 def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
@@ -157,11 +164,13 @@ def _find_existing(
 ) -> _Existing:
     """Rows of each group that end after its ``after`` time; rows that were replaced are left out."""
     found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
-    earliest = int(after.min(initial=OPEN))
-    for number, view in enumerate(views):
-        if view.meta.max_valid_to <= earliest:
-            continue
+    after = after.copy()
+    # The newest rows first: a key whose open row began early enough has no other row that ends later.
+    for number in sorted(range(len(views)), key=lambda n: -views[n].meta.max_valid_to):
+        view = views[number]
         groups = np.flatnonzero(after < view.meta.max_valid_to)
+        if not len(groups):
+            continue
         probe, rows = files.index(view.meta).match(ordered.hashes[groups])
         rows = rows.astype(np.int64)
         groups = groups[probe]
@@ -173,13 +182,15 @@ def _find_existing(
         stored = [segment.column_array(name) for name in files.spec.key_names]
         mine = ordered.record[ordered.first[groups[wanted]]]
         wanted = wanted[keys_equal(records.keys, mine, stored, rows[wanted])]
-        count = len(wanted)
-        flags = np.full(count, view.meta.tombstone, np.int64)
-        found.append((groups[wanted], starts[wanted], ends[wanted], np.full(count, number), rows[wanted], flags))
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-    order = np.lexsort((columns[1], columns[0]))
-    group, start, end, view_number, row, dead = (column[order] for column in columns)
-    return _Existing(group, start, end, view_number, row, dead.astype(bool))
+        groups, starts, ends = groups[wanted], starts[wanted], ends[wanted]
+        flags = np.full(len(wanted), view.meta.tombstone, np.int64)
+        found.append((groups, starts, ends, np.full(len(wanted), number), rows[wanted], flags))
+        after[groups[(ends == OPEN) & (starts <= after[groups])]] = OPEN
+    group, start, end, view_number, row, dead = (np.concatenate(column) for column in zip(*found, strict=True))
+    existing = _Existing(group, start, end, view_number, row, dead.astype(bool))
+    if (group[1:] > group[:-1]).all():
+        return existing
+    return existing.take(np.lexsort((start, group)))
 
 
 def _last_of_each_time(ordered: _Sorted) -> Ints:
@@ -232,25 +243,41 @@ def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, In
 def _place(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints]]:
     """Ends of the new rows, and closures as parallel arrays (view, row, end)."""
     record, group, time = new
+    next_new = np.append(np.where(group[1:] == group[:-1], time[1:], OPEN), [OPEN])[: len(group)]
+    count = int(max(group.max(initial=-1), existing.group.max(initial=-1))) + 1
+    earliest = np.full(count, OPEN, np.int64)
+    earliest[group[::-1]] = time[::-1]
+    alone = bool((existing.group[1:] > existing.group[:-1]).all())
+    if not alone or (existing.start > earliest[existing.group]).any():
+        return _place_among(new, existing)
+    # Each key has at most one stored row that matters, and it began before all of the key's new rows.
+    container = np.full(count, OPEN, np.int64)
+    container[existing.group] = existing.end
+    bound = container[group]
+    ends = np.minimum(next_new, np.where(bound > time, bound, OPEN))
+    return NewRows(record, time, ends), [existing.view, existing.row, earliest[existing.group]]
+
+
+def _place_among(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints]]:
+    """The same where late records fall among several stored rows of their key."""
+    record, group, time = new
     count = len(record) + len(existing.group)
     all_group = np.concatenate((existing.group, group))
     all_start = np.concatenate((existing.start, time))
     is_new = np.arange(count) >= len(existing.group)
     # Both halves are sorted already, and at equal (group, start) the existing row comes first.
-    order = np.lexsort((all_start, all_group)) if len(existing.group) else np.arange(count)
+    order = np.lexsort((all_start, all_group))
     group_at, start_at, new_at = all_group[order], all_start[order], is_new[order]
     stored_end = np.concatenate((existing.end, np.full(len(record), OPEN)))[order]
 
-    same_as_next = group_at[1:] == group_at[:-1]
-    next_start = np.concatenate((np.where(same_as_next, start_at[1:], OPEN), [OPEN]))[:count]
+    next_start = np.append(np.where(group_at[1:] == group_at[:-1], start_at[1:], OPEN), [OPEN])
     positions = np.arange(count)
-    container = np.maximum.accumulate(np.where(new_at, -1, positions)) if count else positions
+    container = np.maximum.accumulate(np.where(new_at, -1, positions))
     inside = (container >= 0) & (group_at[container] == group_at) & (stored_end[container] > start_at)
-    bound = np.where(inside, stored_end[container], OPEN)
-    ends = np.minimum(next_start, bound)
+    ends = np.minimum(next_start, np.where(inside, stored_end[container], OPEN))
 
-    follower = np.minimum.accumulate(np.where(new_at, positions, count)[::-1])[::-1] if count else positions
-    at = np.minimum(follower, max(count - 1, 0))
+    follower = np.minimum.accumulate(np.where(new_at, positions, count)[::-1])[::-1]
+    at = np.minimum(follower, count - 1)
     shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
     closed = order[shortened]
     placed = order[new_at] - len(existing.group)
@@ -289,16 +316,31 @@ def _replay(
     return replayed, list(np.array(closures, np.int64).reshape(-1, 3).T)
 
 
-def _by_start(rows: NewRows, chosen: Bools) -> NewRows:
-    picked = np.flatnonzero(chosen)
-    picked = picked[np.argsort(rows.start[picked], kind="stable")]
-    return NewRows(rows.record[picked], rows.start[picked], rows.end[picked])
+def _by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> NewRows:
+    """The chosen rows sorted by start. Records mostly arrive in order, and then that order needs no sorting.
+
+    ``hash_order``: ``rows`` are in order of hash and start.
+    """
+    positions = np.flatnonzero(chosen)
+    slots = np.full(records, -1, np.int64)
+    slots[rows.record[positions]] = positions
+    picked = slots[slots >= 0]
+    if len(picked) < len(positions) or (rows.start[picked][1:] < rows.start[picked][:-1]).any():
+        picked = positions[np.argsort(rows.start[positions], kind="stable")]
+    by_hash = None
+    if hash_order:
+        place = np.empty(len(rows.record), np.int64)
+        place[picked] = np.arange(len(picked))
+        by_hash = place[positions]
+    return NewRows(rows.record[picked], rows.start[picked], rows.end[picked], by_hash)
 
 
 def _by_segment(views: list[SegmentView], view: Ints, row: Ints, end: Ints) -> list[tuple[str, Ints, Ints]]:
     closures = []
-    for number in np.unique(view).tolist():
+    for number in np.flatnonzero(np.bincount(view, minlength=1)).tolist():
         mine = np.flatnonzero(view == number)
-        mine = mine[np.argsort(row[mine])]
-        closures.append((views[number].meta.name, row[mine], end[mine]))
+        # Sorting numbers beats sorting positions: row numbers have 32 bits, so both fit one integer.
+        packed = np.sort((row[mine].astype(np.uint64) << np.uint64(32)) | mine.astype(np.uint64))
+        order = (packed & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        closures.append((views[number].meta.name, row[order], end[order]))
     return closures

@@ -55,6 +55,10 @@ class SegmentFiles:
         """The key index of a segment: its file if it has one, else built in memory from the key columns."""
         return self._once(("index", meta.name), lambda: self._open_index(meta))
 
+    def know_index(self, meta: SegmentMeta, index: KeyIndex) -> None:
+        """Remember the index of a segment that this process has just written."""
+        self._once(("index", meta.name), lambda: index)
+
     def closures(self, piece: ClosureSlice) -> tuple[npt.NDArray[np.uint32], Ints]:
         """(rows ascending, new ends in epoch microseconds) of one closure list."""
         with self._lock:

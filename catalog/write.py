@@ -23,6 +23,7 @@ from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot, advance
 from statestore.catalog.storage import Storage
 from statestore.formats.errors import ConflictError, StateStoreError
+from statestore.formats.key_index import KeyIndex
 from statestore.formats.segment_meta import OPEN
 
 MAX_ATTEMPTS = 100
@@ -151,7 +152,10 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[N
         if len(rows.record):
             block = _block(change.records, rows, version, tombstone)
             late = rows.start <= snapshot.stream_time_us
-            new.add_segment(files.spec, block, "delta", tombstone, late, found.hashes[rows.record])
+            hashes = found.hashes[rows.record]
+            meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
+            if rows.by_hash is not None:
+                files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
     new.add_closures([(segment, version, rows, ends) for segment, rows, ends in found.closures])
     entry = new_entry(
         snapshot,

@@ -8,6 +8,7 @@ takes records in names the file and how far it was read.
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,9 +39,16 @@ class Changelogs:
             return
         if self._writer is None:
             self._folder.mkdir(exist_ok=True)
-            self._name = f"{uuid.uuid4().hex}{SUFFIX}"
+            self._name = self._next_name()
             self._writer = ChangelogWriter(self._folder / self._name, self._schema)
         self._end = self._writer.append(batch)
+
+    def _next_name(self) -> str:
+        """A name that sorts after every changelog there is: adopted files are replayed in order of their names."""
+        assert self._folder is not None
+        numbers = [p.name.partition("-")[0] for p in self._folder.glob(f"*{SUFFIX}")]
+        newest = max((int(number) for number in numbers if number.isdigit()), default=0)
+        return f"{max(time.time_ns(), newest + 1):020d}-{uuid.uuid4().hex}{SUFFIX}"
 
     def sync(self) -> None:
         if self._writer is not None:

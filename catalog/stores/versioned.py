@@ -157,7 +157,6 @@ class VersionedStore:
         transaction = _check_transaction(transaction)
         if not self._pending and not self._dropped and transaction is None:
             return self.refresh()
-        self._changelogs.sync()
         records = self._pending.records()
         change = Change(
             "write", records, self._stream_time_of(), self._dropped, transaction, self._changelogs.consumed()
