@@ -26,6 +26,9 @@ class Found(NamedTuple):
     values: tuple[Any, ...] | None
 
 
+_new_found = Found._make  # no keywords to sort out: every point read makes one
+
+
 class _Probe(NamedTuple):
     """One segment, opened for point reads: everything answers one number at a time, without a numpy scalar."""
 
@@ -61,7 +64,7 @@ class PointLookup:
             find, starts, ends, is_key, values = probes[number] or self._open(number)
             for row in find(key_hash):
                 if starts[row] <= moment < ends[row] and is_key(row, key):
-                    return Found(starts[row], ends[row], values(row))
+                    return _new_found((starts[row], ends[row], values(row)))
         return None
 
     def ending_from(self, key: Key, key_hash: int, moment: int) -> list[Found]:

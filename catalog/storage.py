@@ -78,6 +78,9 @@ class LocalStorage:
 
     root: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_prefix", f"{self.root}/")
+
     def create(self, name: str, data: Data) -> None:
         path = self._path(name)
         self._make_folder(path.parent)
@@ -121,7 +124,8 @@ class LocalStorage:
             raise missing(str(path)) from None
 
     def exists(self, name: str) -> bool:
-        return os.access(f"{self.root}/{name}", os.F_OK)  # the quickest way: every point read looks for a new commit
+        # The quickest way there is, because every point read looks for a new commit.
+        return os.access(self._prefix + name, os.F_OK)  # type: ignore[attr-defined]
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         folder = self._path(prefix.rstrip("/")) if prefix else self.root

@@ -35,6 +35,7 @@ class _RowCodec:
         self._only = schema.field(0).type if len(schema) == 1 else None
         self._to_arrow = [plain(field.type, list) for field in schema]
         self._to_user = [plain(field.type, dict) for field in schema]
+        self._plain = not any(self._to_user)
 
     def __reduce__(self) -> tuple[type, tuple[pa.Schema]]:
         return type(self), (self.schema,)
@@ -52,6 +53,8 @@ class _RowCodec:
 
     def to_user(self, row: Row) -> Any:
         """What users see of a normalized row: the bare value of a single column, else a dict."""
+        if self._plain:
+            return row[0] if len(row) == 1 else dict(zip(self._names, row))  # noqa: B905 - both have one cell a column
         cells = [to(cell) if to else cell for to, cell in zip(self._to_user, row, strict=True)]
         return cells[0] if len(cells) == 1 else dict(zip(self._names, cells, strict=True))
 

@@ -98,17 +98,18 @@ class KeyIndex:
         """Rows whose key has this hash, ascending."""
         if self._unverified is not None:
             self._verify_near(self._unverified, hash)
-        view, count = self._hash_view, self._count
-        low = ((hash * count) >> 64) - self._reach
-        high = low + 2 * self._reach
-        if low < 0:
-            low = 0
+        view, count, reach = self._hash_view, self._count, self._reach
+        guess = (hash * count) >> 64
+        low, high = guess - reach if guess > reach else 0, guess + reach
         if high > count:
             high = count
         entry = bisect_left(view, hash, low, high)
         if entry in (low, high):  # perhaps not where it should be: search everywhere
             entry = bisect_left(view, hash)
-        found = []
+        if entry == count or view[entry] != hash:
+            return []
+        found = [self._row_view[entry]]
+        entry += 1
         while entry < count and view[entry] == hash:
             found.append(self._row_view[entry])
             entry += 1

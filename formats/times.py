@@ -46,6 +46,8 @@ def to_us(time: int | datetime, what: str) -> int:
 
     ``what`` names the argument in errors: InvalidInputError NAIVE_DATETIME, INVALID_TIME or TIME_OUT_OF_RANGE.
     """
+    if type(time) is int and MIN_MS <= time <= MAX_MS:
+        return time * 1000
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise InvalidInputError(

@@ -38,20 +38,21 @@ class LiveState:
 
     def valid_at(self, key: Key, moment: int) -> Found | None:
         """The version valid at ``moment`` (epoch microseconds); may be a tombstone (no values)."""
-        known = self._timeline(key) if self._pending else None
-        if known is not None:
-            earliest, timeline = known
-            entry = timeline.get(moment)
-            if entry is not None:
-                return Found(entry.start, entry.end, entry.value)
-            if moment >= earliest:
-                return None
+        if self._pending.parts:
+            known = self._timeline(key)
+            if known is not None:
+                earliest, timeline = known
+                entry = timeline.get(moment)
+                if entry is not None:
+                    return Found(entry.start, entry.end, entry.value)
+                if moment >= earliest:
+                    return None
         return self._lookup.valid_at(key, self._codec.hash(key), moment)
 
     def versions_of(self, key: Key) -> list[Found]:
         """All versions and tombstones of the key by start."""
         committed = self._lookup.ending_from(key, self._codec.hash(key), ALL_TIMES)
-        known = self._timeline(key) if self._pending else None
+        known = self._timeline(key) if self._pending.parts else None
         if known is None:
             return committed
         earliest, timeline = known
@@ -60,7 +61,7 @@ class LiveState:
 
     def timeline_for_put(self, key: Key, moment: int) -> Timeline:
         """The key's timeline, holding what is pending, good for one more put at ``moment``."""
-        known = self._timeline(key) if self._pending else None
+        known = self._timeline(key) if self._pending.parts else None
         if known is None or moment < known[0]:
             known = self._timelines[key] = (moment, self._make(key, moment))
         return known[1]

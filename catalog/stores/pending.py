@@ -39,21 +39,18 @@ class _Bulk:
 
 
 class Pending:
-    """The uncommitted writes of one handle."""
+    """The uncommitted writes of one handle; ``parts`` is empty when there are none."""
 
     def __init__(self, spec: StoreSpec, keys: KeyCodec, values: ValueCodec) -> None:
         self._spec = spec
         self._keys = keys
         self._values = values
-        self._parts: list[_Singles | _Bulk] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._parts)
+        self.parts: list[_Singles | _Bulk] = []
 
     def put(self, key: Key, put: Put) -> None:
-        if not self._parts or not isinstance(self._parts[-1], _Singles):
-            self._parts.append(_Singles())
-        part = self._parts[-1]
+        if not self.parts or not isinstance(self.parts[-1], _Singles):
+            self.parts.append(_Singles())
+        part = self.parts[-1]
         assert isinstance(part, _Singles)
         part.keys.append(key)
         part.puts.append(put)
@@ -61,12 +58,12 @@ class Pending:
 
     def put_batch(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
-            self._parts.append(_Bulk(batch))
+            self.parts.append(_Bulk(batch))
 
     def puts_of(self, key: Key, key_hash: int) -> list[Put]:
         """All pending puts of a key in the order they were acknowledged."""
         puts: list[Put] = []
-        for part in self._parts:
+        for part in self.parts:
             if isinstance(part, _Singles):
                 puts += part.by_key.get(key, ())
             else:
@@ -80,7 +77,7 @@ class Pending:
         return records_of(self._spec, table)
 
     def clear(self) -> None:
-        self._parts.clear()
+        self.parts.clear()
 
     def _bulk_puts(self, part: _Bulk, key: Key, key_hash: int) -> Iterator[Put]:
         width = len(self._spec.key)
@@ -94,7 +91,7 @@ class Pending:
                 yield moment, None if tombstone else tuple(cells[width:])
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for part in self._parts:
+        for part in self.parts:
             if isinstance(part, _Bulk):
                 yield part.batch
             else:

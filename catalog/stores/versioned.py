@@ -155,7 +155,7 @@ class VersionedStore:
         """
         self._check_open()
         transaction = _check_transaction(transaction)
-        if not self._pending and not self._dropped and transaction is None:
+        if not self._pending.parts and not self._dropped and transaction is None:
             return self.refresh()
         records = self._pending.records()
         change = Change(
@@ -204,9 +204,11 @@ class VersionedStore:
         if found is None:
             return None
         start, end, values = found
-        if values is None or (end != OPEN and self._is_late(moment)):
+        if end == OPEN:
+            return None if values is None else Record(self._values.to_user(values), start // 1000, None)
+        if values is None or (self.spec.history_retention is not None and self._is_late(moment)):
             return None
-        return Record(self._values.to_user(values), start // 1000, None if end == OPEN else end // 1000)
+        return Record(self._values.to_user(values), start // 1000, end // 1000)
 
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
