@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -26,8 +26,8 @@ from statestore.formats.errors import ConflictError, InvalidInputError, NotFound
 from statestore.formats.times import duration_ms
 from statestore.formats.types import make_schema
 
-Columns = Mapping[str, str | pa.DataType] | pa.Schema
-Duration = int | timedelta | str
+Columns: TypeAlias = "Mapping[str, str | pa.DataType] | pa.Schema"
+Duration: TypeAlias = int | timedelta | str
 
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
 MAX_NAME_BYTES = 200

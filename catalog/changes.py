@@ -220,7 +220,7 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
         for piece in view.closures:
             if split.first <= piece.version <= split.last:
                 rows, ends = files.closures(piece)
-                replaced = rows[ends <= starts[rows]].astype(np.int64)
+                replaced = rows[ends <= starts[rows]]
                 found.append((number, replaced, np.full(len(replaced), piece.version)))
         if view.meta.role == "belief":
             dropped = segment.int64("_dropped")
@@ -331,8 +331,7 @@ def _related(
     for number, view in enumerate(split.views):
         if not _may_be_related(view, low, high):
             continue
-        probe, rows = files.index(view.meta).match(events.hashes)
-        probe, rows = probe.astype(np.int64), rows.astype(np.int64)
+        probe, rows = files.match(view.meta, events.hashes)
         starts = files.segment(view.meta).int64("valid_from")[rows]
         ends = pair_ends(files, view, rows, events.version[probe])
         moment, back = events.start[probe], taken_back[probe]

@@ -105,7 +105,7 @@ def _encode_checkpoint(snapshot: Snapshot) -> bytes:
         writer.write_table(table.replace_schema_metadata(metadata))
     data = sink.getvalue().to_pybytes()
     # An 8-byte trailer, cut off and compared before Arrow sees the bytes.
-    return data + xxhash.xxh3_64_digest(data)
+    return bytes(data) + xxhash.xxh3_64_digest(data)
 
 
 def _read_checkpoint(name: str, data: bytes) -> Snapshot:

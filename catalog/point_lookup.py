@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.formats.key_codec import KeyCodec
 
 Key = tuple[Any, ...]
-Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 class Found(NamedTuple):
@@ -85,8 +85,8 @@ class PointLookup:
         spec = self._files.spec
         probe = _Probe(
             find=self._files.index(view.meta).find,
-            starts=memoryview(segment.int64("valid_from")),  # type: ignore[arg-type]
-            ends=memoryview(newest_ends(self._files, view)),  # type: ignore[arg-type]
+            starts=segment.int64("valid_from").data,
+            ends=newest_ends(self._files, view).data,
             is_key=_key_test([segment.column(name) for name in spec.key_names], self._codec),
             values=_no_values
             if view.meta.tombstone
@@ -128,7 +128,8 @@ def cell_reader(column: Column) -> Callable[[int], Any]:
         column = column.chunk(0)
     if isinstance(column, pa.Array) and column.null_count == 0 and len(column):
         if pa.types.is_int64(column.type) or pa.types.is_int32(column.type) or pa.types.is_float64(column.type):
-            return memoryview(column.to_numpy()).__getitem__
+            numbers: memoryview = column.to_numpy().data
+            return numbers.__getitem__
         if pa.types.is_string(column.type):
             return _text_reader(column)
     return lambda row: column[row].as_py()
@@ -136,7 +137,7 @@ def cell_reader(column: Column) -> Callable[[int], Any]:
 
 def _text_reader(column: pa.StringArray) -> Callable[[int], str]:
     _, offsets_buffer, data_buffer = column.buffers()
-    offsets = memoryview(np.frombuffer(offsets_buffer, np.int32))[column.offset : column.offset + len(column) + 1]
+    offsets = np.frombuffer(offsets_buffer, np.int32).data[column.offset : column.offset + len(column) + 1]
     data = memoryview(data_buffer) if data_buffer is not None else memoryview(b"")
 
     def read(row: int) -> str:

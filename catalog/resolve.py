@@ -171,8 +171,7 @@ def _find_existing(
         groups = np.flatnonzero(after < view.meta.max_valid_to)
         if not len(groups):
             continue
-        probe, rows = files.index(view.meta).match(ordered.hashes[groups])
-        rows = rows.astype(np.int64)
+        probe, rows = files.match(view.meta, ordered.hashes[groups])
         groups = groups[probe]
         segment = files.segment(view.meta)
         starts, ends = segment.int64("valid_from")[rows], newest_ends(files, view)[rows]
@@ -184,7 +183,7 @@ def _find_existing(
         wanted = wanted[keys_equal(records.keys, mine, stored, rows[wanted])]
         groups, starts, ends = groups[wanted], starts[wanted], ends[wanted]
         flags = np.full(len(wanted), view.meta.tombstone, np.int64)
-        found.append((groups, starts, ends, np.full(len(wanted), number), rows[wanted], flags))
+        found.append((groups, starts, ends, np.full(len(wanted), number, np.int64), rows[wanted], flags))
         after[groups[(ends == OPEN) & (starts <= after[groups])]] = OPEN
     group, start, end, view_number, row, dead = (np.concatenate(column) for column in zip(*found, strict=True))
     existing = _Existing(group, start, end, view_number, row, dead.astype(bool))

@@ -240,8 +240,8 @@ def _looked_up(
     """Only the rows whose key hash is looked for; the caller's filters drop what merely shares the hash."""
     meta = piece.view.meta
     probes = np.array(lookups, np.uint64)
-    _, found = files.index(meta).match(np.unique(probes))
-    rows = np.sort(found[(found >= piece.start) & (found < piece.stop)]).astype(np.int64)
+    _, found = files.match(meta, np.unique(probes))
+    rows = np.sort(found[(found >= piece.start) & (found < piece.stop)])
     if not len(rows):
         return
     segment = files.segment(meta)

@@ -40,7 +40,7 @@ class SegmentFiles:
         self._lock = threading.RLock()
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
-        self._closures: OrderedDict[ClosureSlice, tuple[npt.NDArray[np.uint32], Ints]] = OrderedDict()
+        self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
         self._newest: Snapshot | None = None
 
     def snapshot(self) -> Snapshot:
@@ -59,13 +59,19 @@ class SegmentFiles:
         """Remember the index of a segment that this process has just written."""
         self._once(("index", meta.name), lambda: index)
 
-    def closures(self, piece: ClosureSlice) -> tuple[npt.NDArray[np.uint32], Ints]:
+    def match(self, meta: SegmentMeta, hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
+        """(position in ``hashes``, row of the segment) of every row whose key has one of these hashes."""
+        position, row = self.index(meta).match(hashes)
+        return position.astype(np.int64, copy=False), row.astype(np.int64)
+
+    def closures(self, piece: ClosureSlice) -> tuple[Ints, Ints]:
         """(rows ascending, new ends in epoch microseconds) of one closure list."""
         with self._lock:
             found = self._closures.get(piece)
         if found is None:
             data = self._once(("file", piece.file.name), lambda: self.storage.map(piece.file.name))
-            found = read_closures(piece, data)
+            rows, ends = read_closures(piece, data)
+            found = rows.astype(np.int64), ends
             with self._lock:
                 self._closures[piece] = found
                 while len(self._closures) > MAX_CACHED_CLOSURES:

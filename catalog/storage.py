@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 
-Data = bytes | pa.Buffer
+Data: TypeAlias = "bytes | pa.Buffer"
 TEMPORARY = ".tmp-"
 
 

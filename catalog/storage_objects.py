@@ -32,7 +32,7 @@ class ObjectStorage:
             self.create(name, data)
 
     def read(self, name: str) -> bytes:
-        return self.map(name).to_pybytes()
+        return bytes(self.map(name))
 
     def map(self, name: str) -> pa.Buffer:
         try:

@@ -57,8 +57,8 @@ class KeyIndex:
         self._rows = rows
         self._name = unverified.bytes.ref.name if unverified else "in memory"
         self._unverified = unverified
-        self._hash_view = memoryview(hashes)  # type: ignore[arg-type]
-        self._row_view = memoryview(rows)  # type: ignore[arg-type]
+        self._hash_view = hashes.data
+        self._row_view = rows.data
         self._count = len(hashes)
         # Distinct hashes are uniform: one lies within 2 * sqrt(count) entries (4 standard deviations) of its share.
         self._reach = 2 * isqrt(self._count) + 2

