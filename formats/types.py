@@ -224,7 +224,7 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_null(given):
         return True
     if pa.types.is_integer(given):
-        return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted) or pa.types.is_float64(wanted)
+        return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted) or pa.types.is_float64(wanted))
     if pa.types.is_float32(given):
         return bool(pa.types.is_float64(wanted))
     if pa.types.is_decimal(given):
