@@ -1,0 +1,160 @@
+"""The options of reads and writes: one word, spelled as Spark, Python and the command line spell it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.state_table import Query
+from statestore.formats.times import parse_time
+
+Use = Literal["read", "write"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option; ``name`` in Spark's spelling, which ignores case."""
+
+    name: str
+    use: Use
+    kind: str
+    meaning: str
+
+    @property
+    def snake(self) -> str:
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
+
+    @property
+    def kebab(self) -> str:
+        return self.snake.replace("_", "-")
+
+
+OPTIONS = (
+    Option("timestampAsOf", "read", "time", "the state as it was at this moment"),
+    Option("versionAsOf", "read", "int", "as recorded by this commit"),
+    Option("history", "read", "bool", "every version with its interval"),
+    Option("readChangeFeed", "read", "bool", "the change feed"),
+    Option("startingVersion", "read", "int", "changes from this commit on, inclusive"),
+    Option("endingVersion", "read", "int", "changes up to this commit, inclusive"),
+    Option("startingTimestamp", "read", "time", "changes or history from this state time on, inclusive"),
+    Option("endingTimestamp", "read", "time", "changes or history up to this state time, inclusive"),
+    Option("columns", "read", "names", "only these columns, separated by commas"),
+    Option(
+        "txnAppId", "write", "text", "application of the transaction id; with txnVersion a repeated write is a no-op"
+    ),
+    Option("txnVersion", "write", "int", "batch number of the transaction id"),
+)
+
+# What Spark adds by itself, and what `register` passes on from the session.
+SESSION_TIME_ZONE = "statestoreSessionTimeZone"
+FILTER_PUSHDOWN = "statestoreFilterPushdown"
+UNSEEN = frozenset(n.lower() for n in ("path", "owner", "provider", SESSION_TIME_ZONE, FILTER_PUSHDOWN))
+
+
+def checked_options(given: Mapping[str, str], use: Use) -> dict[str, str]:
+    """Options by lower-case name; InvalidInputError UNKNOWN_OPTION names the nearest known one."""
+    known = {option.name.lower(): option.name for option in OPTIONS if option.use == use}
+    found = {}
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered in UNSEEN:
+            continue
+        if lowered not in known:
+            close = difflib.get_close_matches(lowered, known, 1, 0.5)
+            hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
+            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} is not known for a {use}; {hint}")
+        found[lowered] = value
+    return found
+
+
+def query_of(given: Mapping[str, str]) -> Query:
+    """The question that read options ask.
+
+    Times are ISO-8601 with a zone, or epoch milliseconds; a time without a zone is taken in the session's zone where
+    `register` has passed it on. Raises InvalidInputError UNKNOWN_OPTION, INVALID_OPTION, NAIVE_DATETIME, …
+    """
+    options = checked_options(given, "read")
+    zone = _zone(given)
+    times = {name: _time(options, name, zone) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
+    numbers = {name: _int(options, name) for name in ("versionAsOf", "startingVersion", "endingVersion")}
+    history, changes = _bool(options, "history"), _bool(options, "readChangeFeed")
+    _refuse_mixed(options, history, changes)
+    columns = options.get("columns")
+    return Query(
+        columns=None if columns is None else tuple(name.strip() for name in columns.split(",") if name.strip()),
+        as_of=times["timestampAsOf"],
+        version=numbers["versionAsOf"],
+        mode="history" if history else "changes" if changes else "snapshot",
+        start_version=numbers["startingVersion"],
+        end_version=numbers["endingVersion"],
+        start_time=times["startingTimestamp"],
+        end_time=times["endingTimestamp"],
+    )
+
+
+def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
+    """The transaction id that write options name; both options or neither."""
+    options = checked_options(given, "write")
+    application, batch = options.get("txnappid"), _int(options, "txnVersion")
+    if (application is None) != (batch is None):
+        raise InvalidInputError("INVALID_OPTION", "txnAppId and txnVersion make one transaction id; give both or none")
+    return None if application is None or batch is None else (application, batch)
+
+
+def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> None:
+    if history and changes:
+        raise InvalidInputError("INVALID_OPTION", "history and readChangeFeed are two different reads; give one")
+    ranged = {"startingversion", "endingversion"} & set(options)
+    if ranged and not changes:
+        raise InvalidInputError("INVALID_OPTION", f"option {min(ranged)} needs readChangeFeed=true")
+    timed = {"startingtimestamp", "endingtimestamp"} & set(options)
+    if timed and not (changes or history):
+        raise InvalidInputError("INVALID_OPTION", f"option {min(timed)} needs readChangeFeed=true or history=true")
+    if ranged and timed:
+        raise InvalidInputError(
+            "INVALID_OPTION", "changes are asked by version or by timestamp; give one kind of bounds"
+        )
+    if "timestampasof" in options and (history or changes):
+        raise InvalidInputError(
+            "INVALID_OPTION", "timestampAsOf asks for one moment; with history or changes give startingTimestamp"
+        )
+    if "versionasof" in options and changes:
+        raise InvalidInputError("INVALID_OPTION", "versionAsOf does not go with readChangeFeed; give startingVersion")
+
+
+def _zone(given: Mapping[str, str]) -> tzinfo | None:
+    name = next((value for key, value in given.items() if key.lower() == SESSION_TIME_ZONE.lower()), None)
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return None
+
+
+def _time(options: Mapping[str, str], name: str, zone: tzinfo | None) -> int | None:
+    text = options.get(name.lower())
+    return None if text is None else parse_time(text, f"option {name}", zone)
+
+
+def _int(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected a whole number") from None
+
+
+def _bool(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name.lower(), "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected true or false")
+    return text == "true"

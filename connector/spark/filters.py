@@ -1,0 +1,56 @@
+"""Spark's pushed filters as ours; what we can not evaluate exactly is left to Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+
+from statestore.formats.errors import StateStoreError
+from statestore.formats.filters import Filter, Op, mask
+
+_COMPARISONS: dict[type, Op] = {
+    spark.EqualTo: "=",
+    spark.EqualNullSafe: "<=>",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.In: "in",
+    spark.StringStartsWith: "starts_with",
+    spark.StringEndsWith: "ends_with",
+    spark.StringContains: "contains",
+}
+_NULL_TESTS: dict[type, Op] = {spark.IsNull: "is_null", spark.IsNotNull: "is_not_null"}
+
+
+def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
+    """Our filter with exactly the meaning of ``pushed`` on a table of ``schema``, or None."""
+    found = _translate(pushed)
+    if found is None or found.column not in schema.names:
+        return None
+    try:  # a value that the column's type does not take is Spark's to compare
+        mask((found,), pa.RecordBatch.from_pylist([], schema=schema))
+    except (StateStoreError, pa.ArrowException):
+        return None
+    return found
+
+
+def _translate(pushed: Any) -> Filter | None:
+    if isinstance(pushed, spark.Not):
+        child = pushed.child
+        if isinstance(child, spark.EqualTo) and len(child.attribute) == 1:
+            return Filter(child.attribute[0], "!=", child.value)
+        if isinstance(child, spark.IsNull):
+            return _translate(spark.IsNotNull(child.attribute))
+        return None
+    attribute = getattr(pushed, "attribute", ())
+    if len(attribute) != 1:
+        return None
+    if type(pushed) in _NULL_TESTS:
+        return Filter(attribute[0], _NULL_TESTS[type(pushed)])
+    op = _COMPARISONS.get(type(pushed))
+    if op is None:
+        return None
+    return Filter(attribute[0], op, tuple(pushed.value) if op == "in" else pushed.value)

@@ -1,0 +1,140 @@
+"""The Spark data source: any `StateTable` as a DataFrame, one partition per split, Arrow batches all the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.catalog.discovery import open_table
+from statestore.connector.options import FILTER_PUSHDOWN, query_of
+from statestore.connector.spark.filters import as_filter
+from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.connector.spark.writer import StateStoreWriter
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.filters import Filter
+from statestore.formats.state_table import Query, StateTable
+
+SOURCE_NAME = "arrow_statestore"
+BATCH_ROWS = 1 << 16
+
+
+class StateStoreSource(DataSource):
+    """`spark.read.format("arrow_statestore")`; `register` makes "statestore" mean the same."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE_NAME
+
+    def schema(self) -> StructType:
+        query = query_of(self.options)
+        return spark_schema(self._table().schema(query))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        table, query = self._table(), query_of(self.options)
+        query = _narrowed(table, query, schema)
+        pushdown = _option(self.options, FILTER_PUSHDOWN) == "true"
+        return (FilteringReader if pushdown else TableReader)(table, query, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> StateStoreWriter:
+        return StateStoreWriter(self._path(), schema, overwrite, self.options)
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        raise _no_streaming()
+
+    def simpleStreamReader(self, schema: StructType) -> NoReturn:
+        raise _no_streaming()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise _no_streaming()
+
+    def _table(self) -> StateTable:
+        return open_table(self._path())
+
+    def _path(self) -> str:
+        path = _option(self.options, "path")
+        if not path:
+            raise InvalidInputError("MISSING_PATH", "no path given; write .load('warehouse/store') or .save(…)")
+        return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+
+
+@dataclass
+class TablePartition(InputPartition):
+    """One split, or None for a read without any row."""
+
+    split: Any
+
+
+class TableReader(DataSourceReader):
+    """Reads the splits of one query."""
+
+    def __init__(self, table: StateTable, query: Query, schema: StructType) -> None:
+        self._table = table
+        self._query = query
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        # Spark asks for at least one partition.
+        return [TablePartition(split) for split in self._table.splits(self._query)] or [TablePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TablePartition)
+        if partition.split is None:
+            return
+        schema = arrow_schema(self._schema)
+        for batch in self._table.read(partition.split, self._query):
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield _as_spark_has_it(batch.slice(start, BATCH_ROWS), schema)
+
+
+class FilteringReader(TableReader):
+    """The same with filters pushed down; Spark refuses a reader with this method where pushdown is off."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        schema = self._table.schema(replace(self._query, columns=None))
+        taken: list[Filter] = []
+        for pushed in filters:
+            found = as_filter(pushed, schema)
+            if found is None:
+                yield pushed
+            else:
+                taken.append(found)
+        self._query = replace(self._query, filters=tuple(taken))
+
+
+def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
+    """The query for just the columns of ``schema``, which the user may have given; their types must be the table's."""
+    query = replace(query, columns=tuple(schema.names))
+    have = spark_schema(table.schema(query))
+    for asked, found in zip(schema, have, strict=True):
+        if asked.dataType != found.dataType:
+            raise InvalidInputError(
+                "WRONG_SCHEMA",
+                f"column {asked.name!r} of {table.name!r} is {found.dataType.simpleString()}, the given schema says "
+                f"{asked.dataType.simpleString()}; give its type, or no schema",
+            )
+    return query
+
+
+def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the names Spark gives to what is inside lists and maps; nothing is copied for plain columns."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _option(options: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
+def _no_streaming() -> UnsupportedError:
+    return UnsupportedError(
+        "UNSUPPORTED_STREAMING",
+        "this release reads and writes batches only; use spark.read / df.write, or foreachBatch in a stream",
+    )
