@@ -34,13 +34,16 @@ def show_table(table: pa.Table, *, as_json: bool, title: str | None = None) -> N
             for row in batch.to_pylist():
                 print(json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False))
         return
-    shown = Table(title=title, title_justify="left", header_style="bold")
+    console = data_console()
+    if title:
+        console.print(Text(title, style="italic"))
+    shown = Table(header_style="bold")
     for field in table.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
         shown.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
     for row in table.to_pylist():
         shown.add_row(*(cell(value) for value in row.values()))
-    data_console().print(shown)
+    console.print(shown)
 
 
 def show_object(value: dict[str, Any], *, as_json: bool, title: str | None = None) -> None:
@@ -48,15 +51,18 @@ def show_object(value: dict[str, Any], *, as_json: bool, title: str | None = Non
     if as_json:
         print(json.dumps({name: plain(item) for name, item in value.items()}, ensure_ascii=False))
         return
-    shown = Table(title=title, title_justify="left", show_header=False)
+    console = data_console()
+    if title:
+        console.print(Text(title, style="italic"))
+    shown = Table(show_header=False)
     for name, item in value.items():
         shown.add_row(Text(name, style="bold"), cell(item))
-    data_console().print(shown)
+    console.print(shown)
 
 
 def say(text: str) -> None:
     """A message to the person at the terminal."""
-    message_console().print(Text(text))
+    message_console().print(Text(text), soft_wrap=True)
 
 
 def cell(value: Any) -> Text:

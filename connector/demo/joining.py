@@ -7,7 +7,9 @@ which is what a table without versions shows. Both engines answer the same SQL o
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +67,24 @@ SELECT count(*) AS flights,
 FROM joined
 """
 WORST = """
-SELECT flight, origin, dest, departed, dep_delay, wind, wind_by_arrival, observed_by_arrival
+SELECT flight, origin, dest, departed, dep_delay, round(wind, 1) AS wind,
+       round(wind_by_arrival, 1) AS wind_by_arrival, observed_by_arrival
 FROM joined WHERE wind < 100 AND wind_by_arrival < 100
 ORDER BY abs(wind - wind_by_arrival) DESC, departed, flight LIMIT 3
 """
+DAY = """
+SELECT departed, wind, wind_by_arrival FROM joined
+WHERE origin = '{origin}' AND departed BETWEEN TIMESTAMP '{start}' AND TIMESTAMP '{end}' AND wind < 100
+ORDER BY departed
+"""
+
+
+def day_around(worst: pa.Table) -> str:
+    """The query for all departures of the airport within half a day of the first row of WORST."""
+    row = worst.to_pylist()[0]
+    moment = row["departed"].astimezone(UTC)
+    start, end = (f"{moment + timedelta(hours=h):%Y-%m-%d %H:%M:%S}+00:00" for h in (-12, 8))
+    return DAY.format(origin=row["origin"], start=start, end=end)
 
 
 def duckdb_join(warehouse: Path, flights: pa.Table) -> Ask:
@@ -106,6 +122,8 @@ def start_spark() -> Any:
         raise NotFoundError(
             "SPARK_NOT_INSTALLED", "pyspark is missing; type: pip install 'statestore[spark]', or use --engine duckdb"
         ) from None
+    # PySpark warns of newer pandas than it knows; nothing here touches pandas.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from statestore.connector.spark.register import register
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

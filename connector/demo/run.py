@@ -13,7 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from statestore.catalog.catalog import connect
 from statestore.connector.cli.output import message_console, say, show_object, show_table
 from statestore.connector.demo.data import WEATHER_VALUES, DemoData, load
-from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, duckdb_join, spark_join
+from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, day_around, duckdb_join, spark_join
 from statestore.connector.demo.plot import save_plot
 from statestore.connector.sql import sql
 from statestore.formats.errors import InvalidInputError
@@ -32,8 +32,9 @@ def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
         with step(f"joining {data.flights.num_rows:,} flights with the weather at their departure on {engine}"):
             ask = (spark_join if engine == "spark" else duckdb_join)(warehouse, data.flights)
             by_wind, totals, worst = ask(BY_WIND), ask(TOTALS), ask(WORST)
+            day = ask(day_around(worst))
         with step("drawing"):
-            plot = save_plot(by_wind, out / "delay_by_wind.png")
+            plot = save_plot(by_wind, day, out / "wind_known_at_departure.png")
     say(f"\nThe store `weather` has {version} commits; some observations came hours late. What one query asks of it:\n")
     show_table(revised_moment(warehouse), as_json=as_json, title="One moment, as two commits recorded it")
     show_table(by_wind, as_json=as_json, title="Departure delay (minutes) by wind known at departure")
@@ -65,10 +66,10 @@ def revised_moment(warehouse: Path) -> pa.Table:
     return sql(
         str(warehouse),
         f"""
-        SELECT 'commit 1' AS "as recorded by", origin, valid_from AS observed, wind_speed, temp
+        SELECT 'commit 1' AS "as recorded by", origin, valid_from AS observed, round(wind_speed, 1) AS wind, temp
         FROM weather AT (VERSION => 1) {question}
         UNION ALL
-        SELECT 'now', origin, valid_from, wind_speed, temp FROM weather {question}
+        SELECT 'now', origin, valid_from, round(wind_speed, 1), temp FROM weather {question}
         ORDER BY origin, 1
         """,
     )
