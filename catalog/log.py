@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
-import re
+import uuid
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import xxhash
 
+from statestore.catalog.log_checks import (
+    COUNT,
+    INT64,
+    VERSION,
+    check_changelog,
+    check_choice,
+    check_closure,
+    check_data_name,
+    check_int,
+    check_segment,
+    check_text,
+)
 from statestore.catalog.storage import Storage, StorageExistsError
-from statestore.formats.errors import ConflictError, CorruptError, StateStoreError
+from statestore.formats.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+    UnsupportedError,
+)
 from statestore.formats.segment_meta import (
     ClosureSlice,
     SegmentMeta,
@@ -20,8 +39,10 @@ from statestore.formats.segment_meta import (
 )
 
 Operation = Literal["create", "write", "overwrite", "compact", "expire"]
+OPERATIONS = get_args(Operation)
 FORMAT_VERSION = 1
-DATA_FILE = re.compile(r"segments/[0-9A-Za-z.-]+")
+PUBLISH_ATTEMPTS = 5
+_COUNTS = ("rows", "tombstones", "closed", "bytes", "dropped")
 
 
 @dataclass(frozen=True)
@@ -59,13 +80,26 @@ def entry_name(version: int) -> str:
 
 
 def write_entry(storage: Storage, entry: CommitEntry) -> None:
-    """Make the commit exist; ConflictError VERSION_TAKEN if another one has its version."""
-    try:
-        storage.create(entry_name(entry.version), encode_entry(entry))
-    except StorageExistsError:
-        raise ConflictError(
-            "VERSION_TAKEN", f"version {entry.version} was committed by another writer; read again and retry"
-        ) from None
+    """Make the commit exist; ConflictError VERSION_TAKEN if another one has its version.
+
+    An object store may repeat a put whose answer was lost and then find its own object, or say "exists" where nothing
+    is. So what is there is compared with what was sent, which differs between any two attempts (see `encode_entry`).
+    """
+    name, data = entry_name(entry.version), encode_entry(entry)
+    for _ in range(PUBLISH_ATTEMPTS):
+        try:
+            storage.create(name, data)
+            return
+        except StorageExistsError:
+            try:
+                if storage.read(name) == data:
+                    return
+            except NotFoundError:
+                continue
+            break
+    raise ConflictError(
+        "VERSION_TAKEN", f"version {entry.version} was committed by another writer; read again and retry"
+    )
 
 
 def read_entry(storage: Storage, version: int) -> CommitEntry:
@@ -75,7 +109,13 @@ def read_entry(storage: Storage, version: int) -> CommitEntry:
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    commit = {"format": FORMAT_VERSION, **{name: getattr(entry, name) for name in entry.__dataclass_fields__}}
+    """The entry as JSON with a new unique id; InvalidInputError INVALID_COMMIT for what could not be read back."""
+    try:
+        check_entry(entry)
+    except ValueError as error:
+        raise InvalidInputError("INVALID_COMMIT", f"version {entry.version!r} can not be recorded: {error}") from None
+    commit = {"format": FORMAT_VERSION, "id": uuid.uuid4().hex}
+    commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__}
     commit["added"] = [to_json(meta) for meta in entry.added]
     commit["closures"] = [to_json(piece) for piece in entry.closures]
     commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
@@ -83,7 +123,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
 
 
 def decode_entry(name: str, data: bytes) -> CommitEntry:
-    """Raises CorruptError LOG_CORRUPT naming the file and what is wrong."""
+    """Raises CorruptError LOG_CORRUPT naming the file and what is wrong, UnsupportedError for a newer format."""
     try:
         document = json.loads(data)
         commit: dict[str, Any] = document["commit"]
@@ -91,37 +131,63 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
         if found != expected:
             raise _corrupt(name, f"checksum {found} where the file says {expected}")
         if commit["format"] != FORMAT_VERSION:
-            raise _corrupt(name, f"log format {commit['format']!r}, this release reads {FORMAT_VERSION}")
+            raise UnsupportedError(
+                "LOG_FORMAT",
+                f"{name}: log format {commit['format']!r}, this release reads {FORMAT_VERSION}; use a newer release",
+            )
         entry = _entry(commit)
+        check_entry(entry)
     except StateStoreError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise _corrupt(name, f"not a log entry ({type(error).__name__}: {error})") from error
     if entry_name(entry.version) != name:
         raise _corrupt(name, f"holds version {entry.version}")
     return entry
 
 
+def check_entry(entry: CommitEntry) -> None:
+    """ValueError unless every field has its type and range and every file lies in the store's segments folder."""
+    check_int(entry.version, VERSION, "version")
+    check_int(entry.timestamp, INT64, "timestamp")
+    check_choice(entry.operation, OPERATIONS, "operation")
+    check_text(entry.writer, "writer")
+    if entry.transaction is not None:
+        application, batch = entry.transaction
+        check_text(application, "application of the transaction")
+        check_int(batch, INT64, "batch of the transaction")
+    if entry.stream_time is not None:
+        check_int(entry.stream_time, INT64, "stream_time")
+    for name in _COUNTS:
+        check_int(getattr(entry, name), COUNT, name)
+    for meta in entry.added:
+        check_segment(meta)
+    for segment in entry.removed:
+        check_data_name(segment, "removed segment")
+    for piece in entry.closures:
+        check_closure(piece)
+    for file, end in entry.changelogs:
+        check_changelog(file, end)
+    if entry.horizon is not None:
+        check_horizon(entry.horizon)
+
+
+def check_horizon(horizon: Horizon) -> None:
+    check_int(horizon.time, INT64, "time of the horizon")
+    check_int(horizon.version, VERSION, "version of the horizon")
+
+
 def _entry(commit: dict[str, Any]) -> CommitEntry:
-    fields = {key: value for key, value in commit.items() if key != "format"}
+    fields = {key: value for key, value in commit.items() if key not in ("format", "id")}
     fields["added"] = tuple(segment_meta_from_json(meta) for meta in commit["added"])
     fields["closures"] = tuple(closure_slice_from_json(piece) for piece in commit["closures"])
-    fields["removed"] = tuple(str(segment) for segment in commit["removed"])
+    fields["removed"] = tuple(commit["removed"])
     fields["horizon"] = None if commit["horizon"] is None else Horizon(**commit["horizon"])
-    fields["changelogs"] = tuple((str(file), int(end)) for file, end in commit["changelogs"])
-    transaction = commit["transaction"]
-    fields["transaction"] = None if transaction is None else (str(transaction[0]), int(transaction[1]))
-    entry = CommitEntry(**fields)
-    check_file_names(entry.added, entry.closures)
-    return entry
-
-
-def check_file_names(added: tuple[SegmentMeta, ...], closures: tuple[ClosureSlice, ...]) -> None:
-    """ValueError unless every file lies in the store's own segments folder."""
-    refs = [ref for meta in added for ref in (meta.file, meta.index)] + [piece.file for piece in closures]
-    for ref in refs:
-        if ref is not None and not DATA_FILE.fullmatch(ref.name):
-            raise ValueError(f"file name {ref.name!r}")
+    fields["changelogs"] = tuple((file, end) for file, end in commit["changelogs"])
+    if commit["transaction"] is not None:
+        application, batch = commit["transaction"]
+        fields["transaction"] = (application, batch)
+    return CommitEntry(**fields)
 
 
 def _checksum(commit: dict[str, Any]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.log import Horizon, check_file_names, entry_name, read_entry
-from statestore.catalog.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, versions_from
+from statestore.catalog.log import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
+from statestore.catalog.log_checks import check_changelog, check_closure, check_segment
+from statestore.catalog.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, check_layout, versions_from
 from statestore.catalog.storage import Storage, StorageExistsError
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
@@ -19,6 +21,17 @@ CHECKPOINT_INTERVAL = 64
 FOLDER = "log/_checkpoint/"
 FORMAT = b"log-checkpoint/1"
 KEPT = 2
+CHECKSUM_BYTES = 8
+SCHEMA = pa.schema(
+    [
+        *(pa.field(name, pa.int64()) for name in NUMBERS),
+        pa.field("operation", pa.string()),
+        pa.field("writer", pa.string()),
+        pa.field("application", pa.string()),
+        pa.field("batch", pa.int64()),
+    ]
+)
+NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 
 
 def load_snapshot(storage: Storage, version: int | None = None, base: Snapshot | None = None) -> Snapshot:
@@ -28,14 +41,16 @@ def load_snapshot(storage: Storage, version: int | None = None, base: Snapshot |
     no checkpoint covers.
     """
     if base is not None and (version is None or base.version <= version):
-        return _replay(storage, base, version)
-    for name in _checkpoints(storage, version):
+        return _replay(storage, base, version, at_least=max(base.version, 0))
+    names = _checkpoints(storage, version)
+    at_least = _version_of(names[0]) if names else 0
+    for name in names:
         try:
             found = _read_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
-        return _replay(storage, found, version)
-    return _replay(storage, EMPTY, version)
+        return _replay(storage, found, version, at_least)
+    return _replay(storage, EMPTY, version, at_least)
 
 
 def write_checkpoint(storage: Storage, snapshot: Snapshot) -> None:
@@ -55,29 +70,55 @@ def newest_version(storage: Storage, at_least: int) -> int:
     return at_least
 
 
-def _replay(storage: Storage, snapshot: Snapshot, version: int | None) -> Snapshot:
-    while version is None or snapshot.version < version:
-        if not storage.exists(entry_name(snapshot.version + 1)):
-            break
-        snapshot = advance(snapshot, read_entry(storage, snapshot.version + 1))
-    if snapshot.version < 0:
-        raise CorruptError("LOG_CORRUPT", f"{entry_name(0)} is missing; the store has no log, restore it from a copy")
+def _replay(storage: Storage, start: Snapshot, version: int | None, at_least: int) -> Snapshot:
+    """``at_least`` is a version that is known to have been committed: ending before it means that the log has a gap."""
+    snapshot = start
+    for entry in _following(storage, start.version, version):
+        snapshot = advance(snapshot, entry)
+    if snapshot.version < at_least:
+        raise CorruptError(
+            "LOG_CORRUPT",
+            f"{entry_name(snapshot.version + 1)} is missing, but version {at_least} was committed; "
+            "restore the log from a copy",
+        )
     if version is not None and snapshot.version != version:
         raise NotFoundError(
             "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {snapshot.version} were committed"
         )
+    if snapshot is not start:
+        check_layout(snapshot)
     return snapshot
+
+
+def _following(storage: Storage, known: int, last: int | None) -> Iterator[CommitEntry]:
+    """Entries after version ``known``. The first is looked for, the cheapest answer where there is none; the others
+    are asked for outright, one request each."""
+    following = known + 1
+    if (last is not None and following > last) or not storage.exists(entry_name(following)):
+        return
+    while last is None or following <= last:
+        try:
+            entry = read_entry(storage, following)
+        except NotFoundError:
+            return
+        yield entry
+        following += 1
 
 
 def _checkpoints(storage: Storage, version: int | None) -> list[str]:
     """Names of the checkpoints up to ``version``, newest first."""
-    names = [item.name for item in storage.list(FOLDER)]
-    plain = [n for n in names if n.removeprefix(FOLDER).removesuffix(".arrow").isdigit() and n.endswith(".arrow")]
-    return sorted((n for n in plain if version is None or n <= _checkpoint_name(version)), reverse=True)
+    names = [item.name for item in storage.list(FOLDER) if NAME.fullmatch(item.name)]
+    return sorted((name for name in names if version is None or _version_of(name) <= version), reverse=True)
 
 
 def _checkpoint_name(version: int) -> str:
     return f"{FOLDER}{version:020d}.arrow"
+
+
+def _version_of(name: str) -> int:
+    found = NAME.fullmatch(name)
+    assert found is not None
+    return int(found[1])
 
 
 def _encode_checkpoint(snapshot: Snapshot) -> bytes:
@@ -86,11 +127,12 @@ def _encode_checkpoint(snapshot: Snapshot) -> bytes:
     table = pa.table(
         {
             **{name: pa.array(getattr(versions, name)) for name in NUMBERS},
-            "operation": pa.array(versions.operation, pa.string()),
-            "writer": pa.array(versions.writer, pa.string()),
-            "application": pa.array([None if t is None else t[0] for t in transactions], pa.string()),
-            "batch": pa.array([None if t is None else t[1] for t in transactions], pa.int64()),
-        }
+            "operation": versions.operation,
+            "writer": versions.writer,
+            "application": [None if t is None else t[0] for t in transactions],
+            "batch": [None if t is None else t[1] for t in transactions],
+        },
+        schema=SCHEMA,
     )
     state = {
         "version": snapshot.version,
@@ -101,16 +143,16 @@ def _encode_checkpoint(snapshot: Snapshot) -> bytes:
     }
     metadata = {b"statestore.format": FORMAT, b"statestore.state": json.dumps(state).encode()}
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
         writer.write_table(table.replace_schema_metadata(metadata))
     data = sink.getvalue().to_pybytes()
-    # An 8-byte trailer, cut off and compared before Arrow sees the bytes.
+    # A trailer, cut off and compared before Arrow sees the bytes.
     return bytes(data) + xxhash.xxh3_64_digest(data)
 
 
 def _read_checkpoint(name: str, data: bytes) -> Snapshot:
-    body, checksum = data[:-8], data[-8:]
-    if len(checksum) < 8 or xxhash.xxh3_64_digest(body) != checksum:
+    body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
+    if len(checksum) < CHECKSUM_BYTES or xxhash.xxh3_64_digest(body) != checksum:
         raise _corrupt(name, "its checksum does not match")
     try:
         table = pa.ipc.open_file(pa.py_buffer(body)).read_all()
@@ -118,21 +160,30 @@ def _read_checkpoint(name: str, data: bytes) -> Snapshot:
         if metadata.get(b"statestore.format") != FORMAT:
             raise _corrupt(name, f"format {metadata.get(b'statestore.format')!r}")
         state = json.loads(metadata[b"statestore.state"])
+        if state["version"] != _version_of(name):
+            raise ValueError(f"version {state['version']!r}")
         return _snapshot(state, _versions(table))
     except StateStoreError:
         raise
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _corrupt(name, f"{type(error).__name__}: {error}") from error
 
 
 def _versions(table: pa.Table) -> Versions:
+    required = [*NUMBERS, "operation", "writer"]
+    if table.schema.remove_metadata() != SCHEMA or any(table[name].null_count for name in required):
+        raise ValueError(f"columns {table.schema.remove_metadata()}")
+    table.validate(full=True)
+    operations = table["operation"].to_pylist()
+    if not set(operations) <= set(OPERATIONS):
+        raise ValueError(f"operations {set(operations) - set(OPERATIONS)}")
     applications, batches = table["application"].to_pylist(), table["batch"].to_pylist()
     texts: dict[str, list[Any]] = {
-        "operation": table["operation"].to_pylist(),
+        "operation": operations,
         "writer": table["writer"].to_pylist(),
         "transaction": [None if a is None else (a, b) for a, b in zip(applications, batches, strict=True)],
     }
-    return versions_from({name: table[name].to_numpy().astype(np.int64) for name in NUMBERS}, texts)
+    return versions_from({name: table[name].to_numpy() for name in NUMBERS}, texts)
 
 
 def _snapshot(state: dict[str, Any], versions: Versions) -> Snapshot:
@@ -140,12 +191,20 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> Snapshot:
     closures = {
         name: tuple(closure_slice_from_json(piece) for piece in pieces) for name, pieces in state["closures"].items()
     }
-    check_file_names(segments, tuple(piece for pieces in closures.values() for piece in pieces))
+    for meta in segments:
+        check_segment(meta)
+    for piece in (piece for pieces in closures.values() for piece in pieces):
+        check_closure(piece)
+    for name, end in state["changelogs"].items():
+        check_changelog(name, end)
     horizon = None if state["horizon"] is None else Horizon(*state["horizon"])
+    if horizon is not None:
+        check_horizon(horizon)
     if len(versions) != state["version"] + 1:
         raise ValueError(f"{len(versions)} commits for version {state['version']}")
-    changelogs = {str(name): int(end) for name, end in state["changelogs"].items()}
-    return Snapshot(int(state["version"]), versions, segments, closures, horizon, changelogs)
+    snapshot = Snapshot(state["version"], versions, segments, closures, horizon, state["changelogs"])
+    check_layout(snapshot)
+    return snapshot
 
 
 def _corrupt(name: str, found: str) -> CorruptError:

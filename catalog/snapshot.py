@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,10 @@ KEPT_CHANGELOGS = 1_000
 
 NUMBERS = ("timestamp", "stream_time", "rows", "tombstones", "closed", "bytes", "dropped")
 TEXTS = ("operation", "writer", "transaction")
+
+# Snapshots are shared by the threads of a process, and so are the columns below them. One lock for all, not one each,
+# keeps snapshots picklable; it is held for a microsecond a commit.
+_growing = threading.Lock()
 
 
 class _Columns:
@@ -114,16 +119,18 @@ class Versions:
 
     def append(self, numbers: Mapping[str, int], texts: Mapping[str, Any]) -> Versions:
         """One more commit; this list is unchanged."""
-        columns, count = self._columns, self._count
-        if columns.used != count or count == len(columns.numbers["rows"]):
-            columns = columns.copy(count, max(64, 2 * count))
-        for name in NUMBERS:
-            columns.numbers[name][count] = numbers[name]
-        for name in TEXTS:
-            columns.texts[name].append(texts[name])
-        if texts["transaction"] is not None:
-            columns.transactions.setdefault(texts["transaction"], count)
-        columns.used = count + 1
+        count = self._count
+        with _growing:
+            columns = self._columns
+            if columns.used != count or count == len(columns.numbers["rows"]):
+                columns = columns.copy(count, max(64, 2 * count))
+            for name in NUMBERS:
+                columns.numbers[name][count] = numbers[name]
+            for name in TEXTS:
+                columns.texts[name].append(texts[name])
+            if texts["transaction"] is not None:
+                columns.transactions.setdefault(texts["transaction"], count)
+            columns.used = count + 1
         return Versions(columns, count + 1)
 
     def _number(self, name: str) -> Ints:
@@ -178,14 +185,12 @@ def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
             f"version {entry.version} follows version {snapshot.version}; restore the missing log entries",
         )
     removed = set(entry.removed)
-    known = {meta.name for meta in snapshot.segments}
-    if not removed <= known:
-        raise CorruptError(
-            "LOG_CORRUPT",
-            f"version {entry.version} removes segment {min(removed - known)}, which the store does not have; "
-            "restore the log from a copy",
-        )
-    segments = (*(meta for meta in snapshot.segments if meta.name not in removed), *entry.added)
+    segments = (*snapshot.segments, *entry.added)
+    if removed:
+        known = {meta.name for meta in snapshot.segments}
+        if not removed <= known:
+            raise _misfit(entry.version, f"removes segment {min(removed - known)}, which the store does not have")
+        segments = (*(meta for meta in snapshot.segments if meta.name not in removed), *entry.added)
     closures = {name: pieces for name, pieces in snapshot.closures.items() if name not in removed}
     for piece in entry.closures:
         closures[piece.segment] = (*closures.get(piece.segment, ()), piece)
@@ -202,3 +207,20 @@ def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
         entry.horizon or snapshot.horizon,
         dict([*snapshot.changelogs.items(), *entry.changelogs][-KEPT_CHANGELOGS:]),
     )
+
+
+def check_layout(snapshot: Snapshot) -> None:
+    """CorruptError LOG_CORRUPT if two segments have one name, or closures are given for a segment that is not there.
+
+    Not part of `advance`, which replays thousands of entries: what counts is the layout that is read in the end.
+    """
+    names = {meta.name for meta in snapshot.segments}
+    if len(names) != len(snapshot.segments):
+        raise _misfit(snapshot.version, "has a segment twice")
+    if not snapshot.closures.keys() <= names:
+        unknown = min(snapshot.closures.keys() - names)
+        raise _misfit(snapshot.version, f"closes rows of segment {unknown}, which the store does not have")
+
+
+def _misfit(version: int, found: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"version {version} {found}; restore the log from a copy")

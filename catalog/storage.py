@@ -7,6 +7,7 @@ The interface is what a commit needs and no more, so that an object store can st
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 
 Data: TypeAlias = "bytes | pa.Buffer"
 TEMPORARY = ".tmp-"
+NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ObjectInfo(NamedTuple):
@@ -65,6 +67,13 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_folder(prefix: str) -> str:
+    """``prefix`` if it is empty (everything) or a plain relative path with a slash at its end."""
+    if prefix and not prefix.endswith("/"):
+        raise InvalidInputError("INVALID_NAME", f"folder {prefix!r}; expected a slash at its end")
+    return prefix and check_name(prefix[:-1]) + "/"
+
+
 def missing(where: str) -> NotFoundError:
     return NotFoundError(
         "FILE_NOT_FOUND",
@@ -91,6 +100,14 @@ class LocalStorage:
                 os.link(temporary, path)
             except FileExistsError:
                 raise StorageExistsError("FILE_EXISTS", f"{path} exists; files are never overwritten") from None
+            except OSError as error:
+                if error.errno not in NO_HARD_LINKS:
+                    raise
+                raise UnsupportedError(
+                    "NO_HARD_LINKS",
+                    f"{path}: the file system of {path.parent} has no hard links, on which commits rest; "
+                    "put the store on another file system",
+                ) from error
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
@@ -125,10 +142,12 @@ class LocalStorage:
 
     def exists(self, name: str) -> bool:
         # The quickest way there is, because every point read looks for a new commit.
+        if ".." in name or "//" in name or "\0" in name or name[:1] == "/":
+            check_name(name)
         return os.access(self._prefix + name, os.F_OK)  # type: ignore[attr-defined]
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        folder = self._path(prefix.rstrip("/")) if prefix else self.root
+        folder = self.root / check_folder(prefix)
         return sorted(_files(folder, prefix))
 
     def delete(self, name: str) -> None:
@@ -140,7 +159,8 @@ class LocalStorage:
 
     def _make_folder(self, folder: Path) -> None:
         if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
             _sync_folder(folder.parent)
 
 
@@ -150,9 +170,11 @@ def local_root(storage: Storage) -> Path | None:
 
 
 def _files(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
-    if not folder.is_dir():
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
         return
-    for entry in os.scandir(folder):
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from _files(Path(entry.path), f"{prefix}{entry.name}/")
         elif entry.is_file(follow_symlinks=False):

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.exceptions import NotFoundError as ObjectNotFound
 
-from statestore.catalog.storage import Data, ObjectInfo, StorageExistsError, check_name, missing
+from statestore.catalog.storage import Data, ObjectInfo, StorageExistsError, check_folder, check_name, missing
+
+PARALLEL_PUTS = 8
+# Azure answers a failed create with PreconditionError in some releases of obstore.
+EXISTS = (AlreadyExistsError, PreconditionError, FileExistsError)
+MISSING = (ObjectNotFound, FileNotFoundError)
 
 
 @dataclass(frozen=True)
 class ObjectStorage:
-    """Objects of an obstore store (S3, GCS, Azure, local, in memory) below ``prefix``; see `Storage`."""
+    """Objects of an obstore store (S3, GCS, Azure, local, in memory) below the folder ``prefix``; see `Storage`."""
 
     store: Any
     prefix: str = ""
 
+    def __post_init__(self) -> None:
+        if self.prefix:
+            object.__setattr__(self, "prefix", check_folder(self.prefix.rstrip("/") + "/"))
+
     def create(self, name: str, data: Data) -> None:
         try:
-            obstore.put(self.store, self._key(name), memoryview(data).tobytes(), mode="create")
-        except (AlreadyExistsError, FileExistsError):
+            obstore.put(self.store, self._key(name), memoryview(data), mode="create")
+        except EXISTS:
             raise StorageExistsError("FILE_EXISTS", f"object {name} exists; files are never overwritten") from None
 
     def create_many(self, files: Mapping[str, Data]) -> None:
-        for name, data in files.items():
-            self.create(name, data)
+        if not files:
+            return
+        with ThreadPoolExecutor(min(PARALLEL_PUTS, len(files))) as pool:
+            list(pool.map(self._create_unique, files.keys(), files.values()))
 
     def read(self, name: str) -> bytes:
         return bytes(self.map(name))
@@ -37,18 +49,18 @@ class ObjectStorage:
     def map(self, name: str) -> pa.Buffer:
         try:
             return pa.py_buffer(obstore.get(self.store, self._key(name)).bytes())
-        except (ObjectNotFound, FileNotFoundError):
+        except MISSING:
             raise missing(name) from None
 
     def exists(self, name: str) -> bool:
         try:
             obstore.head(self.store, self._key(name))
-        except (ObjectNotFound, FileNotFoundError):
+        except MISSING:
             return False
         return True
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        start = f"{self.prefix}{prefix}"
+        start = f"{self.prefix}{check_folder(prefix)}"
         found = [item for batch in obstore.list(self.store, prefix=start.rstrip("/") or None) for item in batch]
         return sorted(
             ObjectInfo(
@@ -61,8 +73,16 @@ class ObjectStorage:
     def delete(self, name: str) -> None:
         try:
             obstore.delete(self.store, self._key(name))
-        except (ObjectNotFound, FileNotFoundError):
+        except MISSING:
             return
+
+    def _create_unique(self, name: str, data: Data) -> None:
+        """As names are unique, an object that exists can only be this one, put before with the answer lost."""
+        try:
+            self.create(name, data)
+        except StorageExistsError:
+            if memoryview(self.map(name)) != memoryview(data):
+                raise
 
     def _key(self, name: str) -> str:
         return f"{self.prefix}{check_name(name)}"

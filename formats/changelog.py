@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,22 +18,38 @@ from typing import BinaryIO
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 
-MAGIC = b"SSLOG\x01\x00\x00"
+KIND = b"SSLOG"
+MAGIC = KIND + b"\x02\x00\x00"  # kind, format version
 HEADER = struct.Struct("<8sIQ")
+MAX_PAYLOAD = 2**32 - 1
+# How many times the file's length may be hashed in the search for a good frame after a bad one.
+MAX_SEARCH = 16
 
 
 class ChangelogWriter:
-    """Appends to a new file and holds its lock, which the system releases if this process dies."""
+    """Appends to a new file and holds its lock, which the system releases if this process dies.
+
+    The file appears under its name with the lock held and the schema in it, so that nobody can adopt it half made.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
         self._schema = schema
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
         self._end = 0
-        self._write(schema.serialize())
+        self._folder_synced = False
+        temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
+        self._file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._write(schema.serialize())
+            os.link(temporary, path)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            temporary.unlink()
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Write one batch; answers the file's new length. Survives this process from here on, power loss from sync."""
@@ -41,7 +58,15 @@ class ChangelogWriter:
         return self._write(batch.serialize())
 
     def sync(self) -> None:
+        """Make what was appended survive power loss."""
         os.fsync(self._file)
+        if not self._folder_synced:
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            self._folder_synced = True
 
     def close(self) -> None:
         if self._file >= 0:
@@ -54,20 +79,32 @@ class ChangelogWriter:
         self.close()
 
     def _write(self, payload: pa.Buffer) -> int:
-        header = HEADER.pack(MAGIC, payload.size, xxhash.xxh3_64_intdigest(payload))
+        if payload.size > MAX_PAYLOAD:
+            raise InvalidInputError(
+                "BATCH_TOO_LARGE", f"{self.path}: a batch of {payload.size} bytes, at most {MAX_PAYLOAD}; split it"
+            )
+        header = HEADER.pack(MAGIC, payload.size, xxhash.xxh3_64_intdigest(payload, self._end))
         total = HEADER.size + payload.size
-        written = os.writev(self._file, [header, payload])
-        if written != total:
+        try:
+            written = os.writev(self._file, [header, payload])
+            if written != total:  # the system writes at most 2 GiB at once, and what fits on a full disk
+                self._write_rest(memoryview(header + payload.to_pybytes())[written:])
+            self._end += total
+        except BaseException:  # an interrupt, too: length and file must agree, or later frames could not be read
             os.ftruncate(self._file, self._end)
-            raise OSError(f"{self.path}: wrote {written} of {total} bytes; is the disk full?")
-        self._end += total
+            raise
         return self._end
+
+    def _write_rest(self, rest: memoryview) -> None:
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
 
 
 def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.RecordBatch, int]]:
     """(batch, end of its frame) of every acknowledged batch, in order.
 
-    Raises CorruptError CHANGELOG_CORRUPT for damage before the end, or where the file is another store's.
+    Raises CorruptError CHANGELOG_CORRUPT for damage before the end, or where the file is another store's;
+    UnsupportedError CHANGELOG_FORMAT for the file of another release.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -80,14 +117,17 @@ def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.Re
                         raise _corrupt(path, 0, f"schema {found}, expected {schema}")
                     continue
                 batch = pa.ipc.read_record_batch(payload, found)
-                batch.validate()
-            except pa.ArrowException as error:
+                batch.validate(full=True)
+            except (pa.ArrowException, OSError) as error:
                 raise _corrupt(path, end, str(error)) from error
             yield batch, end
 
 
 def try_adopt(path: Path) -> BinaryIO | None:
-    """The lock of a changelog whose owner is gone (close it to give it up), None while its owner lives."""
+    """The lock of a changelog whose owner is gone (close it to give it up), None while its owner lives.
+
+    Read which changelogs are committed after this, not before: the owner may have committed until the lock was free.
+    """
     try:
         file = path.open("rb+")
     except FileNotFoundError:
@@ -114,26 +154,37 @@ def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[tuple[pa.Buffer, 
                 problem = f"frame starts with {magic!r}, expected {MAGIC!r}"
             elif length <= size - position - HEADER.size:
                 payload = file.read(length)
-                if xxhash.xxh3_64_intdigest(payload) == checksum:
+                if xxhash.xxh3_64_intdigest(payload, position) == checksum:
                     position += HEADER.size + length
                     yield pa.py_buffer(payload), position
                     continue
                 problem = "checksum does not match"
         if _good_frame_after(path, position + 1, size):
             raise _corrupt(path, position, problem)
+        if position == 0 and header.startswith(KIND) and not header.startswith(MAGIC[: len(header)]):
+            raise UnsupportedError(
+                "CHANGELOG_FORMAT", f"{path} starts with {header[:8]!r}, this release reads {MAGIC!r}; use its own"
+            )
         return
 
 
 def _good_frame_after(path: Path, start: int, size: int) -> bool:
-    """True if a whole frame follows: then what is bad lies in the middle and was acknowledged once."""
+    """True if a whole frame follows: then what is bad lies in the middle and was acknowledged once.
+
+    Checksums depend on the position, so a frame that somebody stored as a value is none. A file made to be hashed
+    without end counts as damaged, too.
+    """
     data = path.read_bytes()[:size]
+    budget = MAX_SEARCH * size
     at = data.find(MAGIC, start)
     while at >= 0:
         if at + HEADER.size <= size:
             _, length, checksum = HEADER.unpack_from(data, at)
-            body = data[at + HEADER.size : at + HEADER.size + length]
-            if len(body) == length and xxhash.xxh3_64_intdigest(body) == checksum:
-                return True
+            body = memoryview(data)[at + HEADER.size : at + HEADER.size + length]
+            if len(body) == length:
+                budget -= length
+                if budget < 0 or xxhash.xxh3_64_intdigest(body, at) == checksum:
+                    return True
         at = data.find(MAGIC, at + 1)
     return False
 

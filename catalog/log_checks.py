@@ -1,0 +1,98 @@
+"""What may stand in a log entry or checkpoint: every name, number and length is checked before anyone relies on it.
+
+The same rules hold for writing and for reading, so that nothing is published that could not be opened again. All
+functions raise ValueError that says what was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from statestore.formats.regions import CHECKSUM_DIGITS, REGION_BYTES
+from statestore.formats.segment_meta import ClosureSlice, FileRef, Role, SegmentMeta
+
+INT64 = range(-(2**63), 2**63)
+COUNT = range(2**63)
+VERSION = range(10**18)  # fits the 20 digits of a name and int64
+DATA_FILE = re.compile(r"segments/[0-9A-Za-z_-][0-9A-Za-z._-]*")
+PLAIN_FILE = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*")
+CHECKSUMS = re.compile(f"(?:[0-9a-f]{{{CHECKSUM_DIGITS}}})*")
+ROLES = get_args(Role)
+
+_TIMES = ("min_valid_from", "max_valid_from", "min_valid_to", "max_valid_to")
+_VERSIONS = ("min_added", "max_added", "last_closed", "split_closed", "late_added", "max_dropped")
+
+
+def check_int(value: Any, allowed: range, what: str) -> None:
+    """An integer in ``allowed``; True, 1.0 and "1" are none."""
+    if type(value) is not int or value not in allowed:
+        raise ValueError(f"{what} is {value!r}, expected an integer from {allowed.start} to {allowed.stop - 1}")
+
+
+def check_text(value: Any, what: str) -> None:
+    if type(value) is not str:
+        raise ValueError(f"{what} is {value!r}, expected text")
+
+
+def check_choice(value: Any, choices: Iterable[Any], what: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{what} is {value!r}, expected one of {', '.join(map(repr, choices))}")
+
+
+def check_data_name(name: Any, what: str) -> None:
+    """A plain name below segments/: it can not lead out of the store."""
+    if type(name) is not str or not DATA_FILE.fullmatch(name):
+        raise ValueError(f"{what} is {name!r}, expected a plain file name below segments/")
+
+
+def check_changelog(name: Any, end: Any) -> None:
+    if type(name) is not str or not PLAIN_FILE.fullmatch(name):
+        raise ValueError(f"changelog is {name!r}, expected a plain file name")
+    check_int(end, COUNT, f"end of changelog {name}")
+
+
+def check_segment(meta: SegmentMeta) -> None:
+    _check_file(meta.file)
+    if meta.index is not None:
+        _check_file(meta.index)
+    check_choice(meta.role, ROLES, "role of a segment")
+    check_choice(meta.tombstone, (True, False), "tombstone of a segment")
+    check_int(meta.rows, range(1, COUNT.stop), "rows of a segment")
+    for name in _TIMES:
+        check_int(getattr(meta, name), INT64, name)
+    for name in _VERSIONS:
+        check_int(getattr(meta, name), VERSION, name)
+    _check_pair(meta.key_groups, COUNT, "key_groups")
+    for bounds in (meta.key_min, meta.key_max):
+        for value in bounds or ():
+            if not (value is None or type(value) in (int, str, bool)):
+                raise ValueError(f"bound of a key is {value!r}, expected an integer, text, boolean or null")
+
+
+def check_closure(piece: ClosureSlice) -> None:
+    _check_file(piece.file)
+    check_data_name(piece.segment, "segment of a closure list")
+    check_int(piece.version, VERSION, "version of a closure list")
+    check_int(piece.offset, COUNT, "offset of a closure list")
+    check_int(piece.count, COUNT, "count of a closure list")
+    check_int(piece.min_valid_to, INT64, "min_valid_to of a closure list")
+
+
+def _check_file(ref: FileRef) -> None:
+    check_data_name(ref.name, "file name")
+    check_int(ref.bytes, COUNT, f"length of {ref.name}")
+    regions = -(-ref.bytes // REGION_BYTES)
+    if len(ref.checksums) != CHECKSUM_DIGITS * regions or not CHECKSUMS.fullmatch(ref.checksums):
+        raise ValueError(f"checksums of {ref.name} are not {CHECKSUM_DIGITS} hex digits for each of {regions} regions")
+    for offset, length in ref.metadata_ranges:
+        if offset < 0 or length < 0 or offset + length > ref.bytes:
+            raise ValueError(f"metadata of {ref.name} at {offset}, {length} bytes, but the file has {ref.bytes}")
+
+
+def _check_pair(pair: Any, allowed: range, what: str) -> None:
+    if type(pair) is not tuple or len(pair) != 2:
+        raise ValueError(f"{what} is {pair!r}, expected two integers")
+    for value in pair:
+        check_int(value, allowed, what)
