@@ -31,6 +31,7 @@ Duration: TypeAlias = int | timedelta | str
 
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
 MAX_NAME_BYTES = 200
+DROPPED = ".dropped-"
 
 
 def connect(path: str | os.PathLike[str]) -> Catalog:
@@ -100,16 +101,17 @@ class Catalog:
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""
-        return sorted(p.parent.name for p in self.root.glob(f"*/{STORE_FILE}"))
+        found = (path.parent.name for path in self.root.glob(f"*/{STORE_FILE}"))
+        return sorted(name for name in found if not name.startswith("."))  # a drop that was interrupted
 
     def drop_store(self, name: str) -> None:
         """Remove a store and everything in it; NotFoundError STORE_NOT_FOUND."""
         self.locate(name)
         directory = self.root / name
         # Under another name first, so that no one can open a store that is half gone.
-        doomed = self.root / f".dropped-{uuid.uuid4().hex}"
-        directory.rename(doomed)
-        shutil.rmtree(doomed)
+        directory.rename(self.root / f"{DROPPED}{uuid.uuid4().hex}")
+        for doomed in self.root.glob(f"{DROPPED}*"):  # and what an interrupted drop left behind
+            shutil.rmtree(doomed, ignore_errors=True)
 
     def locate(self, name: str) -> tuple[LocalStorage, StoreSpec]:
         """Storage and description of an existing store."""

@@ -6,6 +6,7 @@ rows' new places. Expiry drops whole files (docs/format.md, "Expiry").
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -17,11 +18,18 @@ from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.new_files import NewFiles
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import TEMPORARY
 from statestore.catalog.write import after_publish, new_entry, remove_files
 from statestore.formats.errors import ConflictError
 from statestore.formats.segment_meta import FileRef, SegmentMeta
 
 MAX_ATTEMPTS = 20
+
+# What writers make and may leave behind when they die; vacuum looks at nothing else, so it never removes a file that
+# someone else put into the directory.
+LEFT_BEHIND = re.compile(
+    rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|staging/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
+)
 
 
 def may_be_due(snapshot: Snapshot) -> bool:
@@ -140,9 +148,8 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
     needed = _needed_since(files, newest, cutoff)
     found = [
         Unneeded(item.name, item.bytes)
-        for folder in ("segments/", "staging/")
-        for item in storage.list(folder)
-        if item.name not in needed and item.modified_us <= cutoff
+        for item in storage.list("")
+        if LEFT_BEHIND.fullmatch(item.name) and item.name not in needed and item.modified_us <= cutoff
     ]
     if not dry_run:
         for item in found:
