@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import timedelta, timezone, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -53,8 +53,8 @@ OPTIONS = (
 
 # What Spark adds by itself, and what `register` passes on from the session.
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
-FILTER_PUSHDOWN = "statestoreFilterPushdown"
-UNSEEN = frozenset(n.lower() for n in ("path", "owner", "provider", SESSION_TIME_ZONE, FILTER_PUSHDOWN))
+UNSEEN = frozenset(n.lower() for n in ("path", "owner", "provider", SESSION_TIME_ZONE))
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 def checked_options(given: Mapping[str, str], use: Use) -> dict[str, str]:
@@ -80,14 +80,13 @@ def query_of(given: Mapping[str, str]) -> Query:
     `register` has passed it on. Raises InvalidInputError UNKNOWN_OPTION, INVALID_OPTION, NAIVE_DATETIME, …
     """
     options = checked_options(given, "read")
-    zone = _zone(given)
-    times = {name: _time(options, name, zone) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
+    times = {name: _time(options, name, given) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
     numbers = {name: _int(options, name) for name in ("versionAsOf", "startingVersion", "endingVersion")}
     history, changes = _bool(options, "history"), _bool(options, "readChangeFeed")
     _refuse_mixed(options, history, changes)
-    columns = options.get("columns")
+    columns = _names(options, "columns")
     return Query(
-        columns=None if columns is None else tuple(name.strip() for name in columns.split(",") if name.strip()),
+        columns=columns,
         as_of=times["timestampAsOf"],
         version=numbers["versionAsOf"],
         mode="history" if history else "changes" if changes else "snapshot",
@@ -132,15 +131,44 @@ def _zone(given: Mapping[str, str]) -> tzinfo | None:
     name = next((value for key, value in given.items() if key.lower() == SESSION_TIME_ZONE.lower()), None)
     if name is None:
         return None
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:  # Spark also takes +05:30, UTC+2, GMT-03:00
+        sign, hours, minutes = offset.groups()
+        distance = timedelta(hours=int(hours), minutes=int(minutes or 0))
+        return timezone(-distance if sign == "-" else distance)
     try:
-        return ZoneInfo(name)
+        return ZoneInfo("UTC" if name == "Z" else name)
     except (ZoneInfoNotFoundError, ValueError):
-        return None
+        raise InvalidInputError(
+            "INVALID_TIME_ZONE",
+            f"the session's time zone {name!r} is not known to Python; write times with their zone, like "
+            "2013-01-01T05:00:00Z, or set spark.sql.session.timeZone to a name like Europe/Berlin",
+        ) from None
 
 
-def _time(options: Mapping[str, str], name: str, zone: tzinfo | None) -> int | None:
+def _time(options: Mapping[str, str], name: str, given: Mapping[str, str]) -> int | None:
     text = options.get(name.lower())
-    return None if text is None else parse_time(text, f"option {name}", zone)
+    if text is None:
+        return None
+    try:
+        return parse_time(text, f"option {name}")
+    except InvalidInputError as error:
+        zone = _zone(given) if error.code == "NAIVE_DATETIME" else None
+        if zone is None:
+            raise
+    return parse_time(text, f"option {name}", zone)
+
+
+def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    names = tuple(part.strip() for part in text.split(","))
+    twice = sorted({part for part in names if names.count(part) > 1})
+    if not all(names) or twice:
+        found = f"names {twice[0]!r} twice" if twice and all(names) else "holds an empty name"
+        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}, which {found}; expected names like a,b")
+    return names
 
 
 def _int(options: Mapping[str, str], name: str) -> int | None:

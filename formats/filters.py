@@ -11,7 +11,8 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import datetime
+from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -156,6 +157,8 @@ def _constant(item: Filter, value: Any, kind: pa.DataType) -> pa.Scalar | None:
     """``value`` as a scalar of the column's type; None for a number that the type can not hold exactly."""
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return _number(item, value, kind)
+    if pa.types.is_date(kind) and isinstance(value, datetime):
+        raise _wrong_value(item, value, kind)  # the time of day would be lost
     try:
         if pa.types.is_timestamp(kind) and (kind.tz is None) != (getattr(value, "tzinfo", None) is None):
             raise _wrong_value(item, value, kind)
@@ -170,7 +173,9 @@ def _number(item: Filter, value: Any, kind: pa.DataType) -> pa.Scalar | None:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     exact = Decimal(value) if isinstance(value, int | float | Decimal) else Decimal(value.__index__())
-    if not exact.is_finite():
+    if exact.is_nan():
+        raise _wrong_value(item, value, kind)
+    if exact.is_infinite():
         return None
     try:
         if pa.types.is_integer(kind):
@@ -185,14 +190,15 @@ def _compare_unfitting(item: Filter, op: str, value: Any, column: pa.Array) -> p
     if isinstance(value, float) and math.isnan(value):
         return _valid_as(column, op in ("!=", "<", "<="))  # Spark and DuckDB order NaN after all numbers
     low, high = _limits(column.type)
-    number = Decimal(value) if not (isinstance(value, float) and math.isinf(value)) else value
+    number = Decimal(value)
     if number > high or number < low:
         above = number > high
         return _valid_as(column, op == "!=" or op in (("<", "<=") if above else (">", ">=")))
     if op in ("=", "!="):
         return _valid_as(column, op == "!=")
     step = Decimal(1) if pa.types.is_integer(column.type) else Decimal(1).scaleb(-column.type.scale)
-    below = (Decimal(number) / step).to_integral_value(rounding="ROUND_FLOOR") * step
+    with localcontext(prec=100):
+        below = (number / step).to_integral_value(rounding=ROUND_FLOOR) * step
     bound = _number(item, below, column.type)
     if bound is None:
         return _valid_as(column, op in ("<", "<="))
@@ -211,12 +217,26 @@ def _compare_floating(item: Filter, op: str, value: Any, column: pa.Array) -> pa
     if isinstance(value, bool) or (not isinstance(value, int | float | Decimal) and not hasattr(value, "__float__")):
         raise _wrong_value(item, value, column.type)
     wide = column.cast(pa.float64())
-    number = float(value)
+    number = _nearest_float(value)
     nan = pc.is_nan(wide)
     if math.isnan(number):
         return {"=": nan, ">=": nan, "!=": pc.invert(nan), "<": pc.invert(nan)}.get(op) or _valid_as(column, op == "<=")
+    if Decimal(number) != Decimal(value) and not math.isinf(number):
+        if op in ("=", "!="):
+            return _valid_as(column, op == "!=")
+        # The constant lies between two doubles: a row that equals the nearest one is on a known side of it.
+        beyond = Decimal(number) > Decimal(value)
+        less, greater = ("<", ">=") if beyond else ("<=", ">")
+        op = less if op in ("<", "<=") else greater
     found = _COMPARE[op](wide, pa.scalar(number, pa.float64()))
     return pc.or_(found, nan) if op in (">", ">=", "!=") else pc.and_(found, pc.invert(nan))
+
+
+def _nearest_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _compare_nested(item: Filter, op: str, value: Any, column: pa.Array) -> pa.BooleanArray:
@@ -238,10 +258,10 @@ def _by_name(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind) and isinstance(value, tuple | list) and len(value) == kind.num_fields:
         return {f.name: _by_name(v, f.type) for f, v in zip(kind, value, strict=True)}
     if pa.types.is_struct(kind) and isinstance(value, dict):
-        return {
-            name: _by_name(v, kind.field(name).type) if kind.get_field_index(name) >= 0 else v
-            for name, v in value.items()
-        }
+        known = {field.name: field.type for field in kind}
+        if set(value) != set(known):
+            raise ValueError(f"fields {sorted(map(str, value))}")
+        return {name: _by_name(cell, known[name]) for name, cell in value.items()}
     if pa.types.is_list(kind) and isinstance(value, tuple | list):
         return [_by_name(v, kind.value_type) for v in value]
     return value
@@ -269,6 +289,9 @@ def may_match(filters: Sequence[Filter], column: str, low: Any, high: Any, has_n
 def _may_pass(item: Filter, low: Any, high: Any, has_null: bool) -> bool:
     if item.op == "is_null" or (item.op == "<=>" and item.value is None):
         return has_null
+    values = item.value if item.op == "in" else (item.value,)
+    if any(isinstance(value, float | Decimal) and value != value for value in values):
+        return True  # NaN has no place between the bounds
     try:
         return _in_bounds(item.op, item.value, low, high)
     except TypeError:

@@ -12,8 +12,11 @@ import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from statestore.connector.options import FILTER_PUSHDOWN, SESSION_TIME_ZONE
+from pyspark.errors import PySparkException
+
+from statestore.connector.options import SESSION_TIME_ZONE
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ NAME = "statestore"
 BUILTIN = "org.apache.spark.sql.execution.datasources.v2.state.StateDataSource"
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 ZONE_CONF = "spark.sql.session.timeZone"
+INTERPRETER = "PYSPARK_PYTHON"
 
 CLASSES = (
     ("pyspark.sql.readwriter", "DataFrameReader"),
@@ -36,6 +40,7 @@ CLASSES = (
 )
 
 _originals: dict[type, dict[str, Callable[..., Any]]] = {}
+_undo: WeakKeyDictionary[Any, list[Callable[[], Any]]] = WeakKeyDictionary()  # by session
 
 
 def register(spark: SparkSession) -> None:
@@ -43,48 +48,68 @@ def register(spark: SparkSession) -> None:
 
     Also switches on the pushdown of filters to Python sources and has Spark's workers run this interpreter.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    context = getattr(spark, "_sc", None)
-    if context is not None:
-        context.pythonExec = sys.executable
-    if spark.conf.get(PUSHDOWN_CONF, "false") != "true":
-        spark.conf.set(PUSHDOWN_CONF, "true")
-    spark.dataSource.register(StateStoreSource)
+    if spark not in _undo:
+        _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark)]
+    try:
+        spark.dataSource.register(StateStoreSource)
+    except PySparkException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # else Spark has found the installed package by itself
+            raise
     for module, name in CLASSES:
         _route(module, name)
 
 
 def unregister(spark: SparkSession) -> None:
-    """Give the name back to Spark's own source, in all sessions, and switch filter pushdown off in this one."""
+    """Give the name back to Spark's own source in all sessions, and this session the settings it had."""
+    for undo in _undo.pop(spark, []):
+        undo()
     for owner, methods in _originals.items():
         for name, method in methods.items():
             setattr(owner, name, method)
     _originals.clear()
-    spark.conf.unset(PUSHDOWN_CONF)
+
+
+def _use_this_interpreter(spark: SparkSession) -> Callable[[], Any]:
+    context: Any = getattr(spark, "_sc", None)
+    before, executable = os.environ.get(INTERPRETER), getattr(context, "pythonExec", None)
+    os.environ[INTERPRETER] = sys.executable
+    if context is not None:  # a Connect client has no say in what its server runs
+        context.pythonExec = sys.executable
+
+    def undo() -> None:
+        if before is None:
+            os.environ.pop(INTERPRETER, None)
+        else:
+            os.environ[INTERPRETER] = before
+        if context is not None:
+            context.pythonExec = executable
+
+    return undo
+
+
+def _push_filters(spark: SparkSession) -> Callable[[], Any]:
+    before = spark.conf.get(PUSHDOWN_CONF, None)
+    spark.conf.set(PUSHDOWN_CONF, "true")
+    return lambda: spark.conf.unset(PUSHDOWN_CONF) if before is None else spark.conf.set(PUSHDOWN_CONF, before)
 
 
 def _route(module: str, name: str) -> None:
-    try:
-        owner = getattr(importlib.import_module(module), name)
-    except ImportError:  # Spark Connect needs packages that a classic installation has not
+    # A Connect session has imported its modules; to import them where Connect's packages are missing ends the process.
+    if module not in sys.modules and ".connect." in module:
         return
+    owner = getattr(importlib.import_module(module), name)
     if owner in _originals:
         return
-    reads = name.endswith("Reader")
-    methods = {method: getattr(owner, method) for method in ("format", "option", "options")}
+    replaced = ("format", "option", "options", "load") if name.endswith("Reader") else ("format", "option", "options")
+    methods = {method: getattr(owner, method) for method in replaced}
     _originals[owner] = methods
 
     def format(self: Any, source: str) -> Any:
         self._statestore_source = source
-        if not isinstance(source, str) or source.lower() not in (NAME, SOURCE_NAME):
+        if not _is_ours(source):
             return methods["format"](self, source)
-        if source.lower() == NAME and getattr(self, "_statestore_builtin", False):
-            return methods["format"](self, BUILTIN)
-        methods["format"](self, SOURCE_NAME)
-        if reads:
-            for key, value in _session_options(self).items():
-                methods["option"](self, key, value)
-        return self
+        builtin = source.lower() == NAME and getattr(self, "_statestore_builtin", False)
+        return methods["format"](self, BUILTIN if builtin else SOURCE_NAME)
 
     def option(self: Any, key: str, value: Any) -> Any:
         if key.lower() == "provider" and str(value).lower() == "builtin":
@@ -97,17 +122,29 @@ def _route(module: str, name: str) -> None:
             option(self, key, value)
         return self
 
-    for replacement in (format, option, options):
-        replacement.__doc__ = methods[replacement.__name__].__doc__
-        setattr(owner, replacement.__name__, replacement)
+    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **given: Any) -> Any:
+        source = format or getattr(self, "_statestore_source", None)
+        if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
+            # The source plans in another process, which knows nothing of the session.
+            methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
+        return methods["load"](self, path, format, schema, **given)
+
+    for replacement in (format, option, options, load):
+        if replacement.__name__ in methods:
+            replacement.__doc__ = methods[replacement.__name__].__doc__
+            setattr(owner, replacement.__name__, replacement)
 
 
-def _session_options(reader: Any) -> dict[str, str]:
-    """What the source must know of the session: its planning runs in another process."""
-    from pyspark.sql import SparkSession
+def _is_ours(source: Any) -> bool:
+    return isinstance(source, str) and source.lower() in (NAME, SOURCE_NAME)
 
-    session = getattr(reader, "_spark", None) or SparkSession.getActiveSession()
-    if session is None or not hasattr(session, "conf"):
-        return {}
-    pushdown = str(session.conf.get(PUSHDOWN_CONF, "false"))
-    return {SESSION_TIME_ZONE: str(session.conf.get(ZONE_CONF)), FILTER_PUSHDOWN: pushdown}
+
+def _session_zone(reader: Any) -> str | None:
+    """The time zone of a reader's session; None (no option) where it can not be told."""
+    session = getattr(reader, "_spark", None)
+    if session is not None:
+        return str(session.conf.get(ZONE_CONF))
+    client = getattr(reader, "_client", None)  # Spark Connect
+    if client is None:
+        return None
+    return str(client.get_config_dict(ZONE_CONF)[ZONE_CONF])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.catalog.discovery import open_table
-from statestore.connector.options import FILTER_PUSHDOWN, query_of
+from statestore.connector.options import query_of
 from statestore.connector.spark.filters import as_filter
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.connector.spark.writer import StateStoreWriter
@@ -21,6 +23,7 @@ from statestore.formats.state_table import Query, StateTable
 
 SOURCE_NAME = "arrow_statestore"
 BATCH_ROWS = 1 << 16
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class StateStoreSource(DataSource):
@@ -37,8 +40,7 @@ class StateStoreSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         table, query = self._table(), query_of(self.options)
         query = _narrowed(table, query, schema)
-        pushdown = _option(self.options, FILTER_PUSHDOWN) == "true"
-        return (FilteringReader if pushdown else TableReader)(table, query, schema)
+        return (FilteringReader if _plans_with_filters() else TableReader)(table, query, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> StateStoreWriter:
         return StateStoreWriter(self._path(), schema, overwrite, self.options)
@@ -59,7 +61,8 @@ class StateStoreSource(DataSource):
         path = _option(self.options, "path")
         if not path:
             raise InvalidInputError("MISSING_PATH", "no path given; write .load('warehouse/store') or .save(…)")
-        return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+        local = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+        return str(Path(local).absolute())  # tasks may run in another working directory
 
 
 @dataclass
@@ -108,6 +111,8 @@ class FilteringReader(TableReader):
 
 def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
     """The query for just the columns of ``schema``, which the user may have given; their types must be the table's."""
+    if not schema.names:
+        raise InvalidInputError("WRONG_SCHEMA", f"the schema given for {table.name!r} has no column; name at least one")
     query = replace(query, columns=tuple(schema.names))
     have = spark_schema(table.schema(query))
     for asked, found in zip(schema, have, strict=True):
@@ -127,6 +132,15 @@ def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plans_with_filters() -> bool:
+    """True in the process that Spark plans filtered reads in, which it starts only while pushdown is switched on.
+
+    The other planner refuses a reader that takes filters if pushdown is off by then, and tells no one beforehand.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == PUSHDOWN_WORKER
 
 
 def _option(options: Mapping[str, str], name: str) -> str | None:
