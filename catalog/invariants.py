@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.compaction import SEAL_MIN_ROWS, SEAL_RATIO
-from statestore.catalog.row_state import SegmentView, ends_at, views_of
+from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, views_of
 from statestore.catalog.scan import Window, plan
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
@@ -158,7 +158,13 @@ def touched(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int |
         live += int(np.count_nonzero(ends > window.clamped(snapshot).low))
         if piece.view.meta.role in ("delta", "late", "belief"):
             spare += piece.stop
-    return Touched(rows, live, int(max(SEAL_RATIO * live, SEAL_MIN_ROWS)) * 2 + spare)
+    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(snapshot))
+    return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
+
+
+def _value_views(snapshot: Snapshot) -> list[SegmentView]:
+    views = views_of(snapshot.segments, snapshot.closures)
+    return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
 
 
 def pruning_violations(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int | None = None) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,17 +26,23 @@ class Found(NamedTuple):
     values: tuple[Any, ...] | None
 
 
-_new_found = Found._make  # no keywords to sort out: every point read makes one
-
-
 class _Probe(NamedTuple):
     """One segment, opened for point reads: everything answers one number at a time, without a numpy scalar."""
 
-    find: Callable[[int], list[int]]
+    hashes: memoryview
+    rows: memoryview
+    reach: int
     starts: memoryview
     ends: memoryview
     is_key: Callable[[int, Key], bool]
     values: Callable[[int], tuple[Any, ...] | None]
+
+    def find(self, key_hash: int) -> Iterator[int]:
+        """Rows whose key has this hash (`KeyIndex.find`)."""
+        at = bisect_left(self.hashes, key_hash)
+        while at < len(self.hashes) and self.hashes[at] == key_hash:
+            yield self.rows[at]
+            at += 1
 
 
 class PointLookup:
@@ -55,16 +61,27 @@ class PointLookup:
         self._max_ends = [m.max_valid_to for m in with_values]
         self._min_starts = [m.min_valid_from for m in with_values]
 
-    def valid_at(self, key: Key, key_hash: int, moment: int) -> Found | None:
-        """The value version with start <= moment < end."""
+    def valid_at(self, key: Key, key_hash: int, moment: int) -> tuple[int, int, tuple[Any, ...] | None] | None:
+        """The value version with start <= moment < end, as the members of a `Found`."""
         probes, min_starts = self._probes, self._min_starts
         for number in range(bisect_right(self._max_ends, moment), self._value_views):
             if min_starts[number] > moment:
                 continue
-            find, starts, ends, is_key, values = probes[number] or self._open(number)
-            for row in find(key_hash):
+            hashes, rows, reach, starts, ends, is_key, values = probes[number] or self._open(number)
+            # Hashes are uniform, so one lies near its share of the entries; this is `KeyIndex.find`, written out
+            # because a call for each segment would cost a third of the whole read.
+            count = len(hashes)
+            guess = (key_hash * count) >> 64
+            low = guess - reach if guess > reach else 0
+            high = guess + reach if guess + reach < count else count
+            at = bisect_left(hashes, key_hash, low, high)
+            if at == low or at == high:  # noqa: SIM109 - a tuple to look in takes longer
+                at = bisect_left(hashes, key_hash)
+            while at < count and hashes[at] == key_hash:
+                row = rows[at]
                 if starts[row] <= moment < ends[row] and is_key(row, key):
-                    return _new_found((starts[row], ends[row], values(row)))
+                    return starts[row], ends[row], values(row)
+                at += 1
         return None
 
     def ending_from(self, key: Key, key_hash: int, moment: int) -> list[Found]:
@@ -73,18 +90,22 @@ class PointLookup:
         for number, view in enumerate(self._views):
             if view.meta.max_valid_to < moment:
                 continue
-            find, starts, ends, is_key, values = self._probes[number] or self._open(number)
-            for row in find(key_hash):
-                if ends[row] >= moment and ends[row] > starts[row] and is_key(row, key):
-                    found.append(Found(starts[row], ends[row], values(row)))
+            probe = self._probes[number] or self._open(number)
+            for row in probe.find(key_hash):
+                start, end = probe.starts[row], probe.ends[row]
+                if end >= moment and end > start and probe.is_key(row, key):
+                    found.append(Found(start, end, probe.values(row)))
         return sorted(found, key=lambda f: f.start)
 
     def _open(self, number: int) -> _Probe:
         view = self._views[number]
         segment = self._files.segment(view.meta)
         spec = self._files.spec
+        hashes, rows, reach = self._files.index(view.meta).views()
         probe = _Probe(
-            find=self._files.index(view.meta).find,
+            hashes=hashes,
+            rows=rows,
+            reach=reach,
             starts=segment.int64("valid_from").data,
             ends=newest_ends(self._files, view).data,
             is_key=_key_test([segment.column(name) for name in spec.key_names], self._codec),

@@ -115,6 +115,14 @@ class KeyIndex:
             entry += 1
         return found
 
+    def views(self) -> tuple[memoryview, memoryview, int]:
+        """(hashes ascending, the row of each, how far ``find`` searches around a hash's share), all of it checked.
+
+        For point reads that can not afford a call for each segment they look into.
+        """
+        self._verify_bytes()
+        return self._hash_view, self._row_view, self._reach
+
     def match(self, probes: Hashes) -> tuple[Positions, Rows]:
         """(position in ``probes``, row) of every pair of equal hashes, in ascending order of hash."""
         order = None if _ascending(probes) else np.argsort(probes)

@@ -36,15 +36,15 @@ class LiveState:
         """Make timelines anew: what is pending has changed."""
         self._timelines.clear()
 
-    def valid_at(self, key: Key, moment: int) -> Found | None:
-        """The version valid at ``moment`` (epoch microseconds); may be a tombstone (no values)."""
+    def valid_at(self, key: Key, moment: int) -> tuple[int, int, tuple[Any, ...] | None] | None:
+        """The version valid at ``moment`` (epoch microseconds) as the members of a `Found`; may be a tombstone."""
         if self._pending.parts:
             known = self._timeline(key)
             if known is not None:
                 earliest, timeline = known
                 entry = timeline.get(moment)
                 if entry is not None:
-                    return Found(entry.start, entry.end, entry.value)
+                    return entry.start, entry.end, entry.value
                 if moment >= earliest:
                     return None
         return self._lookup.valid_at(key, self._codec.hash(key), moment)

@@ -51,6 +51,9 @@ class Record(NamedTuple):
     valid_to: int | None
 
 
+_record = Record._make
+
+
 class PutResult(NamedTuple):
     """``accepted`` is False for a put older than the retention; ``valid_to`` is None for the key's newest version."""
 
@@ -205,10 +208,10 @@ class VersionedStore:
             return None
         start, end, values = found
         if end == OPEN:
-            return None if values is None else Record(self._values.to_user(values), start // 1000, None)
+            return None if values is None else _record((self._values.to_user(values), start // 1000, None))
         if values is None or (self.spec.history_retention is not None and self._is_late(moment)):
             return None
-        return Record(self._values.to_user(values), start // 1000, end // 1000)
+        return _record((self._values.to_user(values), start // 1000, end // 1000))
 
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
