@@ -141,10 +141,5 @@ def _is_ours(source: Any) -> bool:
 
 def _session_zone(reader: Any) -> str | None:
     """The time zone of a reader's session; None (no option) where it can not be told."""
-    session = getattr(reader, "_spark", None)
-    if session is not None:
-        return str(session.conf.get(ZONE_CONF))
-    client = getattr(reader, "_client", None)  # Spark Connect
-    if client is None:
-        return None
-    return str(client.get_config_dict(ZONE_CONF)[ZONE_CONF])
+    session = getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
+    return None if session is None else str(session.conf.get(ZONE_CONF))
