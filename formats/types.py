@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.exact_cast import cast_exactly
+from statestore.formats.type_syntax import TypeText, parse_type_text, quoted_field
 
 TIME = pa.timestamp("us", tz="UTC")
 DURATION = pa.duration("us")
@@ -67,7 +68,22 @@ ALIASES: dict[str, str] = {
     "date32": "date",
     "timestamp_ltz": "timestamp",
     "duration": "interval day to second",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "decimal128": "decimal",
+    "list": "array",
+    "date32[day]": "date",
+    "timestamp[us, tz=utc]": "timestamp",
+    "timestamp[us]": "timestamp_ntz",
+    "duration[us]": "interval day to second",
 }
+PARAMETRIC_TYPES = {
+    "decimal": "decimal(10,2)",
+    "array": "array<int>",
+    "map": "map<string,int>",
+    "struct": "struct<a:int,b:string>",
+}
+_KNOWN = ", ".join([*SIMPLE_TYPES, *PARAMETRIC_TYPES.values()])
 _NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
 
 
@@ -77,31 +93,25 @@ def parse_type(name: str) -> pa.DataType:
 
     Raises UnsupportedError UNSUPPORTED_TYPE that names the nearest known name.
     """
-    text = " ".join(name.split())
-    lowered = text.lower()
-    if lowered in SIMPLE_TYPES or lowered in ALIASES:
-        return SIMPLE_TYPES[ALIASES.get(lowered, lowered)]
-    head, bracket, inside = text.partition("<")
-    if bracket and inside.endswith(">"):
-        return _parse_nested(name, head.strip().lower(), inside[:-1])
-    head, bracket, inside = lowered.partition("(")
-    if head.strip() in ("decimal", "dec", "numeric") and (not bracket or inside.endswith(")")):
-        return _parse_decimal(name, inside[:-1] if bracket else "10,0")
-    raise _unknown(name)
+    try:
+        return _type_of(parse_type_text(name))
+    except ValueError as error:
+        shown = name if len(name) <= 200 else f"{name[:200]}…"
+        raise UnsupportedError("UNSUPPORTED_TYPE", f"type {shown!r}: {error}") from None
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The Spark name that ``parse_type`` reads back."""
+    """The Spark name that ``parse_type`` reads back; raises UnsupportedError UNSUPPORTED_TYPE if there is none."""
     if kind in _NAMES:
         return _NAMES[kind]
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
         return f"array<{type_name(kind.value_type)}>"
     if pa.types.is_map(kind):
         return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{_quoted(f.name)}:{type_name(f.type)}' for f in kind)}>"
+        return f"struct<{','.join(f'{quoted_field(f.name)}:{type_name(f.type)}' for f in kind)}>"
     raise UnsupportedError("UNSUPPORTED_TYPE", f"type {kind} has no name here; expected a type a Spark DataFrame holds")
 
 
@@ -132,6 +142,7 @@ def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -
         kind = normal_type(kind, f"{role} column {name!r}")
         if role == "key":
             _check_key_type(kind, name)
+        parse_type(type_name(kind))  # refuses now what could not be opened again, such as very deep nesting
         fields.append(pa.field(name, kind, nullable=role == "value"))
     return pa.schema(fields)
 
@@ -164,9 +175,13 @@ def normal_type(kind: pa.DataType, what: str) -> pa.DataType:
             normal_type(kind.key_type, f"{what}, map key"), normal_type(kind.item_type, f"{what}, map value")
         )
     if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
-        if len(set(names)) < len(names):
-            raise InvalidInputError("WRONG_SCHEMA", f"{what} has two struct fields of one name ({kind}); rename one")
+        if not kind.num_fields:
+            raise UnsupportedError("UNSUPPORTED_TYPE", f"{what} is a struct without fields; give it at least one")
+        if len({field.name.lower() for field in kind}) < kind.num_fields:
+            raise InvalidInputError(
+                "WRONG_SCHEMA",
+                f"{what} has two struct fields of one name ({kind}; Spark and DuckDB ignore case); rename one",
+            )
         return pa.struct([pa.field(f.name, normal_type(f.type, f"{what}.{f.name}")) for f in kind])
     raise UnsupportedError("UNSUPPORTED_TYPE", f"{what} has type {kind}; {_instead(kind)}")
 
@@ -204,55 +219,28 @@ def conform(data: Tabular, schema: pa.Schema) -> Tabular:
 
 
 def _cast(column: Any, field: pa.Field) -> Any:
-    if column.type == field.type:
-        return column
     try:
-        if normal_type(column.type, field.name) == field.type or _widens(column.type, field.type):
-            return pc.cast(column, field.type, safe=True)
-    except (UnsupportedError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        reason = f" ({error})"
-    else:
-        reason = ""
-    raise InvalidInputError(
-        "WRONG_SCHEMA",
-        f"column {field.name!r} is {column.type}; expected {type_name(field.type)}{reason}; convert it before writing",
-    )
-
-
-def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """True if every value of ``given`` is a value of ``wanted``, or the safe cast finds the one that is not."""
-    if pa.types.is_null(given):
-        return True
-    if pa.types.is_integer(given):
-        return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted) or pa.types.is_float64(wanted))
-    if pa.types.is_float32(given):
-        return bool(pa.types.is_float64(wanted))
-    if pa.types.is_decimal(given):
-        return bool(pa.types.is_decimal(wanted))
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        return bool((given.tz is None) == (wanted.tz is None))
-    if pa.types.is_list(given) and pa.types.is_list(wanted):
-        return given.value_type == wanted.value_type or _widens(given.value_type, wanted.value_type)
-    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
-        return [f.name for f in given] == [f.name for f in wanted] and all(
-            a.type == b.type or _widens(a.type, b.type) for a, b in zip(given, wanted, strict=True)
-        )
-    if pa.types.is_map(given) and pa.types.is_map(wanted):
-        pairs = ((given.key_type, wanted.key_type), (given.item_type, wanted.item_type))
-        return all(a == b or _widens(a, b) for a, b in pairs)
-    return False
+        return cast_exactly(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            "WRONG_SCHEMA",
+            f"column {field.name!r} is {column.type}; expected {type_name(field.type)} ({error}); "
+            "convert it before writing",
+        ) from None
 
 
 def _check_column_name(name: Any, before: list[str], role: Role) -> None:
     if not isinstance(name, str) or not name:
         raise InvalidInputError("WRONG_SCHEMA", f"{role} column name {name!r}; expected a text that is not empty")
-    if name in RESERVED_COLUMNS:
+    if name.lower() in RESERVED_COLUMNS:
         raise InvalidInputError(
             "WRONG_SCHEMA",
             f"{role} column {name!r}: the name is reserved ({', '.join(sorted(RESERVED_COLUMNS))}); rename it",
         )
-    if name in before:
-        raise InvalidInputError("WRONG_SCHEMA", f"{role} column {name!r} is given twice; rename one")
+    if name.lower() in map(str.lower, before):
+        raise InvalidInputError(
+            "WRONG_SCHEMA", f"{role} column {name!r} is given twice (Spark and DuckDB ignore case); rename one"
+        )
 
 
 def _check_key_type(kind: pa.DataType, name: str) -> None:
@@ -275,70 +263,29 @@ def _instead(kind: pa.DataType) -> str:
     return "expected a type that a Spark DataFrame holds"
 
 
-def _parse_decimal(name: str, inside: str) -> pa.DataType:
-    parts = [part.strip() for part in inside.split(",")]
-    if len(parts) > 2 or not all(part.isdigit() for part in parts):
-        raise _unknown(name)
-    precision, scale = int(parts[0]), int(parts[1]) if len(parts) == 2 else 0
-    if not 1 <= precision <= 38 or scale > precision:
-        raise UnsupportedError(
-            "UNSUPPORTED_TYPE", f"type {name!r}; expected a precision from 1 to 38 and a scale up to the precision"
-        )
+def _type_of(text: TypeText) -> pa.DataType:
+    """Raises ValueError saying what is wrong."""
+    name = ALIASES.get(text.name, text.name)
+    members = [_type_of(member) for _, member in text.members or ()]
+    if name in SIMPLE_TYPES and not text.numbers and text.members is None:
+        return SIMPLE_TYPES[name]
+    if name == "decimal" and text.members is None:
+        return _decimal(*(text.numbers or (10,)))
+    if name == "array" and len(members) == 1 and not text.numbers:
+        return pa.list_(*members)
+    if name == "map" and len(members) == 2 and not text.numbers:
+        return pa.map_(*members)
+    if name == "struct" and text.members is not None and not text.numbers:
+        fields = [field or "" for field, _ in text.members]
+        return pa.struct(list(zip(fields, members, strict=True)))
+    if name in (*SIMPLE_TYPES, *PARAMETRIC_TYPES):
+        raise ValueError(f"{text.name} is written {PARAMETRIC_TYPES.get(name, name)}")
+    close = difflib.get_close_matches(text.name, [*SIMPLE_TYPES, *ALIASES, *PARAMETRIC_TYPES], 3, 0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {_KNOWN}"
+    raise ValueError(f"{text.name!r} is not a type; {hint}")
+
+
+def _decimal(precision: int, scale: int = 0, *more: int) -> pa.DataType:
+    if more or not 1 <= precision <= 38 or scale > precision:
+        raise ValueError("a decimal has a precision from 1 to 38 and a scale up to the precision")
     return pa.decimal128(precision, scale)
-
-
-def _parse_nested(name: str, head: str, inside: str) -> pa.DataType:
-    parts = _split_top(inside)
-    if head in ("array", "list") and len(parts) == 1:
-        return pa.list_(parse_type(parts[0]))
-    if head == "map" and len(parts) == 2:
-        return pa.map_(parse_type(parts[0]), parse_type(parts[1]))
-    if head == "struct":
-        fields = [_split_field(name, part) for part in parts if part.strip()]
-        return pa.struct([pa.field(field, parse_type(kind)) for field, kind in fields])
-    raise _unknown(name)
-
-
-def _split_top(text: str) -> list[str]:
-    """Parts between the commas that are not inside brackets or backquotes."""
-    parts, depth, quoted, start = [], 0, False, 0
-    for position, sign in enumerate(text):
-        if sign == "`":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif sign in "<(":
-            depth += 1
-        elif sign in ">)":
-            depth -= 1
-        elif sign == "," and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    return [*parts, text[start:]]
-
-
-def _split_field(name: str, part: str) -> tuple[str, str]:
-    part = part.strip()
-    if part.startswith("`"):
-        end = 1
-        while end < len(part) and not (part[end] == "`" and part[end : end + 2] != "``"):
-            end += 2 if part[end] == "`" else 1
-        return part[1:end].replace("``", "`"), part[end + 1 :].strip().removeprefix(":")
-    field, colon, kind = part.partition(":")
-    if not colon:
-        field, _, kind = part.partition(" ")
-    if not field.strip() or not kind.strip():
-        raise _unknown(name)
-    return field.strip(), kind
-
-
-def _quoted(field: str) -> str:
-    plain = field.replace("_", "a").isalnum() and field.isascii()
-    return field if plain else "`" + field.replace("`", "``") + "`"
-
-
-def _unknown(name: str) -> UnsupportedError:
-    known = [*SIMPLE_TYPES, *ALIASES, "decimal(10,2)", "array<int>", "map<string,int>", "struct<a:int>"]
-    close = difflib.get_close_matches(name.lower(), known, 3, 0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(SIMPLE_TYPES)}, …"
-    return UnsupportedError("UNSUPPORTED_TYPE", f"type {name!r} is not known; {hint}")

@@ -1,0 +1,79 @@
+"""Arrow columns brought to another type where no value changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def cast_exactly(column: Any, kind: pa.DataType) -> Any:
+    """An Array or ChunkedArray as ``kind``: other encodings, widths, units and zones of the same values.
+
+    Raises pa.ArrowInvalid for a value that ``kind`` does not hold, pa.ArrowTypeError where the types do not have
+    the same kind of values. Text is never parsed, a time without a zone never gets one, floats are never rounded.
+    """
+    given = column.type
+    if given.equals(kind, check_metadata=True):
+        return column
+    if pa.types.is_dictionary(given):
+        decoded = column.dictionary_decode() if isinstance(column, pa.Array) else pc.cast(column, given.value_type)
+        return cast_exactly(decoded, kind)
+    if not _same_values(given, kind):
+        raise pa.ArrowTypeError(f"{given} does not become {kind}")
+    if pa.types.is_integer(given) and pa.types.is_decimal(kind):
+        # Arrow asks the target for room for every integer of the type; these may all be small.
+        column = pc.cast(column, pa.decimal256(20 + kind.scale, kind.scale))
+    return pc.cast(column, kind, safe=True)
+
+
+def _same_values(given: pa.DataType, kind: pa.DataType) -> bool:
+    """True if a safe cast either keeps the value or fails."""
+    types = pa.types
+    if types.is_dictionary(given):
+        return _same_values(given.value_type, kind)
+    if types.is_null(given) or given == kind:
+        return True
+    if types.is_integer(given):
+        return bool(types.is_integer(kind) or types.is_decimal(kind) or types.is_floating(kind))
+    if types.is_floating(given):
+        return bool(types.is_floating(kind) and kind.bit_width >= given.bit_width)
+    if types.is_timestamp(given) and types.is_timestamp(kind):
+        return (given.tz is None) == (kind.tz is None)
+    if types.is_struct(given) and types.is_struct(kind):
+        return _same_fields(given, kind)
+    if types.is_map(given) and types.is_map(kind):
+        return _same_values(given.key_type, kind.key_type) and _same_values(given.item_type, kind.item_type)
+    if _is_list(given) and _is_list(kind):
+        return _same_values(given.value_type, kind.value_type)
+    families = (types.is_decimal, types.is_date, types.is_duration, _is_text, _is_binary)
+    return any(belongs(given) and belongs(kind) for belongs in families)
+
+
+def _same_fields(given: pa.DataType, kind: pa.DataType) -> bool:
+    """The same names, in any order: Arrow casts structs by name."""
+    names = sorted(field.name for field in kind)
+    return (
+        sorted(field.name for field in given) == names
+        and len(set(names)) == len(names)
+        and all(_same_values(given.field(name).type, kind.field(name).type) for name in names)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )

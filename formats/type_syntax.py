@@ -1,0 +1,108 @@
+"""The syntax of type names: ``decimal(10,2)``, ``struct<a:int,`odd name`:array<string>>``, taken apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_DEPTH = 64
+
+# A word may carry a bracket, as Arrow writes timestamp[us, tz=UTC].
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[^\s<>(),:`\[\]]+(?:\[[^\]]*\])?)|(?P<sign>[<>(),:]))")
+_NUMBER = re.compile(r"[0-9]{1,3}")
+
+Token = tuple[str, str]  # kind (quoted, word, sign, end) and text
+END: Token = ("end", "the end")
+
+
+@dataclass(frozen=True)
+class TypeText:
+    """``name`` in lower case, numbers in parentheses, members in angle brackets (None: no brackets)."""
+
+    name: str
+    numbers: tuple[int, ...] = ()
+    members: tuple[tuple[str | None, TypeText], ...] | None = None
+
+
+def parse_type_text(text: str) -> TypeText:
+    """Raises ValueError saying what is wrong."""
+    parser = _Parser(_tokens(text))
+    found = parser.type(0)
+    parser.expect("end")
+    return found
+
+
+def quoted_field(name: str) -> str:
+    """A struct field's name as it stands in a type name."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else "`" + name.replace("`", "``") + "`"
+
+
+def _tokens(text: str) -> list[Token]:
+    found, position, text = [], 0, text.rstrip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None or match.lastgroup is None:
+            raise ValueError(f"{text[position:].strip()[:1]!r} is out of place")
+        found.append((match.lastgroup, match[match.lastgroup]))
+        position = match.end()
+    return [*found, END]
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.position = 0
+
+    def type(self, depth: int) -> TypeText:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+        words = [self.expect("word")]
+        while self.kind() == "word":
+            words.append(self.expect("word"))
+        name = " ".join(words).lower()
+        numbers = self.numbers() if self.skip("(") else ()
+        members = self.members(name == "struct", depth + 1) if self.skip("<") else None
+        return TypeText(name, numbers, members)
+
+    def numbers(self) -> tuple[int, ...]:
+        found: list[int] = []
+        while not found or self.skip(","):
+            word = self.expect("word")
+            if not _NUMBER.fullmatch(word):
+                raise ValueError(f"{word!r} is not a small number")
+            found.append(int(word))
+        self.expect("sign", ")")
+        return tuple(found)
+
+    def members(self, named: bool, depth: int) -> tuple[tuple[str | None, TypeText], ...]:
+        found: list[tuple[str | None, TypeText]] = []
+        if self.skip(">"):
+            return ()
+        while not found or self.skip(","):
+            found.append((self.field(named), self.type(depth)))
+        self.expect("sign", ">")
+        return tuple(found)
+
+    def field(self, named: bool) -> str | None:
+        """The name before a type: ``a:``, ``a``, or a quoted one; only a struct's members need one."""
+        colon = self.tokens[self.position + 1 : self.position + 2] == [("sign", ":")]
+        if not named and not colon:
+            return None
+        name = self.expect("quoted")[1:-1].replace("``", "`") if self.kind() == "quoted" else self.expect("word")
+        self.skip(":")
+        return name
+
+    def kind(self) -> str:
+        return self.tokens[self.position][0]
+
+    def skip(self, sign: str) -> bool:
+        found = self.tokens[self.position] == ("sign", sign)
+        self.position += found
+        return found
+
+    def expect(self, kind: str, text: str | None = None) -> str:
+        token = self.tokens[self.position]
+        if token[0] != kind or text not in (None, token[1]):
+            raise ValueError(f"{token[1]!r} stands where {text or {'word': 'a name', 'end': 'the end'}[kind]} belongs")
+        self.position += 1
+        return token[1]
