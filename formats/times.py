@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import SupportsIndex
 
 from statestore.formats.errors import InvalidInputError
 
@@ -38,7 +39,8 @@ UNITS_MS = {
     "week": 604_800_000,
     "weeks": 604_800_000,
 }
-_PART = re.compile(r"\s*(\d+)\s*([a-z]+)\s*", re.IGNORECASE)
+_PART = re.compile(r"\s*([0-9]{1,18})\s*([A-Za-z]+)\s*")
+_EPOCH_MS = re.compile(r"[+-]?(?:[0-9]{1,3}|[0-9]{5,30})")
 
 
 def to_us(time: int | datetime, what: str) -> int:
@@ -48,37 +50,54 @@ def to_us(time: int | datetime, what: str) -> int:
     """
     if type(time) is int and MIN_MS <= time <= MAX_MS:
         return time * 1000
-    if isinstance(time, datetime):
-        if time.utcoffset() is None:
-            raise InvalidInputError(
-                "NAIVE_DATETIME",
-                f"{what} is {time!r}, which names no moment without a time zone; give it one, "
-                "for example datetime(…, tzinfo=timezone.utc)",
-            )
-        return (time - EPOCH) // TICK * 1000
-    if isinstance(time, bool) or not hasattr(time, "__index__"):
+    milliseconds = _of_datetime(time, what) if isinstance(time, datetime) else _of_integer(time, what)
+    if not MIN_MS <= milliseconds <= MAX_MS:
+        raise InvalidInputError(
+            "TIME_OUT_OF_RANGE",
+            f"{what} is {_shown(time)}; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
+            + (
+                "; this looks like microseconds or nanoseconds"
+                if milliseconds > MAX_MS and time == milliseconds
+                else ""
+            ),
+        )
+    return milliseconds * 1000
+
+
+def _of_datetime(time: datetime, what: str) -> int:
+    if time != time:  # pandas' NaT is a datetime unequal to itself
+        raise InvalidInputError("INVALID_TIME", f"{what} is {time!r}, which is no time; give one, or leave it out")
+    if time.utcoffset() is None:
+        raise InvalidInputError(
+            "NAIVE_DATETIME",
+            f"{what} is {time!r}, which names no moment without a time zone; give it one, "
+            "for example datetime(…, tzinfo=timezone.utc)",
+        )
+    return (time - EPOCH) // TICK
+
+
+def _of_integer(time: object, what: str) -> int:
+    if isinstance(time, bool) or not isinstance(time, SupportsIndex):
         raise InvalidInputError(
             "INVALID_TIME",
             f"{what} is {time!r} ({type(time).__name__}); expected an int of epoch milliseconds or an aware datetime",
         )
-    milliseconds = time.__index__()
-    if not MIN_MS <= milliseconds <= MAX_MS:
-        raise InvalidInputError(
-            "TIME_OUT_OF_RANGE",
-            f"{what} is {milliseconds} ms; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
-            + ("; this looks like microseconds or nanoseconds" if milliseconds > MAX_MS else ""),
-        )
-    return milliseconds * 1000
+    return time.__index__()
+
+
+def _shown(value: object) -> str:
+    """Python refuses to write out an int of thousands of digits."""
+    return repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "an int of more than 30 digits"
 
 
 def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
     """A time as text: epoch milliseconds in digits, or ISO-8601 with a zone; answers epoch microseconds.
 
-    A text without a zone is taken in ``default_zone``, or refused (NAIVE_DATETIME) where there is none. Raises
-    InvalidInputError INVALID_TIME or TIME_OUT_OF_RANGE.
+    A text without a zone is taken in ``default_zone``, or refused (NAIVE_DATETIME) where there is none; four digits
+    are refused, they may be meant as a year. Raises InvalidInputError INVALID_TIME or TIME_OUT_OF_RANGE.
     """
     text = text.strip()
-    if re.fullmatch(r"[+-]?\d{5,}", text) or re.fullmatch(r"[+-]?\d{1,3}", text):
+    if _EPOCH_MS.fullmatch(text):
         return to_us(int(text), what)
     try:
         moment = datetime.fromisoformat(text)
@@ -117,16 +136,17 @@ def format_time(us: int) -> str:
 def duration_ms(value: int | timedelta | str | None, what: str) -> int | None:
     """A duration as milliseconds: an int of milliseconds, a timedelta, or a text like "30 days" or "1h 30m".
 
-    None stays None. Raises InvalidInputError INVALID_DURATION, also for a negative one.
+    None stays None. Raises InvalidInputError INVALID_DURATION, also for a negative one, one over 8,000 years and
+    one with a part of a millisecond.
     """
     if value is None:
         return None
-    if isinstance(value, timedelta):
+    if isinstance(value, timedelta) and value == value // TICK * TICK:
         milliseconds = value // TICK
     elif isinstance(value, str):
         milliseconds = _parse_duration(value, what)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        milliseconds = value
+    elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        milliseconds = value.__index__()
     else:
         raise _invalid(value, what)
     if not 0 <= milliseconds <= MAX_MS:
@@ -150,6 +170,6 @@ def _parse_duration(text: str, what: str) -> int:
 def _invalid(value: object, what: str) -> InvalidInputError:
     return InvalidInputError(
         "INVALID_DURATION",
-        f"{what} is {value!r}; expected milliseconds as an int (not negative), a timedelta, "
+        f"{what} is {_shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole milliseconds, "
         'or a text with units ms, s, min, h, d, w like "30 days" or "1h 30m"',
     )
