@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -205,8 +206,18 @@ def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
         segments,
         closures,
         entry.horizon or snapshot.horizon,
-        dict([*snapshot.changelogs.items(), *entry.changelogs][-KEPT_CHANGELOGS:]),
+        _followed(snapshot.changelogs, entry.changelogs),
     )
+
+
+def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    """The newest KEPT_CHANGELOGS names, oldest first, with how far each was read."""
+    if not consumed:
+        return known
+    found = {**known, **dict(consumed)}
+    for name in list(islice(found, max(0, len(found) - KEPT_CHANGELOGS))):
+        del found[name]
+    return found
 
 
 def check_layout(snapshot: Snapshot) -> None:

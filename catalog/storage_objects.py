@@ -33,7 +33,7 @@ class ObjectStorage:
 
     def create(self, name: str, data: Data) -> None:
         try:
-            obstore.put(self.store, self._key(name), memoryview(data), mode="create")
+            obstore.put(self.store, self._key(name), memoryview(data).cast("B"), mode="create")
         except EXISTS:
             raise StorageExistsError("FILE_EXISTS", f"object {name} exists; files are never overwritten") from None
 
@@ -81,7 +81,7 @@ class ObjectStorage:
         try:
             self.create(name, data)
         except StorageExistsError:
-            if memoryview(self.map(name)) != memoryview(data):
+            if memoryview(self.map(name)).cast("B") != memoryview(data).cast("B"):
                 raise
 
     def _key(self, name: str) -> str:

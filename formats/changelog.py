@@ -118,7 +118,7 @@ def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.Re
                     continue
                 batch = pa.ipc.read_record_batch(payload, found)
                 batch.validate(full=True)
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt(path, end, str(error)) from error
             yield batch, end
 

@@ -1,0 +1,137 @@
+"""Log entries for tests, a random log, and the plain-Python model of what it adds up to."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+from typing import Any
+
+from statestore.catalog.log import CommitEntry, Horizon
+from statestore.catalog.snapshot import NUMBERS, TEXTS, Snapshot
+from statestore.formats.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
+
+NO_TIME = -1_000
+
+
+def file_ref(name: str) -> FileRef:
+    return FileRef(name, 1946, "5d3de3f63039d6b9", ((0, 656), (656, 464), (1248, 698)))
+
+
+def segment(number: int) -> SegmentMeta:
+    """Key columns of three kinds: text, unknown, integer."""
+    return SegmentMeta(
+        file=file_ref(f"segments/{number:032x}.arrow"),
+        role="delta",
+        tombstone=False,
+        rows=10,
+        min_valid_from=-5_000,
+        max_valid_from=number * 1_000,
+        min_valid_to=2_000,
+        max_valid_to=OPEN,
+        min_added=1,
+        max_added=number,
+        last_closed=0,
+        split_closed=0,
+        late_added=0,
+        max_dropped=0,
+        key_groups=(0, 127),
+        key_min=("ä", None, -1),
+        key_max=("ö", None, 2**63),
+        index=file_ref(f"segments/{number:032x}.index.arrow"),
+    )
+
+
+def closure(number: int, of: str, version: int) -> ClosureSlice:
+    return ClosureSlice(file_ref(f"segments/{number:032x}.closures.arrow"), of, version, 3, 2, 25_000)
+
+
+def entry(version: int, **changes: Any) -> CommitEntry:
+    """A commit that adds one segment; ``changes`` replace fields."""
+    fields: dict[str, Any] = {
+        "version": version,
+        "timestamp": 1_700_000_000_000_000 + version * 1_000,
+        "operation": "write" if version else "create",
+        "writer": "host:1",
+        "transaction": None,
+        "stream_time": version * 1_000,
+        "added": (segment(version),),
+        "removed": (),
+        "closures": (),
+        "rows": 10,
+        "tombstones": 1,
+        "closed": 2,
+        "bytes": 1946,
+        "dropped": 0,
+        "horizon": None,
+        "changelogs": (),
+    }
+    return CommitEntry(**{**fields, **changes})
+
+
+def random_log(count: int, seed: int) -> list[CommitEntry]:
+    """Commits that add, remove and close segments, with transactions, horizons and changelogs; about ten live ones."""
+    dice = random.Random(seed)
+    live: list[str] = []
+    log = []
+    for version in range(count):
+        removed = tuple(live.pop(dice.randrange(len(live))) for _ in range(len(live) > dice.randrange(20)))
+        closed = dice.sample(live, min(len(live), dice.randrange(3)))
+        added = tuple(segment(4 * version + i) for i in range(dice.randrange(3)))
+        live += [meta.name for meta in added]
+        log.append(
+            entry(
+                version,
+                added=added,
+                removed=removed,
+                closures=tuple(closure(4 * version + i, name, version) for i, name in enumerate(closed)),
+                transaction=(dice.choice("ab"), dice.randrange(count)) if dice.random() < 0.5 else None,
+                stream_time=None if dice.random() < 0.2 else dice.randrange(10**6) * 1_000,
+                horizon=Horizon(version * 10, version) if dice.random() < 0.1 else None,
+                changelogs=((f"{version:020d}-x.changelog", dice.randrange(10**6)),) if dice.random() < 0.7 else (),
+                rows=dice.randrange(100),
+                dropped=dice.randrange(3),
+            )
+        )
+    return log
+
+
+def folded(log: list[CommitEntry]) -> dict[str, Any]:
+    """What a store is after these commits, by the plainest means: the model that snapshots are compared with."""
+    segments: list[SegmentMeta] = []
+    closures: dict[str, list[ClosureSlice]] = {}
+    changelogs: dict[str, int] = {}
+    horizon, stream_time = None, NO_TIME
+    columns: dict[str, list[Any]] = {name: [] for name in (*NUMBERS, *TEXTS)}
+    for commit in log:
+        segments = [meta for meta in segments if meta.name not in commit.removed] + list(commit.added)
+        for name in commit.removed:
+            closures.pop(name, None)
+        for piece in commit.closures:
+            closures.setdefault(piece.segment, []).append(piece)
+        changelogs.update(commit.changelogs)
+        horizon = commit.horizon or horizon
+        stream_time = stream_time if commit.stream_time is None else commit.stream_time
+        for name in columns:
+            columns[name].append(stream_time if name == "stream_time" else getattr(commit, name))
+    return {
+        "version": len(log) - 1,
+        "segments": segments,
+        "closures": closures,
+        "changelogs": changelogs,
+        "horizon": None if horizon is None else asdict(horizon),
+        **columns,
+    }
+
+
+def plain(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot in the form of the model."""
+    versions = snapshot.versions
+    return {
+        "version": snapshot.version,
+        "segments": list(snapshot.segments),
+        "closures": {name: list(pieces) for name, pieces in snapshot.closures.items()},
+        "changelogs": dict(snapshot.changelogs),
+        "horizon": None if snapshot.horizon is None else asdict(snapshot.horizon),
+        **{name: getattr(versions, name).tolist() for name in NUMBERS},
+        **{name: list(getattr(versions, name)) for name in TEXTS},
+    }
