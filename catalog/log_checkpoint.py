@@ -31,6 +31,7 @@ SCHEMA = pa.schema(
         pa.field("batch", pa.int64()),
     ]
 )
+ENTRY = re.compile(r"log/[0-9]{20}\.json")
 NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 
 
@@ -49,8 +50,8 @@ def load_snapshot(storage: Storage, version: int | None = None, base: Snapshot |
             found = _read_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
-        return _replay(storage, found, version, at_least)
-    return _replay(storage, EMPTY, version, at_least)
+        return _without_gap(storage, _replay(storage, found, version, at_least))
+    return _without_gap(storage, _replay(storage, EMPTY, version, at_least))
 
 
 def write_checkpoint(storage: Storage, snapshot: Snapshot) -> None:
@@ -76,11 +77,7 @@ def _replay(storage: Storage, start: Snapshot, version: int | None, at_least: in
     for entry in _following(storage, start.version, version):
         snapshot = advance(snapshot, entry)
     if snapshot.version < at_least:
-        raise CorruptError(
-            "LOG_CORRUPT",
-            f"{entry_name(snapshot.version + 1)} is missing, but version {at_least} was committed; "
-            "restore the log from a copy",
-        )
+        raise _gap(entry_name(snapshot.version + 1), f"version {at_least} was committed")
     if version is not None and snapshot.version != version:
         raise NotFoundError(
             "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {snapshot.version} were committed"
@@ -88,6 +85,22 @@ def _replay(storage: Storage, start: Snapshot, version: int | None, at_least: in
     if snapshot is not start:
         check_layout(snapshot)
     return snapshot
+
+
+def _without_gap(storage: Storage, found: Snapshot) -> Snapshot:
+    """``found``, if no entry lies behind the first one that is not there: a commit would take its place in history.
+
+    Asked when a store is opened; who follows it from there has seen every entry.
+    """
+    following = entry_name(found.version + 1)
+    later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
+    if later and not storage.exists(following):  # it exists where it was committed just now
+        raise _gap(following, f"{later[-1]} was committed")
+    return found
+
+
+def _gap(name: str, found: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {found}; restore the log from a copy")
 
 
 def _following(storage: Storage, known: int, last: int | None) -> Iterator[CommitEntry]:

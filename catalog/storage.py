@@ -52,8 +52,9 @@ class Storage(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """Files whose names start with ``prefix`` (a folder, ending in a slash), in order of name."""
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        """Files in the folder ``prefix`` (ending in a slash; empty: all) and below, in order of name; with ``after``
+        only those whose names sort after it, at little cost for the others."""
 
     def delete(self, name: str) -> None:
         """Remove a file; one that is gone already is no error."""
@@ -146,9 +147,9 @@ class LocalStorage:
             check_name(name)
         return os.access(self._prefix + name, os.F_OK)  # type: ignore[attr-defined]
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         folder = self.root / check_folder(prefix)
-        return sorted(_files(folder, prefix))
+        return sorted(_files(folder, prefix, after))
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -169,18 +170,19 @@ def local_root(storage: Storage) -> Path | None:
     return storage.root if isinstance(storage, LocalStorage) else None
 
 
-def _files(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
+def _files(folder: Path, prefix: str, after: str) -> Iterator[ObjectInfo]:
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:
+        name = f"{prefix}{entry.name}"
         if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path), f"{prefix}{entry.name}/")
-        elif entry.is_file(follow_symlinks=False):
+            yield from _files(Path(entry.path), f"{name}/", after)
+        elif name > after and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):
                 found = entry.stat()
-                yield ObjectInfo(f"{prefix}{entry.name}", found.st_size, found.st_mtime_ns // 1000)
+                yield ObjectInfo(name, found.st_size, found.st_mtime_ns // 1000)
 
 
 def _write_synced(path: Path, data: Data) -> None:

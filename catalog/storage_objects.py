@@ -59,9 +59,11 @@ class ObjectStorage:
             return False
         return True
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         start = f"{self.prefix}{check_folder(prefix)}"
-        found = [item for batch in obstore.list(self.store, prefix=start.rstrip("/") or None) for item in batch]
+        offset = f"{self.prefix}{after}" if after else None
+        listed = obstore.list(self.store, prefix=start.rstrip("/") or None, offset=offset)
+        found = [item for batch in listed for item in batch]
         return sorted(
             ObjectInfo(
                 item["path"].removeprefix(self.prefix), item["size"], int(item["last_modified"].timestamp() * 1e6)

@@ -67,9 +67,9 @@ class KillingStorage(LocalStorage):
         self.plan.step()
         return super().exists(name)
 
-    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> builtins.list[ObjectInfo]:
         self.plan.step()
-        return super().list(prefix)
+        return super().list(prefix, after)
 
     def delete(self, name: str) -> None:
         self.plan.step()
