@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.types import TIME, schema_from_json, schema_to_json
@@ -78,7 +79,7 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
         raise UnsupportedError(
             "UNSUPPORTED_SERDE", f"serde {spec.serde!r}: this release has {', '.join(SERDES)}; choose one of them"
         )
-    if not isinstance(spec.key_groups, int) or not 1 <= spec.key_groups <= MAX_KEY_GROUPS:
+    if type(spec.key_groups) is not int or not 1 <= spec.key_groups <= MAX_KEY_GROUPS:
         raise InvalidInputError(
             "INVALID_KEY_GROUPS", f"key_groups is {spec.key_groups!r}; expected an int from 1 to {MAX_KEY_GROUPS}"
         )
@@ -107,13 +108,16 @@ def encode_spec(spec: StoreSpec) -> bytes:
         "serde": spec.serde,
         "key_groups": spec.key_groups,
     }
-    return json.dumps(data, indent=2).encode()
+    return json.dumps({**data, "checksum": _checksum(data)}, indent=2).encode()
 
 
 def decode_spec(data: bytes, where: str) -> StoreSpec:
     """Raises CorruptError STORE_CORRUPT naming ``where`` if the file is not what encode_spec writes."""
     try:
         fields: dict[str, Any] = json.loads(data)
+        found, expected = _checksum(fields), fields["checksum"]
+        if found != expected:
+            raise ValueError(f"checksum {found} where the file says {expected}")
         version = fields["format"]
         if version != FORMAT_VERSION:
             raise UnsupportedError(
@@ -132,11 +136,17 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
             key_groups=int(fields["key_groups"]),
         )
         return check_spec(spec)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptError(
             "STORE_CORRUPT",
             f"{where}: not a store description ({type(error).__name__}: {error}); restore it from a copy",
         ) from error
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    """XXH3-64 of the canonical JSON of all fields but the checksum itself; the same in every later format."""
+    rest = {name: value for name, value in fields.items() if name != "checksum"}
+    return xxhash.xxh3_64_hexdigest(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _schema(fields: list[dict[str, str]], nullable: bool) -> pa.Schema:
