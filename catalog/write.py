@@ -6,6 +6,7 @@ its records again into that history, and tries the next version; its files of th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -79,10 +80,14 @@ def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
 
 
 def after_publish(storage: Storage, snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
-    """The snapshot with the new entry; writes a log checkpoint when one is due."""
+    """The snapshot with the new entry; writes a log checkpoint when one is due.
+
+    The commit exists: a failure here must not look like a failed commit, which would be tried again.
+    """
     snapshot = advance(snapshot, entry)
     if snapshot.version % CHECKPOINT_INTERVAL == 0:
-        write_checkpoint(storage, snapshot)
+        with contextlib.suppress(StateStoreError, OSError):  # the log says the same, only slower
+            write_checkpoint(storage, snapshot)
     return snapshot
 
 
