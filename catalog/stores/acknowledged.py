@@ -8,9 +8,10 @@ takes records in names the file and how far it was read.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from statestore.formats.changelog import ChangelogWriter, read_changelog, try_ad
 
 FOLDER = "changelog"
 SUFFIX = ".changelog"
+OURS = re.compile(rf"\d{{20}}-[0-9a-f]{{32}}{re.escape(SUFFIX)}")
 
 
 class Changelogs:
@@ -54,20 +56,34 @@ class Changelogs:
         if self._writer is not None:
             self._writer.sync()
 
-    def adopt(self, committed: Mapping[str, int]) -> list[pa.RecordBatch]:
-        """Records that writers which are gone have acknowledged but not committed."""
-        batches: list[pa.RecordBatch] = []
+    def adopt(self, committed: Callable[[], Mapping[str, int]]) -> list[pa.RecordBatch]:
+        """Records that writers which are gone have acknowledged but not committed.
+
+        ``committed`` tells how far each changelog is in the log; asked once the locks are held, because a writer may
+        commit until it gives up its lock. Raises CorruptError CHANGELOG_CORRUPT, and holds no lock then.
+        """
         if self._folder is None or not self._folder.is_dir():
-            return batches
-        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
-            lock = try_adopt(path)
-            if lock is None:
-                continue
-            done = end = committed.get(path.name, 0)
-            for batch, end in read_changelog(path, self._schema):
-                if end > done:
-                    batches.append(batch)
-            self._adopted[path.name] = (max(end, done), lock)
+            return []
+        try:
+            for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+                lock = try_adopt(path) if OURS.fullmatch(path.name) else None
+                if lock is not None:
+                    self._adopted[path.name] = (0, lock)
+            done = committed() if self._adopted else {}
+            return [batch for name in self._adopted for batch in self._read(name, done.get(name, 0))]
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, name: str, done: int) -> list[pa.RecordBatch]:
+        """The records of an adopted file behind what was committed of it."""
+        assert self._folder is not None
+        batches, end = [], done
+        for batch, at in read_changelog(self._folder / name, self._schema):
+            if at > done:
+                batches.append(batch)
+                end = at
+        self._adopted[name] = (end, self._adopted[name][1])
         return batches
 
     def consumed(self) -> tuple[tuple[str, int], ...]:
@@ -75,11 +91,15 @@ class Changelogs:
         own = [(self._name, self._end)] if self._writer is not None else []
         return (*own, *((name, end) for name, (end, _) in self._adopted.items()))
 
-    def discard(self) -> None:
-        """Remove the files: their records are committed."""
+    def discard_own(self) -> None:
+        """Remove this handle's file, but none that it adopted."""
         if self._writer is not None:
             self._writer.discard()
             self._writer = None
+
+    def discard(self) -> None:
+        """Remove the files: their records are committed."""
+        self.discard_own()
         for name, (_, lock) in self._adopted.items():
             assert self._folder is not None
             with contextlib.suppress(OSError):

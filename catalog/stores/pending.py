@@ -76,9 +76,6 @@ class Pending:
         table = pa.Table.from_batches(batches, schema=self._spec.record_schema())
         return records_of(self._spec, table)
 
-    def clear(self) -> None:
-        self.parts.clear()
-
     def _bulk_puts(self, part: _Bulk, key: Key, key_hash: int) -> Iterator[Put]:
         width = len(self._spec.key)
         if part.index is None:

@@ -6,7 +6,7 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -29,7 +29,7 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_batch, records_of
 from statestore.catalog.stores.record_input import batches_of, record_batch
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.catalog.write import Change, commit_change
+from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.filters import parse_filters
 from statestore.formats.key_codec import KeyCodec, ValueCodec
@@ -91,8 +91,9 @@ class VersionedStore:
         self._dropped = 0
         self._stream_time = NO_STREAM_TIME
         self._closed = False
-        for batch in self._changelogs.adopt(self._snapshot.changelogs):
+        for batch in self._changelogs.adopt(self._committed_changelogs):
             self._take_in(batch)
+        self._adopted_parts = len(self._pending.parts)
 
     # Writing
 
@@ -153,8 +154,9 @@ class VersionedStore:
     def commit(self, transaction: tuple[str, int] | None = None) -> int:
         """Turn everything acknowledged into one commit; answers its version.
 
-        ``transaction`` (application, batch number): if the log holds it already, what is pending is discarded as a
-        repetition. With nothing to commit the newest version is answered and nothing is written.
+        ``transaction`` (application, batch number): if the log holds it already, what this handle wrote is discarded as
+        a repetition; what it took over from a writer that died stays pending. With nothing to commit the newest version
+        is answered and nothing is written.
         """
         self._check_open()
         transaction = _check_transaction(transaction)
@@ -164,10 +166,15 @@ class VersionedStore:
         change = Change(
             "write", records, self._stream_time_of(), self._dropped, transaction, self._changelogs.consumed()
         )
-        snapshot = commit_change(self._files, self._snapshot, lambda _: change)
-        self._changelogs.discard()
-        self._pending.clear()
-        self._live.forget()
+        repeated = False
+
+        def unless_repeated(base: Snapshot) -> Change:
+            nonlocal repeated
+            repeated = is_committed(base, transaction)
+            return change
+
+        snapshot = commit_change(self._files, self._snapshot, unless_repeated)
+        self._forget_pending(self._adopted_parts if repeated else 0)
         self._dropped = 0
         version = self._committed(snapshot)
         known = None if transaction is None else snapshot.versions.find_transaction(*transaction)
@@ -334,6 +341,7 @@ class VersionedStore:
 
     def flush(self) -> None:
         """Make what was acknowledged survive the end of the machine, too."""
+        self._check_open()
         self._changelogs.sync()
 
     def close(self) -> None:
@@ -405,6 +413,16 @@ class VersionedStore:
             times = records_of(self.spec, pa.Table.from_batches([batch])).times
             self._stream_time = max(self._observed_us, int(times.max()))
 
+    def _forget_pending(self, keep: int) -> None:
+        """Remove what is pending from memory and changelogs, but the first ``keep`` parts, which were adopted."""
+        if keep:
+            self._changelogs.discard_own()
+        else:
+            self._changelogs.discard()
+        del self._pending.parts[keep:]
+        self._adopted_parts = keep
+        self._live.forget()
+
     def _without_late(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """The rows that the retention accepts, each judged by the stream time at its turn; and how many it refuses."""
         retention = self.spec.history_retention
@@ -442,6 +460,10 @@ class VersionedStore:
             self._next_entry = entry_name(snapshot.version + 1)
             self._live.follow(PointLookup(self._files, snapshot, self._keys))
         return snapshot.version
+
+    def _committed_changelogs(self) -> Mapping[str, int]:
+        self._advance(self._files.snapshot())
+        return self._snapshot.changelogs
 
     def _follow(self) -> None:
         """See commits of other handles: one look for the next log entry."""
