@@ -72,6 +72,13 @@ def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
     return result if kept is None else result.filter(kept)
 
 
+def latest_time(batch: pa.RecordBatch, at_least: int) -> int:
+    """The greatest time (epoch microseconds) in a batch of the record schema, and at least ``at_least``."""
+    if not batch.num_rows:
+        return at_least
+    return max(at_least, int(pc.max(batch.column("timestamp").view(pa.int64())).as_py()))
+
+
 def _times(column: pa.Array) -> Ints:
     if column.null_count:
         raise InvalidInputError("NULL_TIMESTAMP", "column `timestamp` holds a null; every row needs its state time")

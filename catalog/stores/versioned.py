@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log import entry_name
@@ -27,7 +26,8 @@ from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_batch, records_of
-from statestore.catalog.stores.record_input import batches_of, record_batch
+from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
+from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import InvalidInputError
@@ -88,6 +88,7 @@ class VersionedStore:
         self._pending = Pending(spec, self._keys, self._values)
         self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
         self._changelogs = Changelogs(local_root(storage), spec.record_schema())
+        self._retention = retention_of(spec)
         self._dropped = 0
         self._stream_time = NO_STREAM_TIME
         self._closed = False
@@ -136,7 +137,7 @@ class VersionedStore:
         self._check_open()
         accepted = refused = 0
         for batch in batches_of(data):
-            kept, late = self._without_late(record_batch(self.spec, batch))
+            kept, late = self._retention.without_late(record_batch(self.spec, batch), self._observed_us)
             self._changelogs.append(kept)
             self._take_in(kept)
             self._dropped += late
@@ -216,7 +217,7 @@ class VersionedStore:
         start, end, values = found
         if end == OPEN:
             return None if values is None else _record((self._values.to_user(values), start // 1000, None))
-        if values is None or (self.spec.history_retention is not None and self._is_late(moment)):
+        if values is None or (self._retention.length is not None and self._is_late(moment)):
             return None
         return _record((self._values.to_user(values), start // 1000, end // 1000))
 
@@ -233,10 +234,14 @@ class VersionedStore:
         low = -(2**63) if start is None else to_us(start, "start")
         high = OPEN - 1 if end is None else to_us(end, "end")
         self._follow()
+        stream_time = self._observed_us
         found = [
             f
             for f in self._live.versions_of(name)
-            if f.values is not None and f.start <= high and f.end > low and self._is_visible(f, high)
+            if f.values is not None
+            and f.start <= high
+            and f.end > low
+            and self._retention.is_visible(f.end, high, stream_time)
         ]
         for item in found if ascending else reversed(found):
             yield self._record(item)
@@ -318,14 +323,14 @@ class VersionedStore:
         self._check_open()
         if before is not None:
             horizon = to_us(before, "before")
-        elif self.spec.history_retention is None:
+        elif self._retention.length is None:
             raise InvalidInputError(
                 "NO_RETENTION",
                 f"store {self.spec.name!r} keeps history for ever (history_retention=None); "
                 "say expire(before=…) to drop what is older",
             )
         else:
-            horizon = self._observed_us - self.spec.history_retention * 1000
+            horizon = self._observed_us - self._retention.length
         return self._advance(run_expiry(self._files, self._snapshot, horizon))
 
     def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
@@ -387,18 +392,7 @@ class VersionedStore:
         return None if self._stream_time == NO_STREAM_TIME else self._stream_time
 
     def _is_late(self, moment: int) -> bool:
-        retention = self.spec.history_retention
-        return retention is not None and moment < self._observed_us - retention * 1000
-
-    def _is_visible(self, found: Found, high: int) -> bool:
-        """Kafka drops whole segments, so a version outlives the retention until its segment (by end) is dropped."""
-        if found.end == OPEN or self.spec.history_retention is None:
-            return True
-        if self._is_late(high):
-            return False
-        assert self.spec.segment_interval is not None
-        interval = self.spec.segment_interval * 1000
-        return found.end // interval >= (self._observed_us - self.spec.history_retention * 1000) // interval
+        return self._retention.is_late(moment, self._observed_us)
 
     def _record(self, found: Found) -> Record:
         assert found.values is not None
@@ -410,8 +404,7 @@ class VersionedStore:
         if batch.num_rows:
             self._pending.put_batch(batch)
             self._live.forget()
-            times = records_of(self.spec, pa.Table.from_batches([batch])).times
-            self._stream_time = max(self._observed_us, int(times.max()))
+            self._stream_time = latest_time(batch, self._observed_us)
 
     def _forget_pending(self, keep: int) -> None:
         """Remove what is pending from memory and changelogs, but the first ``keep`` parts, which were adopted."""
@@ -423,17 +416,6 @@ class VersionedStore:
         self._adopted_parts = keep
         self._live.forget()
 
-    def _without_late(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """The rows that the retention accepts, each judged by the stream time at its turn; and how many it refuses."""
-        retention = self.spec.history_retention
-        if retention is None or not batch.num_rows:
-            return batch, 0
-        times = records_of(self.spec, pa.Table.from_batches([batch])).times
-        before = np.maximum.accumulate(np.concatenate(([self._observed_us], times[:-1])))
-        accepted = times >= before - retention * 1000
-        late = int(np.count_nonzero(~accepted))
-        return (batch.filter(pa.array(accepted)), late) if late else (batch, 0)
-
     def _table_change(
         self, base: Snapshot, table: pa.Table, mode: str, transaction: tuple[str, int] | None
     ) -> Change | None:
@@ -443,10 +425,14 @@ class VersionedStore:
             records = overwrite_records(self._files, base, records_of(self.spec, table))
             return Change("overwrite", records, _greatest(records), transaction=transaction)
         self._advance(base)
-        batch = table.combine_chunks().to_batches()
-        kept, late = self._without_late(batch[0]) if batch else (None, 0)
-        records = records_of(self.spec, table if kept is None else pa.Table.from_batches([kept]))
-        return Change("write", records, _greatest(records), late, transaction)
+        kept, refused, stream_time = [], 0, self._observed_us
+        for batch in table.to_batches():
+            accepted, late = self._retention.without_late(batch, stream_time)
+            kept.append(accepted)
+            refused += late
+            stream_time = latest_time(accepted, stream_time)
+        records = records_of(self.spec, pa.Table.from_batches(kept, schema=table.schema))
+        return Change("write", records, _greatest(records), refused, transaction)
 
     def _committed(self, snapshot: Snapshot) -> int:
         version = self._advance(snapshot)

@@ -1,0 +1,55 @@
+"""The retention rule of versioned stores (KIP-889): what is too late to be written, and what can no longer be seen.
+
+The grace period equals the history retention, and both are measured from the observed stream time, which is the
+greatest timestamp the store was given. All times here are epoch microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.segment_meta import OPEN
+
+
+@dataclass(frozen=True)
+class Retention:
+    """``length`` of kept history and ``segment_interval``, None for ever."""
+
+    length: int | None
+    segment_interval: int | None
+
+    def is_late(self, moment: int, stream_time: int) -> bool:
+        """True for a write that is refused, and for a moment whose history is gone."""
+        return self.length is not None and moment < stream_time - self.length
+
+    def is_visible(self, end: int, high: int, stream_time: int) -> bool:
+        """Whether a read of moments up to ``high`` sees a version that ends at ``end``.
+
+        Kafka drops whole segments, so a version outlives the retention until its segment (by end) is dropped.
+        """
+        if end == OPEN or self.length is None:
+            return True
+        if self.is_late(high, stream_time) or self.segment_interval is None:
+            return False
+        return end // self.segment_interval >= (stream_time - self.length) // self.segment_interval
+
+    def without_late(self, batch: pa.RecordBatch, stream_time: int) -> tuple[pa.RecordBatch, int]:
+        """The records (of the store's record schema) that are accepted, each judged by the stream time at its turn, and
+        how many are refused."""
+        if self.length is None or not batch.num_rows:
+            return batch, 0
+        times = batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False)
+        before = np.maximum.accumulate(np.concatenate(([stream_time], times[:-1])))
+        accepted = times >= before - self.length
+        late = int(np.count_nonzero(~accepted))
+        return (batch.filter(pa.array(accepted)), late) if late else (batch, 0)
+
+
+def retention_of(spec: StoreSpec) -> Retention:
+    """The rule of a store; its description counts in milliseconds."""
+    length, interval = spec.history_retention, spec.segment_interval
+    return Retention(None if length is None else length * 1000, None if interval is None else interval * 1000)
