@@ -7,10 +7,11 @@ The built-in one stays reachable by ``option("provider", "builtin")`` and by its
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -50,11 +51,12 @@ def register(spark: SparkSession) -> None:
     """
     if spark not in _undo:
         _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark)]
-    try:
-        spark.dataSource.register(StateStoreSource)
-    except PySparkException as error:
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # else Spark has found the installed package by itself
-            raise
+    with _active(spark):
+        try:
+            spark.dataSource.register(StateStoreSource)
+        except PySparkException as error:
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # else Spark has found the installed package by itself
+                raise
     for module, name in CLASSES:
         _route(module, name)
 
@@ -67,6 +69,25 @@ def unregister(spark: SparkSession) -> None:
         for name, method in methods.items():
             setattr(owner, name, method)
     _originals.clear()
+
+
+@contextlib.contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Spark looks for an existing source of that name in the thread's active session, whichever session is asked."""
+    session: Any = getattr(spark, "_jsparkSession", None)
+    if session is None:  # Spark Connect: the server knows which
+        yield
+        return
+    sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _use_this_interpreter(spark: SparkSession) -> Callable[[], Any]:

@@ -1,0 +1,203 @@
+"""What the data source writes: one commit for all rows or none, whatever happens to the tasks."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+import statestore
+from statestore.connector.spark.writer import Staged, StateStoreWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    store = statestore.connect(tmp_path).create_store(
+        "prices", key={"item": "string"}, value={"price": "decimal(10,2)", "tags": "array<string>"}
+    )
+    with store:
+        rows = {"item": ["curry", "milk"], "price": [8, 2], "tags": [["a"], None], "timestamp": [T0, T0]}
+        store.write(pa.table(rows))
+    return str(tmp_path / "prices")
+
+
+def frame(spark: SparkSession, *rows: str, columns: str = "item, price, tags, timestamp") -> DataFrame:
+    """Rows as SQL writes them."""
+    return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({row})' for row in rows)} AS t({columns})")
+
+
+def no_rows(spark: SparkSession) -> DataFrame:
+    return frame(spark, f"'x', 1BD, array('a'), {T0}").where("item = ''")
+
+
+def save(rows: DataFrame, path: str, mode: str = "append", **options: Any) -> None:
+    rows.write.format("statestore").mode(mode).options(**options).save(path)
+
+
+def opened(path: str) -> Any:
+    return statestore.connect(Path(path).parent).open_store(Path(path).name)
+
+
+def prices(path: str) -> dict[str, Any]:
+    with opened(path) as store:
+        found = store.scan(columns=["item", "price"]).read_all().to_pylist()
+    return {row["item"]: None if row["price"] is None else float(row["price"]) for row in found}
+
+
+def version(path: str) -> int:
+    with opened(path) as store:
+        return int(store.version)
+
+
+def staged(path: str) -> list[Path]:
+    return list(Path(path).rglob("staging/**/*"))
+
+
+def test_append_is_one_commit_of_all_tasks(spark: SparkSession, path: str) -> None:
+    rows = frame(spark, *(f"'item{n}', {n}.5BD, array('{n}', null), {T0 + n}" for n in range(40)))
+    save(rows.repartition(4), path)
+    assert version(path) == 2
+    assert prices(path) == {"curry": 8.0, "milk": 2.0} | {f"item{n}": n + 0.5 for n in range(40)}
+    assert staged(path) == []
+
+
+def test_later_and_earlier_rows_find_their_place(spark: SparkSession, path: str) -> None:
+    later = f"'curry', 9BD, null, timestamp_millis({T0 + 50})"
+    earlier = f"'milk', 1BD, null, timestamp_millis({T0 - 5})"
+    save(frame(spark, later, earlier), path)
+    assert prices(path) == {"curry": 9.0, "milk": 2.0}
+    with opened(path) as store:
+        assert float(store.get("milk", as_of=T0 - 1).value["price"]) == 1
+        assert store.get("curry", as_of=T0 + 49).value["tags"] == ["a"]
+
+
+def test_change_types(spark: SparkSession, path: str) -> None:
+    rows = frame(
+        spark,
+        f"'curry', null, null, {T0 + 1}, 'delete'",
+        f"'milk', 7BD, null, {T0 + 1}, 'update_preimage'",
+        f"'rice', null, null, {T0 + 1}, 'insert'",
+        f"'bread', 4BD, null, {T0 + 1}, null",
+        columns="item, price, tags, timestamp, _change_type",
+    )
+    save(rows, path)
+    assert prices(path) == {"milk": 2.0, "rice": None, "bread": 4.0}
+
+
+def test_overwrite_replaces_the_current_state_and_keeps_history(spark: SparkSession, path: str) -> None:
+    save(frame(spark, f"'curry', 5BD, array('n'), {T0 + 100}"), path, "overwrite")
+    assert prices(path) == {"curry": 5.0}
+    read = spark.read.format("statestore").option("timestampAsOf", T0 + 99).load(path)
+    assert read.count() == 2
+    assert spark.read.format("statestore").option("versionAsOf", 1).load(path).count() == 2
+
+
+def test_overwrite_with_no_row_empties_the_current_state(spark: SparkSession, path: str) -> None:
+    save(no_rows(spark), path, "overwrite")
+    assert prices(path) == {}
+    assert spark.read.format("statestore").load(path).count() == 0
+
+
+def test_appending_no_row_makes_no_commit(spark: SparkSession, path: str) -> None:
+    save(no_rows(spark), path)
+    assert version(path) == 1
+
+
+def test_a_change_feed_can_be_written_to_another_store(spark: SparkSession, path: str) -> None:
+    save(frame(spark, f"'curry', 9BD, null, {T0 + 50}"), path)
+    copy = str(Path(path).parent / "copy")
+    with opened(path) as store:
+        statestore.connect(Path(path).parent).create_store("copy", key=store.spec.key, value=store.spec.value).close()
+    feed = spark.read.format("statestore").option("readChangeFeed", "true").load(path)
+    save(feed.selectExpr("item", "price", "tags", "valid_from AS timestamp", "_change_type"), copy)
+    assert prices(copy) == prices(path) == {"curry": 9.0, "milk": 2.0}
+
+
+def test_a_transaction_is_written_once(spark: SparkSession, path: str) -> None:
+    for price in (3, 4):
+        save(frame(spark, f"'rice', {price}BD, null, {T0}"), path, txnAppId="job", txnVersion=1)
+    assert version(path) == 2
+    assert prices(path)["rice"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "code"),
+    [
+        ("'x', 1BD, null", "item, price, tags", "timestamp"),
+        ("1, 1BD, null, 1", "item, price, tags, timestamp", "WRONG_SCHEMA"),
+        ("'x', 'much', null, 1", "item, price, tags, timestamp", "WRONG_SCHEMA"),
+        ("'x', 1BD, null, 1, 2", "item, price, tags, timestamp, more", "WRONG_SCHEMA"),
+        ("'x', 1BD, null, 'now'", "item, price, tags, timestamp", "WRONG_SCHEMA"),
+        ("'x', 1BD, null, TIMESTAMP_NTZ '2024-01-01'", "item, price, tags, timestamp", "NAIVE_DATETIME"),
+    ],
+)
+def test_wrong_schemas_are_refused_before_any_task(
+    spark: SparkSession, path: str, rows: str, columns: str, code: str
+) -> None:
+    values = [f"{value} AS {name}" for value, name in zip(rows.split(", "), columns.split(", "), strict=True)]
+    wrong = spark.range(1).where("IF(rand() >= 0, raise_error('a task ran'), true)").selectExpr(*values)
+    with pytest.raises(PySparkException, match=code):
+        save(wrong, path)
+    assert version(path) == 1 and not (Path(path) / "staging").exists()
+
+
+def test_what_can_not_be_written_is_refused(spark: SparkSession, path: str) -> None:
+    rows = frame(spark, f"'rice', 3BD, null, {T0}")
+    with pytest.raises(PySparkException, match="create_store"):
+        save(rows, f"{path}s")
+    with pytest.raises(PySparkException, match="READ_ONLY"):
+        save(rows, f"{path}$versions")
+    with pytest.raises(PySparkException, match="UNKNOWN_OPTION"):
+        save(rows, path, versionAsOf=1)
+    with pytest.raises(PySparkException, match="INVALID_OPTION"):
+        save(rows, path, txnAppId="job")
+    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        save(rows, path, "ignore")
+    assert version(path) == 1
+
+
+@pytest.mark.parametrize("bad", [f"null, 1BD, null, {T0}", "'x', 1BD, null, null"])
+def test_rows_the_store_refuses_leave_nothing(spark: SparkSession, path: str, bad: str) -> None:
+    with pytest.raises(PySparkException, match=r"NULL_KEY|NULL_TIMESTAMP"):
+        save(frame(spark, f"'rice', 3BD, array('a'), {T0}", bad), path)
+    assert version(path) == 1 and staged(path) == []
+
+
+def test_a_failing_task_leaves_nothing(spark: SparkSession, path: str) -> None:
+    rows = spark.range(0, 20_000, 1, 2).selectExpr(
+        "CAST(id AS string) AS item",
+        "CAST(IF(id = 19999, raise_error('broken'), 1) AS decimal(10,2)) AS price",
+        "array('a') AS tags",
+        f"{T0} AS timestamp",
+    )
+    with pytest.raises(PySparkException, match="broken"):
+        save(rows, path)
+    assert version(path) == 1 and staged(path) == []
+    assert prices(path) == {"curry": 8.0, "milk": 2.0}
+
+
+def test_repeated_attempts_count_once(spark: SparkSession, path: str) -> None:
+    """Spark commits one message per task; what other attempts of the task have staged is not named in any."""
+    schema = frame(spark, f"'x', 1BD, array('a'), {T0}").schema
+    writer = StateStoreWriter(path, schema, False, {})
+
+    def attempt(item: str) -> Any:
+        row = {"item": [item], "price": [Decimal(1)], "tags": [["a"]], "timestamp": [T0 + 1]}
+        batch = pa.RecordBatch.from_pydict(row, schema=writer._schema)
+        return writer.write(iter([batch]))
+
+    attempt("dead")
+    kept = attempt("alive")
+    assert isinstance(kept, Staged) and len(staged(path)) == 3  # two files and their folder
+    writer.commit([kept])
+    assert prices(path) == {"curry": 8.0, "milk": 2.0, "alive": 1.0}
+    assert staged(path) == []
