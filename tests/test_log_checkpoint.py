@@ -169,6 +169,13 @@ def test_a_gap_is_not_taken_for_the_end(storage: LocalStorage) -> None:
             load_snapshot(storage, version)
 
 
+def test_a_gap_behind_the_newest_checkpoint_is_not_the_end(storage: LocalStorage) -> None:
+    """Else the next commit would take the place of the lost one."""
+    storage.delete(entry_name(80))
+    with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*00080\.json is missing"):
+        load_snapshot(storage)
+
+
 def test_a_damaged_entry_is_an_error(storage: LocalStorage) -> None:
     replace_file(storage, entry_name(70), lambda data: data[:-5])
     with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*00070\.json"):

@@ -78,7 +78,7 @@ def test_the_specification_is_enough_to_check_an_entry() -> None:
     files = [(FOLDER / entry_name(commit.version)).read_bytes() for commit in LOG]
     for data in (*files, encode_entry(odd)):
         document = json.loads(data)
-        assert xxhash.xxh3_64_hexdigest(canonical(document["commit"])) == document["checksum"]
+        assert xxhash.xxh3_64_hexdigest(canonical(document["commit"]).encode()) == document["checksum"]
 
 
 def test_checkpoint() -> None:

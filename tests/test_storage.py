@@ -94,6 +94,15 @@ def test_list_answers_a_folder(storage: Storage) -> None:
     assert storage.list("nothing/here/") == []
 
 
+def test_list_can_begin_after_a_name(storage: Storage) -> None:
+    """Which need not exist; folders below count by their names."""
+    for name in ("log/1", "log/2", "log/3", "log/_checkpoint/1"):
+        storage.create(name, b"")
+    assert [item.name for item in storage.list("log/", after="log/2")] == ["log/3", "log/_checkpoint/1"]
+    assert [item.name for item in storage.list("log/", after="log/25")] == ["log/3", "log/_checkpoint/1"]
+    assert storage.list("log/", after="log/_checkpoint/1") == []
+
+
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_do_not_lead_out_of_the_store(storage: Storage, name: str) -> None:
     uses: list[Callable[[], object]] = [
