@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.catalog.row_state import newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
+from statestore.formats.canonical import from_arrow
 from statestore.formats.key_codec import KeyCodec
 
 Key = tuple[Any, ...]
@@ -133,7 +134,7 @@ def _key_test(columns: list[Column], codec: KeyCodec) -> Callable[[int, Key], bo
 
 
 def _row_reader(columns: list[Column]) -> Callable[[int], tuple[Any, ...]]:
-    readers = [cell_reader(column) for column in columns]
+    readers = [_value_reader(column) for column in columns]
     if len(readers) == 1:
         only = readers[0]
         return lambda row: (only(row),)
@@ -141,6 +142,12 @@ def _row_reader(columns: list[Column]) -> Callable[[int], tuple[Any, ...]]:
         first, second = readers
         return lambda row: (first(row), second(row))
     return lambda row: tuple([read(row) for read in readers])
+
+
+def _value_reader(column: Column) -> Callable[[int], Any]:
+    """A function from row to canonical value."""
+    read, convert = cell_reader(column), from_arrow(column.type)
+    return read if convert is None else lambda row: convert(read(row))
 
 
 def cell_reader(column: Column) -> Callable[[int], Any]:

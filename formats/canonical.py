@@ -352,6 +352,20 @@ def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
     return None
 
 
+def from_arrow(kind: pa.DataType) -> Convert | None:
+    """A function from what Arrow's ``as_py`` gives to the canonical value, or None where both are the same."""
+    if pa.types.is_struct(kind):
+        members = [(field.name, from_arrow(field.type) or _same) for field in kind]
+        return nullable(lambda value: tuple([to(value[name]) for name, to in members]))
+    if pa.types.is_list(kind):
+        member = from_arrow(kind.value_type) or _same
+        return nullable(lambda value: tuple([member(item) for item in value]))
+    if pa.types.is_map(kind):
+        key_of, item_of = from_arrow(kind.key_type) or _same, from_arrow(kind.item_type) or _same
+        return nullable(lambda value: tuple([(key_of(key), item_of(item)) for key, item in value]))
+    return None
+
+
 def _plain_struct(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert:
     fields = [kind.field(number) for number in range(kind.num_fields)]
     members = [(field.name, plain(field.type, make_map) or _same) for field in fields]

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from statestore.catalog.resolve import Records
 from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.canonical import from_arrow
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
@@ -45,6 +46,7 @@ class Pending:
         self._spec = spec
         self._keys = keys
         self._values = values
+        self._from_arrow = [from_arrow(field.type) for field in spec.value]
         self.parts: list[_Singles | _Bulk] = []
 
     def put(self, key: Key, put: Put) -> None:
@@ -85,7 +87,8 @@ class Pending:
             if self._keys.normalize(tuple(cells[:width])) == key:
                 tombstone = part.batch.column(part.batch.num_columns - 1)[row].as_py()
                 moment = part.batch.column(part.batch.num_columns - 2)[row].value
-                yield moment, None if tombstone else tuple(cells[width:])
+                values = [to(cell) if to else cell for to, cell in zip(self._from_arrow, cells[width:], strict=True)]
+                yield moment, None if tombstone else tuple(values)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for part in self.parts:
