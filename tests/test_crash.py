@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import copy
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +27,7 @@ from statestore.catalog import compaction, maintenance, write
 from statestore.catalog.maintenance import _names
 from statestore.catalog.stores.versioned import VersionedStore
 
-TIMES = (None, 2, 5, 9, 12)
+TIMES = (None, 5, 9)
 MAX_STEPS = 200
 TRANSACTION = ("app", 7)
 
@@ -161,14 +164,12 @@ def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
         _check(store, model, operation)
         if operation.replay:
             _replay(store, model)
-            _check(store, model, operation)
         _put(store, model, [("d", 12, 21), ("a", 13, 3)])
         store.commit()
         model.commit()
-        _check(store, model, operation)
         store.vacuum(older_than=0)
         assert _files(root / "s") == _expected_files(store)
-    with statestore.connect(root).open_store("s") as store:
+    with statestore.connect(root).open_store("s", auto_compact=False) as store:
         assert len(store._pending.parts) == 0
         _check(store, model, operation)
     return found
@@ -209,6 +210,46 @@ def _expected_files(store: VersionedStore) -> set[str]:
     checkpoints = {i.name for i in store._storage.list("log/_checkpoint/") if i.name.endswith(".arrow")}
     log = {f"log/{version:020d}.json" for version in range(store.version + 1)}
     return {"store.json"} | log | checkpoints | _names(store._snapshot)
+
+
+FIRST, STEP, PROCESSES = 2, 2, 16
+
+
+def test_processes_that_kill_themselves(tmp_path: Path) -> None:
+    """The same with real deaths, before calls of the operating system: acknowledged puts are there, versions whole."""
+    kept = OPERATIONS["full compaction"]
+    template, base = _prepare(tmp_path / "template", Operation(kept.run, kept.effects))
+    copies = [shutil.copytree(template, tmp_path / str(n)) for n in range(PROCESSES)]
+    script = Path(__file__).with_name("dying_process.py")
+    command = [sys.executable, str(script), str(FIRST), str(STEP), *map(str, copies)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    outcomes = []
+    for root, line in zip(copies, done.stdout.splitlines(), strict=True):
+        acknowledged, _, ending = line.rpartition(" ")
+        assert ending in ("survived", f"{-signal.SIGKILL}"), done.stderr
+        model = copy.deepcopy(base)
+        for row in OWN[: len(acknowledged.removesuffix("c"))]:
+            model.put(*row)
+        outcomes.append(_check_death(root, model, "c" in acknowledged) - len(base.states) + 1)
+    assert set(outcomes) == {0, 1, 2} and ending == "survived"
+
+
+def _check_death(root: Path, model: Model, committed: bool) -> int:
+    with statestore.connect(root).open_store("s", auto_compact=False) as store:
+        found, before = store.version, len(model.states) - 1
+        assert found > before or not committed
+        for effect in [Model.commit, Model.same_again][: found - before]:
+            effect(model)
+        operation = OPERATIONS["commit"]
+        _check(store, model, operation)
+        _put(store, model, [("d", 12, 21)])
+        store.commit()
+        model.commit()
+        store.vacuum(older_than=0)
+        assert _files(root / "s") == _expected_files(store)
+        _check(store, model, operation)
+    return found
 
 
 def test_killed_while_creating_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
