@@ -52,14 +52,11 @@ def to_us(time: int | datetime, what: str) -> int:
         return time * 1000
     milliseconds = _of_datetime(time, what) if isinstance(time, datetime) else _of_integer(time, what)
     if not MIN_MS <= milliseconds <= MAX_MS:
+        finer = isinstance(time, int) and time > 0
         raise InvalidInputError(
             "TIME_OUT_OF_RANGE",
             f"{what} is {_shown(time)}; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
-            + (
-                "; this looks like microseconds or nanoseconds"
-                if milliseconds > MAX_MS and time == milliseconds
-                else ""
-            ),
+            + ("; this looks like microseconds or nanoseconds" if finer else ""),
         )
     return milliseconds * 1000
 
@@ -170,6 +167,6 @@ def _parse_duration(text: str, what: str) -> int:
 def _invalid(value: object, what: str) -> InvalidInputError:
     return InvalidInputError(
         "INVALID_DURATION",
-        f"{what} is {_shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole milliseconds, "
+        f"{what} is {_shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole ones, "
         'or a text with units ms, s, min, h, d, w like "30 days" or "1h 30m"',
     )

@@ -1,0 +1,247 @@
+"""Columns compared with constants, exactly: as Python compares the numbers, whatever the column's type can hold.
+
+A number between or beyond the values of a type is never rounded to one of them: no double equals ``Decimal("0.1")``,
+and every ``tinyint`` is less than 1000. NaN equals NaN and is greater than every other number, as in Spark and DuckDB.
+Text, times and nested values follow ``statestore.formats.canonical``. Answers are null where the column is null.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.canonical import Place, canonical
+from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.types import normal_type
+
+Number = int | float | Decimal
+Bools = npt.NDArray[np.bool_]
+
+_COMPARE: dict[str, Callable[..., pa.BooleanArray]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_TEXT: dict[str, Callable[..., pa.BooleanArray]] = {
+    "starts_with": pc.starts_with,
+    "ends_with": pc.ends_with,
+    "contains": pc.match_substring,
+}
+_WIDE = Context(prec=100)  # more digits than any decimal column
+
+
+def compare(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanArray:
+    """``column op value`` for = != < <= > >=; null where the column is null, everywhere if ``value`` is None.
+
+    Raises InvalidInputError with ``place.code`` if the two have no comparison.
+    """
+    column, place = _decoded(column, place)
+    if value is None or pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.bool_())
+    if _is_number(column.type):
+        return _compare_number(column, op, _number(value, place))
+    if pa.types.is_nested(column.type):
+        return _compare_nested(column, op, value, place)
+    return _COMPARE[op](column, pa.scalar(canonical(place)(value), column.type))
+
+
+def any_of(column: pa.Array, values: Sequence[Any], place: Place) -> pa.BooleanArray:
+    """Whether the column equals one of ``values``, None aside; never null. Raises as ``compare`` does."""
+    column, place = _decoded(column, place)
+    wanted = [value for value in values if value is not None]
+    if not wanted or pa.types.is_null(column.type):
+        return pa.array(np.zeros(len(column), np.bool_))
+    if pa.types.is_floating(column.type):
+        return _any_double(pc.cast(column, pa.float64()), [_number(value, place) for value in wanted])
+    if _is_number(column.type):
+        limits = [_floor(_number(value, place), column.type) for value in wanted]
+        return pc.is_in(column, pa.array([limit for limit, exact in limits if exact], column.type))
+    convert = canonical(place)
+    if pa.types.is_nested(column.type):
+        _check_equality(column.type, wanted[0], place)
+        return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in wanted]))
+    return pc.is_in(column, pa.array([convert(value) for value in wanted], column.type))
+
+
+def match_text(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanArray:
+    """starts_with, ends_with, contains on text or bytes; null as in ``compare``, and the same error."""
+    column, place = _decoded(column, place)
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        raise place.wrong(value, f"{op} needs a column of text or bytes")
+    if value is None:
+        return pa.nulls(len(column), pa.bool_())
+    return _TEXT[op](column, canonical(place)(value))
+
+
+def _decoded(column: pa.Array, place: Place) -> tuple[pa.Array, Place]:
+    """The column in the one encoding that stores use; other tables may hold large or dictionary-encoded strings."""
+    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+        return column, place
+    try:
+        kind = normal_type(column.type, place.path)
+    except StateStoreError as error:
+        raise InvalidInputError(place.code, f"{error.message}; a filter can only ask whether it is null") from None
+    return (column, place) if column.type == kind else (pc.cast(column, kind), replace(place, kind=kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
+
+
+def _number(value: Any, place: Place) -> Number:
+    if isinstance(value, np.integer | np.floating):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise place.wrong(value)
+    if isinstance(value, Decimal) and value.is_nan():
+        raise place.wrong(value, "write float('nan')")
+    return value
+
+
+def _compare_number(column: pa.Array, op: str, value: Number) -> pa.BooleanArray:
+    if pa.types.is_floating(column.type):
+        return _compare_double(pc.cast(column, pa.float64()), op, value)
+    if value != value:
+        return _constant(column, op in ("!=", "<", "<="))
+    limit, exact = _floor(value, column.type)
+    return _compare_with_floor(column, op, limit, exact)
+
+
+def _compare_double(column: pa.Array, op: str, value: Number) -> pa.BooleanArray:
+    nan = pc.is_nan(column)
+    if value != value:
+        if op in ("=", ">="):
+            return nan
+        return pc.invert(nan) if op in ("!=", "<") else _constant(column, op == "<=")
+    limit, exact = _floor(value, pa.float64())
+    found = _compare_with_floor(column, op, limit, exact)
+    return pc.or_(found, nan) if op in ("!=", ">", ">=") else pc.and_not(found, nan)
+
+
+def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> pa.BooleanArray:
+    """``column op v``, where ``limit`` is the greatest value of the type up to v, and ``exact`` says that it is v."""
+    if limit is None:
+        return _constant(column, op in ("!=", ">", ">="))
+    if not exact:
+        if op in ("=", "!="):
+            return _constant(column, op == "!=")
+        op = "<=" if op in ("<", "<=") else ">"
+    return _COMPARE[op](column, pa.scalar(limit, column.type))
+
+
+def _floor(value: Number, kind: pa.DataType) -> tuple[Any, bool]:
+    """The greatest value of the type that is not above ``value`` (None if there is none), and whether it equals it."""
+    if value != value:
+        return None, False
+    if pa.types.is_floating(kind):
+        return _floor_double(value)
+    low, high = _limits(kind)
+    if value < low:
+        return None, False
+    if value >= high:
+        return high, value == high
+    if pa.types.is_integer(kind):
+        whole = math.floor(value)
+        return whole, whole == value
+    unit = Decimal(1).scaleb(-kind.scale)
+    floor = Decimal(value).quantize(unit, ROUND_FLOOR, _WIDE)
+    return floor, floor == value
+
+
+def _floor_double(value: Number) -> tuple[float, bool]:
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = math.inf if value > 0 else -math.inf
+    below = nearest if nearest <= value else math.nextafter(nearest, -math.inf)
+    return below, below == value
+
+
+def _limits(kind: pa.DataType) -> tuple[Number, Number]:
+    if pa.types.is_decimal(kind):
+        high = Decimal(10**kind.precision - 1).scaleb(-kind.scale, _WIDE)
+        return high.copy_negate(), high
+    bits = kind.bit_width
+    return (0, 2**bits - 1) if pa.types.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _any_double(column: pa.Array, values: list[Number]) -> pa.BooleanArray:
+    """Arrow's set holds 0.0 and -0.0 apart, and one NaN that stands for all."""
+    limits = [_floor_double(value) for value in values if value == value]
+    exact = [limit for limit, hit in limits if hit]
+    exact += [-0.0] if 0.0 in exact else []
+    exact += [math.nan] if any(value != value for value in values) else []
+    return pc.is_in(column, pa.array(exact, pa.float64()))
+
+
+def _compare_nested(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanArray:
+    if op not in ("=", "!="):
+        raise place.wrong(value, f"structs and lists have no order, {op} needs one")
+    _check_equality(column.type, value, place)
+    same = _same(column, canonical(place)(value))
+    return pa.array(same if op == "=" else ~same, mask=_invalid(column))
+
+
+def _check_equality(kind: pa.DataType, value: Any, place: Place) -> None:
+    if pa.types.is_map(kind):
+        raise place.wrong(value, "maps have no one equality")
+    for number in range(kind.num_fields):
+        _check_equality(kind.field(number).type, value, place)
+
+
+def _same(column: pa.Array, value: Any) -> Bools:
+    """Equality with a canonical value; inside structs and lists null equals null."""
+    if value is None:
+        return _invalid(column)
+    if pa.types.is_struct(column.type):
+        same = ~_invalid(column)
+        for number, member in enumerate(value):
+            same &= _same(column.field(number), member)
+        return same
+    if pa.types.is_list(column.type):
+        return _same_list(column, value)
+    if pa.types.is_floating(column.type):
+        found = _compare_double(pc.cast(column, pa.float64()), "=", value)
+    else:
+        found = pc.equal(column, pa.scalar(value, column.type))
+    return _bools(pc.fill_null(found, False))
+
+
+def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
+    """Looks at the first members of the lists of the right length, then at the second ones of those still equal, …"""
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    rows = np.flatnonzero(~_invalid(column) & (np.diff(offsets) == len(members)))
+    for position, member in enumerate(members):
+        if not len(rows):
+            break
+        cells = column.values.take(pa.array(offsets[rows] + position))
+        rows = rows[_same(cells, member)]
+    same = np.zeros(len(column), np.bool_)
+    same[rows] = True
+    return same
+
+
+def _invalid(column: pa.Array) -> Bools:
+    return _bools(pc.is_null(column))
+
+
+def _bools(column: pa.BooleanArray) -> Bools:
+    found: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return found
+
+
+def _constant(column: pa.Array, value: bool) -> pa.BooleanArray:
+    """``value`` where the column is not null, null elsewhere."""
+    return pc.if_else(pc.is_valid(column), pa.scalar(value), pa.scalar(None, pa.bool_()))
