@@ -308,3 +308,39 @@ def test_killed_while_dropping_a_store(tmp_path: Path, monkeypatch: pytest.Monke
     assert catalog.stores() == ["s"]
     catalog.drop_store("s")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_repeated_transaction_keeps_what_a_dead_writer_acknowledged(tmp_path: Path) -> None:
+    """A repetition discards the rows that were written for it, not those taken over from another writer."""
+    catalog, model = statestore.connect(tmp_path), Model()
+    with create(catalog) as store:
+        store.write(as_table(OWN), transaction=TRANSACTION)
+        for row in OWN:
+            model.put(*row)
+        model.commit()
+        _put(store, model, ADOPTED)
+    with catalog.open_store("s") as store:
+        store.put_all(as_table(OWN))
+        assert store.commit(transaction=TRANSACTION) == 1
+        check_points(store, model)
+    with catalog.open_store("s") as store:
+        check_points(store, model)
+        assert store.commit() == 2
+        model.commit()
+        check_answers(store, model, TIMES)
+
+
+def test_checkpoint_that_can_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is made, and made once."""
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(write, "CHECKPOINT_INTERVAL", 1)
+    monkeypatch.setattr(write, "write_checkpoint", no_space)
+    model = Model()
+    with create(statestore.connect(tmp_path)) as store:
+        _put(store, model, OWN)
+        assert store.commit() == 1 == store.commit()
+        model.commit()
+        check_answers(store, model, TIMES)
