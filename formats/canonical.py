@@ -251,7 +251,10 @@ def _plain_datetime(place: Place, value: Any) -> datetime:
     """A datetime of a subclass, as pandas' Timestamp is, or of numpy, as a plain one."""
     found = value
     if isinstance(value, np.datetime64):
-        micros = value.astype("M8[us]")
+        try:
+            micros = value.astype("M8[us]")
+        except OverflowError:  # numpy 2.5 refuses what older ones wrapped around
+            raise place.wrong(value) from None
         if micros.astype(value.dtype) != value:
             raise place.wrong(value, "finer than a microsecond, or not a time")
         found = micros.item()

@@ -31,7 +31,7 @@ class MemoryTable:
     """
 
     name: str
-    commits: list[list[Row]]
+    commits: list[Sequence[Row]]
     key_columns: tuple[str, ...] = ("item",)
     asked: list[Query] = field(default_factory=list)
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
@@ -96,7 +96,7 @@ def _alive(row: Row, query: Query) -> bool:
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [[], [], [], []]
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
     times = [pa.array([None if t is None else t * 1000 for t in c], pa.int64()).cast(TIME) for c in columns[2:]]
     return pa.RecordBatch.from_arrays(
         [pa.array(columns[0], pa.string()), pa.array(columns[1], pa.float64()), *times], schema=SCHEMA

@@ -111,7 +111,7 @@ def test_accepted(kind: pa.DataType, value: object, expected: object) -> None:
         (STAMP, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "outside the years"),
         (NAIVE, NOON, "with a time zone"),
         (NAIVE, NotATime(2020, 1, 1), "found NotATime"),
-        (NAIVE, np.datetime64("NaT"), "not a time"),
+        (NAIVE, np.datetime64("NaT", "us"), "not a time"),
         (NAIVE, np.datetime64(1, "ns"), "finer"),
         (NAIVE, np.datetime64(10**15, "D"), "found datetime64"),
         (DURATION, 5, "timedelta"),

@@ -66,8 +66,9 @@ class Model:
 
     def same_again(self) -> None:
         """A version that changes nothing (a compaction)."""
-        for column in (self.states, self.added, self.stream_times):
-            column.append(column[-1])  # type: ignore[attr-defined]
+        self.states.append(self.states[-1])
+        self.added.append(self.added[-1])
+        self.stream_times.append(self.stream_times[-1])
         self.touched.append(set())
 
     def get(self, key: Key, as_of: int | None = None) -> Row | None:
