@@ -30,6 +30,9 @@ def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
     found = _translate(pushed)
     if found is None or found.column not in schema.names:
         return None
+    kind = schema.field(found.column).type
+    if type(pushed) not in _NULL_TESTS and pa.types.is_nested(kind) and _holds_floats(kind):
+        return None  # inside structs and lists, too, Spark has NaN equal to NaN
     try:  # a value that the column's type does not take is Spark's to compare
         mask((found,), pa.RecordBatch.from_pylist([], schema=schema))
     except (StateStoreError, pa.ArrowException):
@@ -45,7 +48,7 @@ def _translate(pushed: Any) -> Filter | None:
         if isinstance(child, spark.IsNull):
             return _translate(spark.IsNotNull(child.attribute))
         return None
-    attribute = getattr(pushed, "attribute", ())
+    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
     if len(attribute) != 1:
         return None
     if type(pushed) in _NULL_TESTS:
@@ -54,3 +57,9 @@ def _translate(pushed: Any) -> Filter | None:
     if op is None:
         return None
     return Filter(attribute[0], op, tuple(pushed.value) if op == "in" else pushed.value)
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        return True
+    return any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))

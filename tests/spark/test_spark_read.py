@@ -85,7 +85,7 @@ def test_a_time_without_zone_is_the_sessions(spark: SparkSession, path: str, zon
 
 def test_sql_takes_the_session_zone_too(spark: SparkSession, path: str) -> None:
     text = "SELECT item, price FROM prices TIMESTAMP AS OF '2023-11-14 17:13:25'"
-    assert answer(statestore.sql(Path(path).parent, text, spark=spark)) == EARLIER
+    assert answer(statestore.sql(str(Path(path).parent), text, spark=spark)) == EARLIER
 
 
 def test_a_view_without_register_refuses_a_time_without_zone(spark: SparkSession, path: str) -> None:
@@ -146,7 +146,7 @@ def test_streams_are_refused(spark: SparkSession, path: str, tmp_path: Path) -> 
 
 def remaining_filters(frame: DataFrame) -> str:
     """The condition Spark evaluates itself, from the plan."""
-    plan = frame._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    plan = frame._jdf.queryExecution().executedPlan().toString()
     return "\n".join(line for line in plan.splitlines() if "Filter " in line)
 
 
