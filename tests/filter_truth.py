@@ -31,7 +31,7 @@ INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64
 DECIMALS = [pa.decimal128(4, 2), pa.decimal128(38, 0), pa.decimal128(38, 20)]
 DOUBLES = [pa.float32(), pa.float64()]
 EDGES = [edge + step for edge in [0, 2**53, *LIMITS.values(), 2**64, 10**38] for step in (-1, 0, 1)]
-NUMBERS = (
+NUMBERS: st.SearchStrategy[Any] = (
     st.sampled_from([sign * edge for edge in EDGES for sign in (1, -1)])
     | st.integers(-3, 3)
     | st.floats()
