@@ -17,34 +17,42 @@ from statestore.formats.segment_meta import OPEN
 
 @dataclass(frozen=True)
 class Retention:
-    """``length`` of kept history and ``segment_interval``, None for ever."""
+    """``length`` of kept history and ``segment_interval``, None for ever; ``horizon`` of the last expiry.
+
+    What is older than the horizon is refused whatever the length: the versions that would follow it may be gone, so
+    that an old record could become the newest of its key.
+    """
 
     length: int | None
     segment_interval: int | None
+    horizon: int = -(2**63)
 
     def is_late(self, moment: int, stream_time: int) -> bool:
         """True for a write that is refused, and for a moment whose history is gone."""
-        return self.length is not None and moment < stream_time - self.length
+        return moment < self.horizon or (self.length is not None and moment < stream_time - self.length)
 
     def is_visible(self, end: int, high: int, stream_time: int) -> bool:
         """Whether a read of moments up to ``high`` sees a version that ends at ``end``.
 
         Kafka drops whole segments, so a version outlives the retention until its segment (by end) is dropped.
         """
-        if end == OPEN or self.length is None:
+        if end == OPEN:
             return True
-        if self.is_late(high, stream_time) or self.segment_interval is None:
+        if self.is_late(high, stream_time):
             return False
+        if self.length is None or self.segment_interval is None:
+            return end > self.horizon
         return end // self.segment_interval >= (stream_time - self.length) // self.segment_interval
 
     def without_late(self, batch: pa.RecordBatch, stream_time: int) -> tuple[pa.RecordBatch, int]:
         """The records (of the store's record schema) that are accepted, each judged by the stream time at its turn, and
         how many are refused."""
-        if self.length is None or not batch.num_rows:
+        if (self.length is None and self.horizon == -(2**63)) or not batch.num_rows:
             return batch, 0
         times = batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False)
-        before = np.maximum.accumulate(np.concatenate(([stream_time], times[:-1])))
-        accepted = times >= before - self.length
+        accepted = times >= self.horizon
+        if self.length is not None:
+            accepted &= times >= np.maximum.accumulate(np.concatenate(([stream_time], times[:-1]))) - self.length
         late = int(np.count_nonzero(~accepted))
         return (batch.filter(pa.array(accepted)), late) if late else (batch, 0)
 

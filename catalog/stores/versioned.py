@@ -7,6 +7,7 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -89,6 +90,8 @@ class VersionedStore:
         self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
         self._changelogs = Changelogs(local_root(storage), spec.record_schema())
         self._retention = retention_of(spec)
+        if self._snapshot.horizon is not None:
+            self._retention = replace(self._retention, horizon=self._snapshot.horizon.time)
         self._dropped = 0
         self._stream_time = NO_STREAM_TIME
         self._closed = False
@@ -217,7 +220,7 @@ class VersionedStore:
         start, end, values = found
         if end == OPEN:
             return None if values is None else _record((self._values.to_user(values), start // 1000, None))
-        if values is None or (self._retention.length is not None and self._is_late(moment)):
+        if values is None or self._is_late(moment):
             return None
         return _record((self._values.to_user(values), start // 1000, end // 1000))
 
@@ -444,6 +447,8 @@ class VersionedStore:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._next_entry = entry_name(snapshot.version + 1)
+            if snapshot.horizon is not None:
+                self._retention = replace(self._retention, horizon=snapshot.horizon.time)
             self._live.follow(PointLookup(self._files, snapshot, self._keys))
         return snapshot.version
 
