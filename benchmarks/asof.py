@@ -16,6 +16,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def report(name: str, **fields: Any) -> None:
 
 def compare(name: str, goal: float, ours: Callable[[], Any], theirs: Callable[[], Any], runs: int, **more: Any) -> None:
     """Time both in turn and report the ratio of their medians."""
-    mine, other = [], []
+    mine: list[float] = []
+    other: list[float] = []
     ours(), theirs()
     for _ in range(runs):
         for call, times in ((ours, mine), (theirs, other)):
@@ -149,6 +151,19 @@ def memory_copy(reader: pa.RecordBatchReader) -> int:
     return int(sink.getvalue().size)
 
 
+def copy_scan(store: statestore.VersionedStore, moment: int) -> int:
+    return memory_copy(store.scan(as_of=moment))
+
+
+def copy_file(path: Path) -> int:
+    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    return memory_copy(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(1 << 17)))
+
+
+def ask(connection: duckdb.DuckDBPyConnection, question: str) -> list[Any]:
+    return connection.execute(question).fetchall()
+
+
 def measure_scans(path: Path, store: statestore.VersionedStore, history: History, runs: int) -> None:
     """As-of scans at old, middle and new T against a plain file of exactly the live rows."""
     load_end = START_MS + history.keys * STEP_MS
@@ -160,12 +175,8 @@ def measure_scans(path: Path, store: statestore.VersionedStore, history: History
         compare(
             f"as-of scan, copy, {label} T",
             1.4,
-            lambda moment=moment: memory_copy(store.scan(as_of=moment)),
-            lambda plain=plain, schema=live.schema: memory_copy(
-                pa.RecordBatchReader.from_batches(
-                    schema, pa.ipc.open_file(pa.memory_map(str(plain))).read_all().to_batches(1 << 17)
-                )
-            ),
+            partial(copy_scan, store, moment),
+            partial(copy_file, plain),
             runs,
             live_rows=live.num_rows,
         )
@@ -194,14 +205,14 @@ def measure_aggregate(path: Path, store: statestore.VersionedStore, label: str, 
             finished.append(f"SELECT price, stock FROM part{number}" + ("" if exact else " WHERE __live = 1"))
     question = "SELECT count(*), sum(price), avg(stock) FROM {}"
     sources = {"finished batches": f"({' UNION ALL '.join(finished)})", "attach": "prices"}
-    theirs = connection.execute(question.format("plain")).fetchall()
+    plain = question.format("plain")
     for name, source in sources.items():
-        assert np.allclose(connection.execute(question.format(source)).fetchall(), theirs)
+        assert np.allclose(ask(connection, question.format(source)), ask(connection, plain))
         compare(
             f"as-of scan, DuckDB aggregate, {name}, {label} T",
             1.3,
-            lambda source=source: connection.execute(question.format(source)).fetchall(),
-            lambda: connection.execute(question.format("plain")).fetchall(),
+            partial(ask, connection, question.format(source)),
+            partial(ask, connection, plain),
             runs,
         )
 
