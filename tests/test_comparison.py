@@ -48,6 +48,30 @@ def test_numbers_compare_exactly_beyond_the_type_too(column: tuple[pa.DataType, 
     assert selected(Filter("x", op, value), rows, kind) == [holds(op, row, value) for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("kind", "row", "value"),
+    [
+        (pa.decimal128(38, 0), Decimal(1 - 10**38), -(10**38)),
+        (pa.decimal128(38, 0), Decimal(10**38 - 1), 10**38),
+        (pa.decimal128(38, 0), Decimal(10**37), Decimal("9" * 37 + ".5")),
+        (pa.decimal128(38, 20), Decimal("-0.1"), -0.1),
+        (pa.int64(), 2**63 - 1, float(2**63)),
+        (pa.int64(), -(2**63), -float(2**63)),
+        (pa.int64(), 2**53 + 1, float(2**53)),
+        (pa.float64(), float(2**53), 2**53 + 1),
+        (pa.float64(), 0.1, Decimal("0.1")),
+        (pa.float64(), 1.7976931348623157e308, 10**400),
+        (pa.float64(), float("inf"), 10**400),
+        (pa.float64(), float("-inf"), -(10**400)),
+        (pa.float64(), 0.0, Decimal("-1e-999")),
+    ],
+)
+@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
+def test_numbers_at_the_edges_of_types(kind: pa.DataType, row: Any, value: Any, op: Op) -> None:
+    """The places where rounding would show."""
+    assert selected(Filter("x", op, value), [row], kind) == [holds(op, row, value)]
+
+
 @given(number_columns(), st.lists(st.none() | NUMBERS, max_size=4))
 def test_in_is_equality_with_any_member(column: tuple[pa.DataType, list[Any]], values: list[Any]) -> None:
     """Members that the type can not hold match nothing, null members match nothing."""

@@ -66,6 +66,7 @@ def message_of(data: Any, schema: pa.Schema) -> str:
         ([["a"], [], None], pa.large_list(pa.large_string()), pa.list_(pa.string())),
         ([["a", "b"], None], pa.list_(pa.string(), 2), pa.list_(pa.string())),
         ([[1]], pa.list_(pa.field("element", pa.int64(), nullable=False)), pa.list_(pa.int32())),
+        ([[1]], pa.list_(pa.field("element", pa.int32())), pa.list_(pa.int32())),
         ([[None], []], pa.list_(pa.null()), pa.list_(pa.int32())),
         ([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string())), pa.list_(pa.string())),
         ([{"y": "a", "x": 1}, None], pa.struct([("y", pa.large_string()), ("x", pa.int64())]), POINT),

@@ -136,7 +136,8 @@ def test_bounds_prune(condition: Filter, low: Any, high: Any, has_null: bool) ->
         (Filter("x", "<", math.nan), 1, 5, False),
         (Filter("x", "<", Decimal("sNaN")), 1, 5, False),
         (Filter("x", ">", 9.0), 1.0, 5.0, False),
-        (Filter("x", "<", np.float32(2**24 + 2)), 2**24 + 1, 2**24 + 1, False),
+        (Filter("x", ">", math.inf), 1.0, 5.0, False),
+        (Filter("x", "<", np.float32(2**24 + 4)), 2**24 + 3, 2**24 + 3, False),
         (Filter("x", "=", np.zeros(2)), 1, 5, False),
     ],
 )
