@@ -59,6 +59,7 @@ class ChangeSplit:
     timestamps: tuple[int, ...]  # commit times (epoch microseconds) of versions base, base+1, …
     base: int
     rows: int
+    after: int  # events at or before this state time are gone with an expiry, so none of them are told
 
     @property
     def exact(self) -> bool:
@@ -162,7 +163,8 @@ def _split(
 ) -> ChangeSplit:
     base, top = (0, snapshot.version) if by_time else (first, last)
     times = tuple(snapshot.versions.timestamp[base : top + 1].tolist())
-    return ChangeSplit(views, first, last, by_time, version, times, base, rows)
+    after = BEGINNING if snapshot.horizon is None else snapshot.horizon.time
+    return ChangeSplit(views, first, last, by_time, version, times, base, rows, after)
 
 
 def read_changes(
@@ -232,13 +234,15 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
 def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints, Ints]]) -> _Events:
     parts: list[_Events] = []
     for number, rows, versions in found:
-        if not len(rows):
-            continue
         meta = split.views[number].meta
         segment = files.segment(meta)
+        starts = segment.int64("valid_from")[rows]
+        kept = starts > split.after
+        rows, versions, starts = rows[kept], versions[kept], starts[kept]
+        if not len(rows):
+            continue
         keys = [segment.column_array(name).take(pa.array(rows)) for name in files.spec.key_names]
         count = len(rows)
-        starts = segment.int64("valid_from")[rows]
         parts.append(
             _Events(
                 np.full(count, number), rows, hash_keys(keys), starts, versions, np.full(count, meta.tombstone), keys

@@ -118,7 +118,8 @@ def window_of(name: str, snapshot: Snapshot, query: Query) -> Window:
     version = check_version(name, snapshot, query.version)
     newest = version == snapshot.version
     if query.mode == "history":
-        low = BEGINNING if query.start_time is None else query.start_time
+        kept_from = BEGINNING if snapshot.horizon is None else snapshot.horizon.time
+        low = kept_from if query.start_time is None else query.start_time
         high = NOW if query.end_time is None else query.end_time
         if low > high:
             raise InvalidInputError(
