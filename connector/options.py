@@ -53,7 +53,7 @@ OPTIONS = (
 
 # What Spark adds by itself, and what `register` passes on from the session.
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
-UNSEEN = frozenset(n.lower() for n in ("path", "owner", "provider", SESSION_TIME_ZONE))
+UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", SESSION_TIME_ZONE))
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
@@ -175,10 +175,9 @@ def _int(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected a whole number") from None
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):  # int() would also read 1_000
+        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected a whole number")
+    return int(text)
 
 
 def _bool(options: Mapping[str, str], name: str) -> bool:

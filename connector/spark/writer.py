@@ -20,6 +20,7 @@ from statestore.catalog.discovery import open_table
 from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.connector.options import transaction_of
+from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import ReadOnlyError
 
@@ -51,6 +52,8 @@ class StateStoreWriter(DataSourceArrowWriter):
         self._schema = arrow_schema(schema)
         record_batch(table.spec, pa.RecordBatch.from_pylist([], schema=self._schema))
         self._folder = self._path / STAGING / uuid.uuid4().hex
+        # Not by the tasks: one that still runs after an abort must not bring the folder back.
+        self._folder.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context: Any = TaskContext.get()
@@ -58,7 +61,6 @@ class StateStoreWriter(DataSourceArrowWriter):
         first = next(iterator, None)
         if first is None:
             return Staged(None, partition)
-        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{partition:06d}-{uuid.uuid4().hex}.arrow"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, first.schema) as file:
             file.write_batch(first)
@@ -69,12 +71,11 @@ class StateStoreWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = sorted((m for m in messages if isinstance(m, Staged)), key=lambda m: m.partition)
         batches = _batches([m.file for m in staged if m.file is not None])
-        store = connect(self._path.parent).open_store(self._path.name)
         try:
-            reader = pa.RecordBatchReader.from_batches(self._schema, batches)
-            store.write(reader, mode="overwrite" if self._overwrite else "append", transaction=self._transaction)
+            with message_only(), connect(self._path.parent).open_store(self._path.name) as store:
+                reader = pa.RecordBatchReader.from_batches(self._schema, batches)
+                store.write(reader, mode="overwrite" if self._overwrite else "append", transaction=self._transaction)
         finally:
-            store.close()
             self._clean_up()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
