@@ -27,7 +27,7 @@ def conformed(values: list[Any], given_type: pa.DataType, wanted: pa.DataType) -
     result = conform(batch, schema)
     table = conform(pa.Table.from_batches([batch, batch]), schema)
     for found in (result, table):
-        assert found.schema.field("x").type.equals(wanted, check_metadata=True)
+        assert found.column("x").type.equals(wanted, check_metadata=True)
         found.validate(full=True)
     answer: list[Any] = result.column("x").to_pylist()
     assert table.column("x").to_pylist() == answer * 2
