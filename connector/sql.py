@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 import pyarrow as pa
 
 from statestore.catalog.discovery import open_warehouse
+from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ def sql(
     Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
     NAIVE_TIMESTAMP.
     """
+    _check_query(query)
     warehouse = open_warehouse(path)
     if spark is not None:
         from statestore.connector.sql_spark import run_on_spark
@@ -44,3 +46,13 @@ def sql(
     from statestore.connector.sql_duckdb import run_on_duckdb
 
     return run_on_duckdb(warehouse, query, allow_external_access)
+
+
+def _check_query(query: object) -> None:
+    """Half a surrogate pair is what bytes on a command line become that are not UTF-8; no engine takes it."""
+    if not isinstance(query, str):
+        raise InvalidInputError("INVALID_SQL", f"query is {query!r} ({type(query).__name__}); expected a text")
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError("INVALID_SQL", f"the query is not valid Unicode: {error}") from None

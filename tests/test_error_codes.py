@@ -9,7 +9,7 @@ from source_tree import modules
 
 from statestore.formats.errors import StateStoreError
 
-NAMES = {kind.__name__ for kind in (StateStoreError, *StateStoreError.__subclasses__())}
+NAMES = {"StateStoreError", *(kind.__name__ for kind in StateStoreError.__subclasses__())}
 CODE = re.compile(r"[A-Z]+(_[A-Z]+)+")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statestore.connector.cli.output import message_console, say, show_table
+from statestore.connector.cli.output import say, say_error, show_table
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
 app = typer.Typer(
@@ -122,11 +122,14 @@ def _show(table: Any, limit: int, as_json: bool) -> None:
 
 
 def main() -> None:
-    """Entry point: errors of the tree become one line on stderr."""
+    """Entry point: errors of the tree, and those of files, become one line on stderr."""
     try:
-        app()
+        app(prog_name="statestore")
     except StateStoreError as error:
-        message_console().print(f"statestore: {error}", markup=False, soft_wrap=True)
+        say_error(str(error))
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
     except BrokenPipeError:
+        sys.exit(1)
+    except OSError as error:  # a folder that may not be read or written, a full disk
+        say_error(str(error))
         sys.exit(1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import re
 import sys
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 200
+# All but tab and line feed: what a value holds must not move the cursor or recolour the terminal.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def data_console() -> Console:
@@ -30,9 +33,9 @@ def message_console() -> Console:
 def show_table(table: pa.Table, *, as_json: bool, title: str | None = None) -> None:
     """All rows of ``table``: JSON lines, one object a row, or a table."""
     if as_json:
-        for batch in table.to_batches():
-            for row in batch.to_pylist():
-                print(json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False))
+        names = _unique(table.column_names)
+        for row in _rows(table):
+            print(json.dumps(dict(zip(names, map(plain, row), strict=True)), ensure_ascii=False))
         return
     console = data_console()
     if title:
@@ -40,9 +43,9 @@ def show_table(table: pa.Table, *, as_json: bool, title: str | None = None) -> N
     shown = Table(header_style="bold")
     for field in table.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        shown.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
-    for row in table.to_pylist():
-        shown.add_row(*(cell(value) for value in row.values()))
+        shown.add_column(cell(field.name), justify="right" if numeric else "left", overflow="fold")
+    for row in _rows(table):
+        shown.add_row(*map(cell, row))
     console.print(shown)
 
 
@@ -62,7 +65,12 @@ def show_object(value: dict[str, Any], *, as_json: bool, title: str | None = Non
 
 def say(text: str) -> None:
     """A message to the person at the terminal."""
-    message_console().print(Text(text), soft_wrap=True)
+    message_console().print(Text(printable(text)), soft_wrap=True)
+
+
+def say_error(text: str) -> None:
+    """What went wrong, in one line."""
+    say(f"statestore: {' '.join(text.split())}")
 
 
 def cell(value: Any) -> Text:
@@ -70,29 +78,55 @@ def cell(value: Any) -> Text:
     if value is None:
         return Text("null", style="dim")
     if isinstance(value, str):
-        return Text(value)
+        return Text(printable(value))
     shown = plain(value)
-    return Text(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
+    return Text(printable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)))
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters written out, like \\x1b."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def plain(value: Any) -> Any:
-    """``value`` in terms of JSON: times as ISO-8601 in UTC, binary as base64, decimals as text."""
+    """``value`` in terms of JSON: times as ISO-8601 in UTC, binary as base64, decimals and the like as text; NaN and
+    the infinities, which JSON does not have, as text too."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if isinstance(value, datetime):
         text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
         return text.replace("+00:00", "Z")
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, Decimal | timedelta):
-        return str(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, pa.MonthDayNano):
+        return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
-    if isinstance(value, float) and value != value:
-        return None
-    return value
+    return str(value)
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Not as dicts: SQL may name two columns alike."""
+    for batch in table.to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names for a JSON object: a, a_1, a_2 for three columns named a."""
+    found: dict[str, None] = {}
+    for name in names:
+        candidate, number = name, 0
+        while candidate in found:
+            number += 1
+            candidate = f"{name}_{number}"
+        found[candidate] = None
+    return list(found)
 
 
 def human_bytes(count: int) -> str:
@@ -102,8 +136,3 @@ def human_bytes(count: int) -> str:
             return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def limited(rows: Sequence[Any], limit: int) -> tuple[Sequence[Any], int]:
-    """(the first ``limit`` rows, how many more there are)."""
-    return rows[:limit], max(0, len(rows) - limit)

@@ -38,6 +38,8 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
     """Equality on each key column. One column takes its text as it is, several a JSON object."""
     schema = table.schema(Query())
     names = table.key_columns
+    if not names:
+        raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; ask for it with: statestore sql")
     if len(names) == 1:
         return (Filter(names[0], "=", _cell(text, schema.field(names[0]))),)
     try:

@@ -90,6 +90,8 @@ def _late_moment(warehouse: Path) -> str:
 
 def _fresh_folder(out: Path) -> Path:
     """``out``, emptied if a demo made it; anything else there is refused."""
+    if out.exists() and not out.is_dir():
+        raise InvalidInputError("NOT_A_FOLDER", f"--out {out}: that is a file; name a new folder")
     if out.exists() and any(out.iterdir()):
         if not (out / MARKER).is_file():
             raise InvalidInputError("NOT_EMPTY", f"--out {out}: the folder holds other files; name a new folder")
