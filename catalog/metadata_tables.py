@@ -13,7 +13,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.filters import mask
+from statestore.formats.filters import check_filters, mask
 from statestore.formats.segment_meta import OPEN
 from statestore.formats.state_table import Query
 from statestore.formats.types import TIME, type_name
@@ -177,14 +177,33 @@ class MetadataTable:
         return pa.schema([schema.field(name) for name in query.columns])
 
     def splits(self, query: Query) -> list[MetadataSplit]:
+        """Raises NotFoundError VERSION_NOT_FOUND, COLUMN_NOT_FOUND or InvalidInputError INVALID_FILTER."""
         self.schema(query)
-        snapshot = load_snapshot(self.storage, version=query.version)
-        return [MetadataSplit(snapshot.version, len(snapshot.versions.timestamp))]
+        self._check_filters(query)
+        snapshot = load_snapshot(self.storage)
+        if query.version is not None and not 0 <= query.version <= snapshot.version:
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"store {self.spec.name!r} has no version {query.version}; versions 0 to {snapshot.version} are known",
+            )
+        version = snapshot.version if query.version is None else query.version
+        return [MetadataSplit(version, self._table(version).num_rows)]
 
     def read(self, split: MetadataSplit, query: Query) -> Iterator[pa.RecordBatch]:
-        snapshot = load_snapshot(self.storage, version=split.version)
-        table = TABLES[self.suffix][1](snapshot, self.spec).combine_chunks()
-        for batch in table.to_batches():
+        schema = self.schema(query)
+        for batch in self._table(split.version).combine_chunks().to_batches():
             selected = mask(query.filters, batch) if query.filters else None
             kept = batch if selected is None else batch.filter(selected)
-            yield kept.select(self.schema(query).names)
+            yield kept.select(schema.names)
+
+    def _table(self, version: int) -> pa.Table:
+        return TABLES[self.suffix][1](load_snapshot(self.storage, version=version), self.spec)
+
+    def _check_filters(self, query: Query) -> None:
+        schema = TABLES[self.suffix][0]
+        for item in query.filters:
+            if item.column not in schema.names:
+                raise NotFoundError(
+                    "COLUMN_NOT_FOUND", f"filter on {item.column!r}: {self.name} has {', '.join(schema.names)}"
+                )
+        check_filters(query.filters, schema)
