@@ -181,7 +181,7 @@ def _any_double(column: pa.Array, values: list[Number]) -> pa.BooleanArray:
     """Arrow's set holds 0.0 and -0.0 apart, and one NaN that stands for all."""
     limits = [_floor_double(value) for value in values if value == value]
     exact = [limit for limit, hit in limits if hit]
-    exact += [-0.0] if 0.0 in exact else []
+    exact += [0.0, -0.0] if 0.0 in exact else []
     exact += [math.nan] if any(value != value for value in values) else []
     return pc.is_in(column, pa.array(exact, pa.float64()))
 

@@ -164,7 +164,7 @@ def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
         _check(store, model, operation)
         if operation.replay:
             _replay(store, model)
-        _put(store, model, [("d", 12, 21), ("a", 13, 3)])
+        _put(store, model, [("d", 12, 21), ("a", 13, 9)])
         store.commit()
         model.commit()
         store.vacuum(older_than=0)
