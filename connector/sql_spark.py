@@ -29,6 +29,7 @@ from statestore.connector.sql_tables import columns_named, find_table
 from statestore.connector.sql_times import Value, literal, queries_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import format_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +141,7 @@ def _options(query: Query) -> dict[str, str]:
     numbers = {"versionAsOf": query.version, "startingVersion": query.start_version, "endingVersion": query.end_version}
     times = {"timestampAsOf": query.as_of, "startingTimestamp": query.start_time, "endingTimestamp": query.end_time}
     options |= {option: str(value) for option, value in numbers.items() if value is not None}
-    options |= {option: str(value // 1000) for option, value in times.items() if value is not None}
+    options |= {option: format_time(value) for option, value in times.items() if value is not None}
     return options
 
 
