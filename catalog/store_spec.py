@@ -83,10 +83,12 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
         raise InvalidInputError(
             "INVALID_KEY_GROUPS", f"key_groups is {spec.key_groups!r}; expected an int from 1 to {MAX_KEY_GROUPS}"
         )
-    shared = set(spec.key_names) & set(spec.value_names)
+    key_names = set(map(str.lower, spec.key_names))
+    shared = [name for name in spec.value_names if name.lower() in key_names]
     if shared:
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"columns {sorted(shared)} are in the key and in the value; give each column one role"
+            "WRONG_SCHEMA",
+            f"columns {shared} are in the key and in the value (Spark and DuckDB ignore case); rename one of each",
         )
     if spec.history_retention is not None and spec.segment_interval is None:
         return replace(spec, segment_interval=default_segment_interval(spec.history_retention))
