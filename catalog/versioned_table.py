@@ -24,6 +24,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.filters import check_filters
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
 from statestore.formats.types import TIME
@@ -103,14 +104,15 @@ class VersionedTable:
         return [*rows, *interval], [version]
 
     def _check_filters(self, query: Query) -> None:
-        shown, hidden = self._fields(query)
-        known = [f.name for f in [*shown, *hidden]]
+        fields = [field for part in self._fields(query) for field in part]
+        known = [field.name for field in fields]
         for item in query.filters:
             if item.column not in known:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND",
                     f"filter on {item.column!r}: store {self.name!r} has {', '.join(known)} in a {query.mode} read",
                 )
+        check_filters(query.filters, pa.schema(fields))
 
 
 def window_of(name: str, snapshot: Snapshot, query: Query) -> Window:
