@@ -29,13 +29,12 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_batch, records_of
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
+from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.filters import parse_filters
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.segment_meta import OPEN
-from statestore.formats.state_table import Query
 from statestore.formats.times import duration_ms, from_us, to_us
 
 Time = int | datetime
@@ -264,8 +263,8 @@ class VersionedStore:
         come by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
         Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
         """
-        moment = None if as_of is None else to_us(as_of, "as_of")
-        return self._read(Query(as_of=moment, version=version), columns, filter)
+        self._check_open()
+        return ReadableTable(self.table).scan(as_of, version, columns, filter)
 
     def history(
         self,
@@ -278,12 +277,8 @@ class VersionedStore:
     ) -> pa.RecordBatchReader:
         """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end`` (both
         inclusive), as recorded by commit ``version``. Columns: those of `scan` and ``_commit_version``."""
-        low = None if start is None else to_us(start, "start")
-        high = None if end is None else to_us(end, "end")
-        query = Query(mode="history", version=version, start_time=low, end_time=high)
-        pinned = [] if key is None else list(zip(self.spec.key_names, self._keys.normalize(key), strict=True))
-        filters = [*parse_filters(filter), *parse_filters([(name, "=", cell) for name, cell in pinned])]
-        return self._read(query, columns, filters)
+        self._check_open()
+        return ReadableTable(self.table).history(key, start, end, version, columns, filter)
 
     def changes(
         self,
@@ -299,12 +294,9 @@ class VersionedStore:
         Columns: key, value, ``valid_from``, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
         ``delete``), ``_commit_version``, ``_commit_timestamp``; by version and state time within each split.
         """
-        low = None if start_timestamp is None else to_us(start_timestamp, "start_timestamp")
-        high = None if end_timestamp is None else to_us(end_timestamp, "end_timestamp")
-        query = Query(
-            mode="changes", start_version=start_version, end_version=end_version, start_time=low, end_time=high
-        )
-        return self._read(query, columns, filter)
+        self._check_open()
+        bounds = (start_version, end_version, start_timestamp, end_timestamp)
+        return ReadableTable(self.table).changes(*bounds, columns, filter)
 
     def versions(self) -> pa.Table:
         """One row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
@@ -365,6 +357,21 @@ class VersionedStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def metrics(self) -> dict[str, int]:
+        """Counts as of now: versions, segments, rows and bytes kept, pending parts, dropped records, and the observed
+        stream time (epoch milliseconds)."""
+        self._follow()
+        segments = self._snapshot.segments
+        return {
+            "version": self._snapshot.version,
+            "segments": len(segments),
+            "rows": sum(m.rows for m in segments if not m.tombstone and m.role != "belief"),
+            "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
+            "pending_parts": len(self._pending.parts),
+            "dropped_records": self.dropped_records,
+            "observed_stream_time": self.observed_stream_time,
+        }
 
     @property
     def name(self) -> str:
@@ -459,15 +466,6 @@ class VersionedStore:
     def _follow(self) -> None:
         """See commits of other handles: one look for the next log entry."""
         self._advance(self._files.snapshot())
-
-    def _read(self, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
-        self._check_open()
-        asked = None if columns is None else tuple(columns)
-        query = Query(**{**query.__dict__, "columns": asked, "filters": tuple(parse_filters(filter))})
-        schema = self.table.schema(query)
-        splits = self.table.splits(query)
-        batches = (batch for split in splits for batch in self.table.read(split, query))
-        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -20,7 +20,7 @@ from statestore.formats.errors import (
 
 if TYPE_CHECKING:
     from statestore.catalog.catalog import Catalog, connect
-    from statestore.catalog.discovery import open_warehouse as inspect
+    from statestore.catalog.inspection import inspect
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.spark.register import register, unregister
@@ -33,7 +33,7 @@ _WHERE = {
     "VersionedStore": ("statestore.catalog.stores.versioned", "VersionedStore"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
-    "inspect": ("statestore.catalog.discovery", "open_warehouse"),
+    "inspect": ("statestore.catalog.inspection", "inspect"),
     "register": ("statestore.connector.spark.register", "register"),
     "sql": ("statestore.connector.sql", "sql"),
     "unregister": ("statestore.connector.spark.register", "unregister"),

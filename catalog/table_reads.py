@@ -1,0 +1,97 @@
+"""`scan`, `history` and `changes` in Python, of any `StateTable`: ours, its metadata tables, or an engine's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.filters import parse_filters
+from statestore.formats.key_codec import KeyCodec
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import to_us
+
+Time = int | datetime
+
+
+@dataclass(frozen=True)
+class ReadableTable:
+    """A table with its three reads. Times are epoch milliseconds or aware datetimes.
+
+    Rows come by segment, not in key order. Every read raises NotFoundError for a column that is not there and for a
+    version or time outside the kept range, InvalidInputError for a bad filter or time.
+    """
+
+    table: StateTable
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a scan."""
+        return self.table.schema(Query())
+
+    def scan(
+        self,
+        as_of: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest)."""
+        return read(self.table, Query(as_of=_us(as_of, "as_of"), version=version), columns, filter)
+
+    def history(
+        self,
+        key: Any = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``."""
+        query = Query(mode="history", version=version, start_time=_us(start, "start"), end_time=_us(end, "end"))
+        filters = list(parse_filters(filter))
+        if key is not None:
+            names = self.table.key_columns
+            codec = KeyCodec(pa.schema([self.schema.field(name) for name in names]))
+            filters += parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
+        return read(self.table, query, columns, filters)
+
+    def changes(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The change feed, by commit version or by state time, both ends inclusive."""
+        query = Query(
+            mode="changes",
+            start_version=start_version,
+            end_version=end_version,
+            start_time=_us(start_timestamp, "start_timestamp"),
+            end_time=_us(end_timestamp, "end_timestamp"),
+        )
+        return read(self.table, query, columns, filter)
+
+
+def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
+    """All splits of a query one after the other, lazily."""
+    asked = None if columns is None else tuple(columns)
+    query = replace(query, columns=asked, filters=parse_filters(filter))
+    schema = table.schema(query)
+    splits = table.splits(query)
+    return pa.RecordBatchReader.from_batches(schema, (b for split in splits for b in table.read(split, query)))
+
+
+def _us(time: Time | None, what: str) -> int | None:
+    return None if time is None else to_us(time, what)
