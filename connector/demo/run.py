@@ -36,9 +36,7 @@ def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
         with step("drawing"):
             plot = save_plot(by_wind, day, out / "wind_known_at_departure.png")
     commits = sql(str(warehouse), """SELECT count(*) AS n FROM "weather$versions" WHERE operation = 'write'""")
-    say(
-        f"\nThe store `weather` has {commits['n'][0]} commits; some observations came hours late. What one query asks of it:\n"
-    )
+    say(f"\nThe store `weather` has {commits['n'][0]} commits, and some observations came hours late.\n")
     show_table(revised_moment(warehouse), as_json=as_json, title="One moment, as two commits recorded it")
     show_table(by_wind, as_json=as_json, title="Departure delay (minutes) by wind known at departure")
     show_object(totals.to_pylist()[0], as_json=as_json, title="Joined by order of arrival instead")
