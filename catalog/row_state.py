@@ -7,7 +7,7 @@ row whose stored end came later is represented by its belief row. Ends are epoch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +73,6 @@ def pair_ends(files: SegmentFiles, view: SegmentView, rows: Ints, versions: Ints
     return ends
 
 
-def views_of(segments: Sequence[SegmentMeta], closures: object) -> list[SegmentView]:
-    """Views of these segments with their closures from a mapping of segment name to closures."""
-    get = closures.get  # type: ignore[attr-defined]
-    return [SegmentView(meta, get(meta.name, ())) for meta in segments]
+def views_of(segments: Sequence[SegmentMeta], closures: Mapping[str, tuple[ClosureSlice, ...]]) -> list[SegmentView]:
+    """Views of these segments with their closures, which are given by segment name."""
+    return [SegmentView(meta, closures.get(meta.name, ())) for meta in segments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,7 +22,7 @@ Row = tuple[Any, ...]
 _BARE = frozenset((str, int, bytes, bool, float, Decimal, date, datetime, np.int32, np.int64, np.float64, np.bool_))
 
 
-class _RowCodec:
+class _RowCodec(ABC):
     """What keys and values have in common."""
 
     _code: str
@@ -40,8 +41,9 @@ class _RowCodec:
     def __reduce__(self) -> tuple[type, tuple[pa.Schema]]:
         return type(self), (self.schema,)
 
+    @abstractmethod
     def _convert(self, field: pa.Field) -> Convert:
-        raise NotImplementedError
+        """From what users write in a column to its canonical value."""
 
     def to_columns(self, rows: Sequence[Row]) -> list[pa.Array]:
         """One array per column, of the schema's types, from normalized rows."""

@@ -51,7 +51,7 @@ class Record(NamedTuple):
     valid_to: int | None
 
 
-_record = Record._make
+_make_record = Record._make  # no keywords to sort out: every point read makes one
 
 
 class PutResult(NamedTuple):
@@ -218,10 +218,10 @@ class VersionedStore:
             return None
         start, end, values = found
         if end == OPEN:
-            return None if values is None else _record((self._values.to_user(values), start // 1000, None))
+            return None if values is None else _make_record((self._values.to_user(values), start // 1000, None))
         if values is None or self._is_late(moment):
             return None
-        return _record((self._values.to_user(values), start // 1000, end // 1000))
+        return _make_record((self._values.to_user(values), start // 1000, end // 1000))
 
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
