@@ -1,8 +1,10 @@
 """The write-ahead changelog: acknowledged records that are in no segment yet (docs/log-format.md).
 
 A local file of frames, appended with one write each. A frame is a 20-byte header (magic, payload length, payload
-checksum, all little-endian) and an Arrow IPC message; the first frame holds the schema. A frame that is cut short or
-does not match its checksum at the very end of the file was never acknowledged and is ignored; elsewhere it is damage.
+checksum, all little-endian) and a payload: an Arrow IPC message, of which the first holds the schema, or one row of a
+live store (key, value and time as bytes; an Arrow message for a single row would cost ten times the space and the
+time). A frame that is cut short or does not match its checksum at the very end of the file was never acknowledged and
+is ignored; elsewhere it is damage.
 """
 
 from __future__ import annotations
@@ -20,9 +22,22 @@ import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 
-KIND = b"SSLOG"
-MAGIC = KIND + b"\x02\x00\x00"  # kind, format version
+KIND = b"SSLOG\x02"  # and the format version
+MAGIC = KIND + b"\x00\x00"
+ROW_MAGIC = KIND + b"\x01\x00"
 HEADER = struct.Struct("<8sIQ")
+# Checksums are seeded with the frame's place, and with this for rows: no frame passes as one of the other kind.
+ROW_SEED = 1 << 63
+ROW = struct.Struct("<qI?")  # time, length of the key, whether a value follows (none: a delete)
+ROWS_PER_BATCH = 1 << 16
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.int64(), nullable=False),
+    ]
+)
+"""Rows of live stores: serialized key, serialized value (null: a delete), epoch milliseconds."""
 MAX_PAYLOAD = 2**32 - 1
 # How many times the file's length may be hashed in the search for a good frame after a bad one.
 MAX_SEARCH = 16
@@ -57,6 +72,25 @@ class ChangelogWriter:
             raise InvalidInputError("WRONG_SCHEMA", f"{self.path}: batch of {batch.schema}, expected {self._schema}")
         return self._write(batch.serialize())
 
+    def append_row(self, key: bytes, value: bytes | None, time: int) -> int:
+        """Like ``append`` of one row, where the schema is ROW_SCHEMA; the write path of single puts."""
+        start = self._end
+        row = ROW.pack(time, len(key), value is not None)
+        payload = row + key if value is None else b"".join((row, key, value))
+        size = len(payload)
+        if size > MAX_PAYLOAD:
+            raise self._too_large(size)
+        frame = HEADER.pack(ROW_MAGIC, size, xxhash.xxh3_64_intdigest(payload, start | ROW_SEED)) + payload
+        try:
+            written = os.write(self._file, frame)
+            if written != len(frame):
+                self._write_rest(memoryview(frame)[written:])
+            self._end = end = start + len(frame)
+        except BaseException:
+            os.ftruncate(self._file, start)
+            raise
+        return end
+
     def sync(self) -> None:
         """Make what was appended survive power loss."""
         os.fsync(self._file)
@@ -80,9 +114,7 @@ class ChangelogWriter:
 
     def _write(self, payload: pa.Buffer) -> int:
         if payload.size > MAX_PAYLOAD:
-            raise InvalidInputError(
-                "BATCH_TOO_LARGE", f"{self.path}: a batch of {payload.size} bytes, at most {MAX_PAYLOAD}; split it"
-            )
+            raise self._too_large(payload.size)
         header = HEADER.pack(MAGIC, payload.size, xxhash.xxh3_64_intdigest(payload, self._end))
         total = HEADER.size + payload.size
         try:
@@ -95,13 +127,18 @@ class ChangelogWriter:
             raise
         return self._end
 
+    def _too_large(self, size: int) -> InvalidInputError:
+        return InvalidInputError(
+            "BATCH_TOO_LARGE", f"{self.path}: a batch of {size} bytes, at most {MAX_PAYLOAD}; split it"
+        )
+
     def _write_rest(self, rest: memoryview) -> None:
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
 
 def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """(batch, end of its frame) of every acknowledged batch, in order.
+    """(batch, end of its last frame) of every acknowledged batch, in order; single rows come in batches of many.
 
     Raises CorruptError CHANGELOG_CORRUPT for damage before the end, or where the file is another store's;
     UnsupportedError CHANGELOG_FORMAT for the file of another release.
@@ -109,18 +146,63 @@ def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.Re
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         found: pa.Schema | None = None
-        for payload, end in _frames(file, path, size):
+        rows = _Rows()
+        for magic, payload, end in _frames(file, path, size):
+            if magic == ROW_MAGIC:
+                if found != ROW_SCHEMA or not rows.add(payload, end):
+                    raise _corrupt(path, end, "a row that does not fit its frame or its file")
+                if len(rows.keys) == ROWS_PER_BATCH:
+                    yield rows.batch(), rows.end
+                    rows = _Rows()
+                continue
+            if rows.keys:
+                yield rows.batch(), rows.end
+                rows = _Rows()
             try:
                 if found is None:
-                    found = pa.ipc.read_schema(payload)
+                    found = pa.ipc.read_schema(pa.py_buffer(payload))
                     if schema is not None and found != schema:
                         raise _corrupt(path, 0, f"schema {found}, expected {schema}")
                     continue
-                batch = pa.ipc.read_record_batch(payload, found)
+                batch = pa.ipc.read_record_batch(pa.py_buffer(payload), found)
                 batch.validate(full=True)
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt(path, end, str(error)) from error
             yield batch, end
+        if rows.keys:
+            yield rows.batch(), rows.end
+
+
+class _Rows:
+    """Single rows on the way into one batch."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.times: list[int] = []
+        self.end = 0
+
+    def add(self, payload: bytes, end: int) -> bool:
+        """False if the payload is no row."""
+        if len(payload) < ROW.size:
+            return False
+        time, length, has_value = ROW.unpack_from(payload)
+        stop = ROW.size + length
+        if stop > len(payload) or (stop < len(payload) and not has_value):
+            return False
+        self.keys.append(payload[ROW.size : stop])
+        self.values.append(payload[stop:] if has_value else None)
+        self.times.append(time)
+        self.end = end
+        return True
+
+    def batch(self) -> pa.RecordBatch:
+        columns = [
+            pa.array(self.keys, pa.binary()),
+            pa.array(self.values, pa.binary()),
+            pa.array(self.times, pa.int64()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
 
 
 def try_adopt(path: Path) -> BinaryIO | None:
@@ -143,25 +225,27 @@ def try_adopt(path: Path) -> BinaryIO | None:
     return file
 
 
-def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[tuple[pa.Buffer, int]]:
+def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """(magic, payload, end) of each whole frame."""
     position = 0
+    read, unpack, digest = file.read, HEADER.unpack, xxhash.xxh3_64_intdigest
     while position < size:
-        header = file.read(HEADER.size)
+        header = read(HEADER.size)
         problem, payload = "the frame is cut short", b""
         if len(header) == HEADER.size:
-            magic, length, checksum = HEADER.unpack(header)
-            if magic != MAGIC:
-                problem = f"frame starts with {magic!r}, expected {MAGIC!r}"
+            magic, length, checksum = unpack(header)
+            if magic not in (ROW_MAGIC, MAGIC):
+                problem = f"frame starts with {magic!r}, expected {MAGIC!r} or {ROW_MAGIC!r}"
             elif length <= size - position - HEADER.size:
-                payload = file.read(length)
-                if xxhash.xxh3_64_intdigest(payload, position) == checksum:
+                payload = read(length)
+                if digest(payload, position | ROW_SEED if magic == ROW_MAGIC else position) == checksum:
                     position += HEADER.size + length
-                    yield pa.py_buffer(payload), position
+                    yield magic, payload, position
                     continue
                 problem = "checksum does not match"
         if _good_frame_after(path, position + 1, size):
             raise _corrupt(path, position, problem)
-        if position == 0 and header.startswith(KIND) and not header.startswith(MAGIC[: len(header)]):
+        if position == 0 and header.startswith(KIND[:5]) and not header.startswith(MAGIC[: len(header)]):
             raise UnsupportedError(
                 "CHANGELOG_FORMAT", f"{path} starts with {header[:8]!r}, this release reads {MAGIC!r}; use its own"
             )
@@ -176,16 +260,17 @@ def _good_frame_after(path: Path, start: int, size: int) -> bool:
     """
     data = path.read_bytes()[:size]
     budget = MAX_SEARCH * size
-    at = data.find(MAGIC, start)
+    at = data.find(KIND, start)
     while at >= 0:
         if at + HEADER.size <= size:
-            _, length, checksum = HEADER.unpack_from(data, at)
+            magic, length, checksum = HEADER.unpack_from(data, at)
             body = memoryview(data)[at + HEADER.size : at + HEADER.size + length]
             if len(body) == length:
                 budget -= length
-                if budget < 0 or xxhash.xxh3_64_intdigest(body, at) == checksum:
+                seed = at | ROW_SEED if magic == ROW_MAGIC else at
+                if budget < 0 or xxhash.xxh3_64_intdigest(body, seed) == checksum:
                     return True
-        at = data.find(MAGIC, at + 1)
+        at = data.find(KIND, at + 1)
     return False
 
 

@@ -17,7 +17,7 @@ import pytest
 import xxhash
 
 from statestore.formats import changelog
-from statestore.formats.changelog import HEADER, MAGIC, ChangelogWriter, read_changelog, try_adopt
+from statestore.formats.changelog import HEADER, MAGIC, ROW_SCHEMA, ChangelogWriter, read_changelog, try_adopt
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 
 TIME = pa.timestamp("us", "UTC")
@@ -348,3 +348,68 @@ def test_sync_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     writer.sync()
     writer.close()
     assert synced == [False, True, False]
+
+
+ROWS = [(b"a", b"1", 5), (b"b", None, -6), (b"", b"", 2**62), (b"k" * 300, b"v" * 70_000, 0)]
+
+
+def rows_written(path: Path) -> list[int]:
+    writer = ChangelogWriter(path, ROW_SCHEMA)
+    ends = [path.stat().st_size]
+    ends += [writer.append_row(*row) for row in ROWS[:2]]
+    ends.append(
+        writer.append(pa.RecordBatch.from_pylist([{"key": b"bulk", "value": b"x", "timestamp": 7}], ROW_SCHEMA))
+    )
+    ends += [writer.append_row(*row) for row in ROWS[2:]]
+    writer.close()
+    return ends
+
+
+def rows_of(path: Path) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for item, _ in read_changelog(path, ROW_SCHEMA) for row in item.to_pylist()]
+
+
+def test_rows_and_batches_come_back_in_their_order(path: Path) -> None:
+    ends = rows_written(path)
+    assert rows_of(path) == [*ROWS[:2], (b"bulk", b"x", 7), *ROWS[2:]]
+    assert [end for _, end in read_changelog(path, ROW_SCHEMA)] == [ends[2], ends[3], ends[5]]
+
+
+def test_single_rows_come_in_bounded_batches(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changelog, "ROWS_PER_BATCH", 3)
+    writer = ChangelogWriter(path, ROW_SCHEMA)
+    ends = [writer.append_row(b"%d" % number, None, number) for number in range(8)]
+    assert [(item.num_rows, end) for item, end in read_changelog(path, ROW_SCHEMA)] == [
+        (3, ends[2]),
+        (3, ends[5]),
+        (2, ends[7]),
+    ]
+
+
+def test_a_torn_row_was_never_acknowledged(path: Path) -> None:
+    ends = rows_written(path)
+    data = path.read_bytes()
+    for size in [*range(ends[1], ends[2]), ends[4] + 1, ends[5] - 1]:
+        path.write_bytes(data[:size])
+        whole = sum(end <= size for end in ends) - 1
+        assert rows_of(path) == [*ROWS[:2], (b"bulk", b"x", 7), *ROWS[2:]][:whole]
+
+
+def test_a_damaged_row_is_damage(path: Path) -> None:
+    ends = rows_written(path)
+    data = path.read_bytes()
+    for position in range(ends[0], ends[2]):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        with pytest.raises(CorruptError, match="CHANGELOG_CORRUPT"):
+            rows_of(path)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"short", struct.pack("<qI?", 1, 5, True) + b"four", struct.pack("<qI?", 1, 1, False) + b"kv"]
+)
+def test_a_row_that_lies_about_its_lengths_is_damage(path: Path, payload: bytes) -> None:
+    end = rows_written(path)[-1]
+    frame = HEADER.pack(changelog.ROW_MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end | 1 << 63)) + payload
+    path.write_bytes(path.read_bytes() + frame)
+    with pytest.raises(CorruptError, match="CHANGELOG_CORRUPT"):
+        rows_of(path)
