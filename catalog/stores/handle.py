@@ -1,0 +1,210 @@
+"""What every kind of store has in common once it is open: table reads, upkeep, versions, closing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from statestore.catalog.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
+from statestore.catalog.metadata_tables import versions_table
+from statestore.catalog.segment_files import shared_files
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.times import duration_ms, from_us, to_us
+
+Time = int | datetime
+
+NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
+
+
+class StoreHandle:
+    """A handle on a store of any kind. Times are epoch milliseconds or aware datetimes.
+
+    A context manager: leaving it closes the handle. What was put but not committed stays acknowledged in the changelog
+    and belongs to the next handle that opens the store.
+    """
+
+    def __init__(self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True) -> None:
+        self.spec = spec
+        self.table = VersionedTable(storage, spec)
+        self.auto_compact = auto_compact
+        self._storage = storage
+        self._files = shared_files(storage, spec)
+        self._snapshot = self._files.snapshot()
+        self._dropped = 0  # refused since the last commit
+        self._stream_time = NO_STREAM_TIME  # of this handle's own writes
+        self._closed = False
+
+    # Table reads
+
+    def scan(
+        self,
+        as_of: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
+
+        Columns: key, value, ``valid_from``, ``valid_to`` (null while open); ``_commit_version`` when asked for. Rows
+        come by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
+        Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
+        """
+        self._check_open()
+        return ReadableTable(self.table).scan(as_of, version, columns, filter)
+
+    def history(
+        self,
+        key: Any = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end`` (both
+        inclusive), as recorded by commit ``version``. Columns: those of `scan` and ``_commit_version``."""
+        self._check_open()
+        return ReadableTable(self.table).history(key, start, end, version, columns, filter)
+
+    def changes(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The change feed, by commit version or by state time, both ends inclusive.
+
+        Columns: key, value, ``valid_from``, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
+        ``delete``), ``_commit_version``, ``_commit_timestamp``; by version and state time within each split.
+        """
+        self._check_open()
+        bounds = (start_version, end_version, start_timestamp, end_timestamp)
+        return ReadableTable(self.table).changes(*bounds, columns, filter)
+
+    def versions(self) -> pa.Table:
+        """One row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
+        self.refresh()
+        return versions_table(self._snapshot)
+
+    # Upkeep
+
+    def compact(self, full: bool = False) -> int:
+        """Do what compaction is due (``full``: everything that can be folded); answers the newest version.
+
+        No answer changes at any kept version and time.
+        """
+        self._check_open()
+        return self._advance(run_compaction(self._files, self._snapshot, full))
+
+    def expire(self, before: Time | None = None) -> int:
+        """Refuse moments older than the retention (or ``before``) from now on and drop files that hold only those."""
+        self._check_open()
+        if before is not None:
+            horizon = to_us(before, "before")
+        elif self.spec.history_retention is None:
+            raise InvalidInputError(
+                "NO_RETENTION",
+                f"store {self.spec.name!r} keeps history for ever (history_retention=None); "
+                "say expire(before=…) to drop what is older",
+            )
+        else:
+            horizon = self._observed_us - self.spec.history_retention * 1000
+        return self._advance(run_expiry(self._files, self._snapshot, horizon))
+
+    def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
+        """Remove files that no version of the last ``older_than`` needs; ``dry_run`` only lists them."""
+        self._check_open()
+        milliseconds = duration_ms(older_than, "older_than")
+        return run_vacuum(self._files, self._snapshot, (milliseconds or 0) * 1000, dry_run)
+
+    def refresh(self) -> int:
+        """Look for commits of other writers; answers the newest version."""
+        self._check_open()
+        return self._advance(self._files.snapshot())
+
+    def close(self) -> None:
+        """Give up the handle; safe to call twice."""
+        if not self._closed:
+            self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def version(self) -> int:
+        """The newest version this handle has seen."""
+        return self._snapshot.version
+
+    @property
+    def dropped_records(self) -> int:
+        """Puts refused for being older than the retention, in the life of the store."""
+        return int(self._snapshot.versions.dropped.sum()) + self._dropped
+
+    @property
+    def observed_stream_time(self) -> int:
+        """The greatest timestamp put so far, epoch milliseconds; -1 before the first."""
+        return from_us(self._observed_us)
+
+    # Inside
+
+    @property
+    def _observed_us(self) -> int:
+        return max(self._stream_time, self._snapshot.stream_time_us)
+
+    def _stream_time_of(self) -> int | None:
+        return None if self._stream_time == NO_STREAM_TIME else self._stream_time
+
+    def _advance(self, snapshot: Snapshot) -> int:
+        """Go on from another snapshot; answers its version."""
+        self._snapshot = snapshot
+        return snapshot.version
+
+    def _committed(self, snapshot: Snapshot) -> int:
+        version = self._advance(snapshot)
+        if self.auto_compact and may_be_due(snapshot):
+            self._advance(run_compaction(self._files, snapshot, full=False))
+        return version
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
+            )
+
+
+def check_transaction(transaction: Any) -> tuple[str, int] | None:
+    """(application, batch) as given, or InvalidInputError INVALID_TRANSACTION."""
+    if transaction is None:
+        return None
+    if (
+        isinstance(transaction, tuple | list)
+        and len(transaction) == 2
+        and isinstance(transaction[0], str)
+        and isinstance(transaction[1], int)
+        and not isinstance(transaction[1], bool)
+    ):
+        return (transaction[0], transaction[1])
+    raise InvalidInputError(
+        "INVALID_TRANSACTION", f"transaction is {transaction!r}; expected (application: str, batch: int)"
+    )
