@@ -1,0 +1,51 @@
+"""What the models answer with. Rows of real stores have the same fields in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Encode = Callable[[Any], bytes]
+
+
+class KeyValueRow(NamedTuple):
+    key: Any
+    value: Any
+
+
+class WindowRow(NamedTuple):
+    """A window lasts from ``start`` (inclusive) to ``end`` (exclusive), epoch milliseconds."""
+
+    key: Any
+    start: int
+    end: int
+    value: Any
+
+
+class SessionRow(NamedTuple):
+    """A session lasts from ``start`` to ``end``, both inclusive, epoch milliseconds."""
+
+    key: Any
+    start: int
+    end: int
+    value: Any
+
+
+class LoggedRow(NamedTuple):
+    """A changelog record: the bytes of the row's key, and of its value (None: deleted)."""
+
+    key: bytes
+    value: bytes | None
+
+
+class PhysicalRow(NamedTuple):
+    """A row as Kafka Streams has it on disk, in the directory ``segment``."""
+
+    segment: str
+    key: bytes
+    value: bytes
+
+
+def no_value_bytes(value: Any) -> bytes:
+    """Stands where a model was not told how values are serialized: everything but their bytes can be asked for."""
+    raise TypeError("this model was made without encode_value")
