@@ -170,6 +170,8 @@ def test_operations(kind: str) -> None:
             for back in ("backward_", "reverse_"):
                 if verb.startswith(back):
                     assert result == apply(model, (verb.removeprefix(back), arguments))[::-1]
+        if model.dropped_records:
+            found.add("dropped_records")
 
     run()
     assert found >= READS[kind]
