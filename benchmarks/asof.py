@@ -100,7 +100,7 @@ class History:
 def build(catalog: statestore.Catalog, history: History) -> statestore.VersionedStore:
     """Commit everything; report the cost of a commit against a raw Arrow write of its rows, and of compaction."""
     catalog.create_store("prices", key=KEY, value=VALUE).close()
-    store = catalog.open_store("prices", auto_compact=False)
+    store: statestore.VersionedStore = catalog.open_store("prices", auto_compact=False)
     raw_file = catalog.root / "raw.arrow"
     commit_ms, raw_ms, compact_s, compacted = [], [], 0.0, 0
     for number in range(history.commits):

@@ -11,16 +11,31 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
 from statestore.catalog.log import write_entry
 from statestore.catalog.new_files import NewFiles
+from statestore.catalog.rebuild import check_rebuild, replay
 from statestore.catalog.snapshot import EMPTY
 from statestore.catalog.storage import LocalStorage, StorageExistsError
-from statestore.catalog.store_spec import STORE_FILE, StoreSpec, check_spec, decode_spec, encode_spec
+from statestore.catalog.store_spec import (
+    STORE_FILE,
+    StoreSpec,
+    check_kind,
+    check_spec,
+    decode_spec,
+    encode_spec,
+    row_key,
+)
+from statestore.catalog.stores.join_window import JoinWindowStore
+from statestore.catalog.stores.key_value import KeyValueStore
+from statestore.catalog.stores.kind_options import windowing_of
+from statestore.catalog.stores.kinds import open_handle
+from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.window import WindowStore
 from statestore.catalog.write import new_entry
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
 from statestore.formats.times import duration_ms
@@ -32,6 +47,8 @@ Duration: TypeAlias = int | timedelta | str
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
 MAX_NAME_BYTES = 200
 DROPPED = ".dropped-"
+REBUILT = ".rebuilt-"
+REPLACED = ".replaced-"
 
 
 def connect(path: str | os.PathLike[str]) -> Catalog:
@@ -52,10 +69,11 @@ class Catalog:
     def __repr__(self) -> str:
         return f"Catalog({str(self.root)!r})"
 
+    @overload
     def create_store(
         self,
         name: str,
-        kind: str = "versioned",
+        kind: Literal["versioned"] = "versioned",
         *,
         key: Columns,
         value: Columns,
@@ -63,41 +81,151 @@ class Catalog:
         segment_interval: Duration | None = None,
         serde: str = "natural",
         key_groups: int = 128,
-    ) -> VersionedStore:
-        """Create a store and open it. Column types are Spark or Arrow names, or pyarrow types; durations are int
-        milliseconds, timedelta or "30 days" (None: keep history for ever).
+    ) -> VersionedStore: ...
 
-        Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, …) or UnsupportedError.
+    @overload
+    def create_store(
+        self,
+        name: str,
+        kind: Literal["key_value"],
+        *,
+        key: Columns,
+        value: Columns,
+        serde: str = "natural",
+        key_groups: int = 128,
+    ) -> KeyValueStore: ...
+
+    @overload
+    def create_store(
+        self,
+        name: str,
+        kind: Literal["window"],
+        *,
+        key: Columns,
+        value: Columns,
+        retention: Duration,
+        window_size: Duration,
+        segment_interval: Duration | None = None,
+        retain_duplicates: bool | None = None,
+        time_ordered: bool | None = None,
+        serde: str = "natural",
+        key_groups: int = 128,
+    ) -> WindowStore: ...
+
+    @overload
+    def create_store(
+        self,
+        name: str,
+        kind: Literal["join_window"],
+        *,
+        key: Columns,
+        value: Columns,
+        retention: Duration,
+        window_before: Duration | None = None,
+        window_after: Duration | None = None,
+        num_segments: int | None = None,
+        batched_changelog: bool | None = None,
+        serde: str = "natural",
+        key_groups: int = 128,
+    ) -> JoinWindowStore: ...
+
+    @overload
+    def create_store(
+        self,
+        name: str,
+        kind: Literal["session"],
+        *,
+        key: Columns,
+        value: Columns,
+        retention: Duration,
+        segment_interval: Duration | None = None,
+        serde: str = "natural",
+        key_groups: int = 128,
+    ) -> SessionStore: ...
+
+    @overload
+    def create_store(self, name: str, kind: str, *, key: Columns, value: Columns, **options: Any) -> Any: ...
+
+    def create_store(
+        self,
+        name: str,
+        kind: str = "versioned",
+        *,
+        key: Columns,
+        value: Columns,
+        serde: str = "natural",
+        key_groups: int = 128,
+        **options: Any,
+    ) -> Any:
+        """Create a store and open it: a `VersionedStore`, `KeyValueStore`, `WindowStore`, `JoinWindowStore` or
+        `SessionStore`, by ``kind``. Column types are Spark or Arrow names, or pyarrow types; durations are int
+        milliseconds, timedelta or "30 days". The signatures above say which options a kind has; ``serde`` "kafka" keeps
+        rows in the bytes and order of Kafka Streams, "natural" keys in the order of their type.
+
+        Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, UNKNOWN_OPTION, MISSING_OPTION, …) or
+        UnsupportedError.
         """
         _check_name(name)
-        spec = check_spec(
-            StoreSpec(
-                name=name,
-                store_id=uuid.uuid4().hex,
-                kind=kind,
-                key=make_schema(key, "key"),
-                value=make_schema(value, "value"),
-                history_retention=duration_ms(history_retention, "history_retention"),
-                segment_interval=duration_ms(segment_interval, "segment_interval"),
-                serde=serde,
-                key_groups=key_groups,
-            )
-        )
-        storage = LocalStorage(self.root / name)
+        schemas = make_schema(key, "key"), make_schema(value, "value")
+        spec = _spec(name, kind, schemas, options, serde, key_groups)
+        return self._create(self.root / name, spec)
+
+    def rebuild(
+        self,
+        name: str,
+        kind: str | None = None,
+        *,
+        serde: str | None = None,
+        key_groups: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Make a store anew by replaying its changes, with another kind, retention, segment interval or serde; answers
+        the new store. ``kind`` and further options are those of ``create_store``; what is not given is the kind's
+        default. The old store stays until the new one is committed; a handle that is open on it has to be closed first.
+
+        An unversioned store becomes versioned with each commit's time as its versions' time, a versioned store becomes
+        unversioned by the order of commits: the last write of a key wins, even if it is older. Raises ConflictError
+        STORE_LOCKED, UnsupportedError REBUILD_KIND, InvalidInputError as ``create_store``.
+        """
+        with self.open_store(name) as old:
+            spec = old.spec
+            new_kind = kind or spec.kind
+            check_rebuild(name, spec.kind, new_kind)
+            schemas = spec.user_key, spec.value
+            rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
+            old.commit()
+            folder = self.root / f"{REBUILT}{uuid.uuid4().hex}-{name}"
+            try:
+                with self._create(folder, rebuilt) as new:
+                    replay(old.table, new)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            replaced = self.root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
+            (self.root / name).rename(replaced)
+            folder.rename(self.root / name)
+        shutil.rmtree(replaced, ignore_errors=True)
+        return self.open_store(name)
+
+    def _create(self, folder: Path, spec: StoreSpec) -> Any:
+        """Make the store in ``folder`` and open it."""
+        storage = LocalStorage(folder)
         if storage.exists(STORE_FILE):
-            raise _exists(name, self.root)
-        (self.root / name).mkdir(exist_ok=True)
+            raise _exists(spec.name, self.root)
+        folder.mkdir(exist_ok=True)
         write_first_entry(storage)
         try:
             storage.create(STORE_FILE, encode_spec(spec))
         except StorageExistsError:
-            raise _exists(name, self.root) from None
-        return VersionedStore(storage, spec)
+            raise _exists(spec.name, self.root) from None
+        return open_handle(storage, spec)
 
-    def open_store(self, name: str, *, auto_compact: bool = True) -> VersionedStore:
-        """Open a store, taking in what a crashed writer had acknowledged; NotFoundError STORE_NOT_FOUND."""
+    def open_store(self, name: str, *, auto_compact: bool = True, read_only: bool = False) -> Any:
+        """Open a store with the verbs of its kind (as ``create_store``), taking in what a crashed writer had
+        acknowledged. ``read_only``: never write, nor keep another process from writing. NotFoundError STORE_NOT_FOUND.
+        """
         storage, spec = self.locate(name)
-        return VersionedStore(storage, spec, auto_compact=auto_compact)
+        return open_handle(storage, spec, auto_compact=auto_compact, read_only=read_only)
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""
@@ -118,9 +246,40 @@ class Catalog:
         _check_name(name)
         storage = LocalStorage(self.root / name)
         if not storage.exists(STORE_FILE):
+            self._undo_replacement(name)
+        if not storage.exists(STORE_FILE):
             raise _not_found(name, self.root, self.stores())
         where = self.root / name / STORE_FILE
         return storage, decode_spec(storage.read(STORE_FILE), str(where))
+
+    def _undo_replacement(self, name: str) -> None:
+        """Bring back the store that a rebuild had moved away when it was interrupted."""
+        for path in self.root.glob(f"{REPLACED}*"):
+            if path.name[len(REPLACED) + 33 :] == name and not (self.root / name).exists():
+                path.rename(self.root / name)
+
+
+def _spec(
+    name: str, kind: str, schemas: tuple[pa.Schema, pa.Schema], options: Mapping[str, Any], serde: str, key_groups: int
+) -> StoreSpec:
+    """The description of a new store, checked."""
+    check_kind(kind)
+    windowing = windowing_of(kind, options)
+    interval = None if windowing else duration_ms(options.get("segment_interval"), "segment_interval")
+    return check_spec(
+        StoreSpec(
+            name=name,
+            store_id=uuid.uuid4().hex,
+            kind=kind,
+            key=row_key(schemas[0], kind, windowing),
+            value=schemas[1],
+            history_retention=duration_ms(options.get("history_retention"), "history_retention"),
+            segment_interval=interval,
+            serde=serde,
+            key_groups=key_groups,
+            windowing=windowing,
+        )
+    )
 
 
 def write_first_entry(storage: LocalStorage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +14,49 @@ from statestore.formats.types import TIME, schema_from_json, schema_to_json
 
 STORE_FILE = "store.json"
 FORMAT_VERSION = 1
-KINDS = ("versioned",)
-SERDES = ("natural",)
+KINDS = ("versioned", "key_value", "window", "join_window", "session")
+SERDES = ("natural", "kafka")
 MAX_KEY_GROUPS = 1 << 15
 
 
 @dataclass(frozen=True)
+class Windowing:
+    """How a store of windows or sessions keeps time, in milliseconds, and what else its kind may be told."""
+
+    retention: int
+    segment_interval: int
+    window_size: int = 0  # window stores
+    duplicates: bool = False
+    time_ordered: bool = False
+    before: int = 0  # join-window stores
+    after: int = 0
+    segments: int = 0
+    batched_changelog: bool = False
+
+    def segment(self, time: int) -> int:
+        """The segment of a time; Java's division, which truncates toward zero."""
+        return time // self.segment_interval if time >= 0 else -(-time // self.segment_interval)
+
+    def first_live_segment(self, stream_time: int) -> int:
+        """Segments before this one are dropped, and what would be written into them is refused."""
+        if self.segments:
+            return self.segment(stream_time) - self.segments + 1
+        return self.segment(stream_time - self.retention)
+
+    def first_visible(self, stream_time: int) -> int:
+        """The earliest time that reads see: rows die by segment, but are seen by the millisecond."""
+        if self.segments:
+            return self.first_live_segment(stream_time) * self.segment_interval
+        return stream_time - self.retention + (0 if self.time_ordered else 1)
+
+
+@dataclass(frozen=True)
 class StoreSpec:
-    """Kind, schemas, key groups and retention of one store. Durations are milliseconds; None keeps for ever."""
+    """Kind, schemas, key groups and retention of one store. Durations are milliseconds; None keeps for ever.
+
+    ``key`` is the row key: what the user declared, then the columns by which the kind tells rows of one key apart
+    (start and end of windows and sessions).
+    """
 
     name: str
     store_id: str  # unique for ever: tells a dropped store from a later one of the same name
@@ -32,6 +67,12 @@ class StoreSpec:
     segment_interval: int | None
     serde: str
     key_groups: int
+    windowing: Windowing | None = None
+
+    @property
+    def user_key(self) -> pa.Schema:
+        """The key columns that the user declared."""
+        return pa.schema(list(self.key)[: len(self.key) - len(window_columns(self.kind, self.windowing))])
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -61,6 +102,22 @@ class StoreSpec:
         return pa.schema([*self.key, *self.value, *flags])
 
 
+def window_columns(kind: str, windowing: Windowing | None) -> list[pa.Field]:
+    """The key columns that a kind adds to the user's."""
+    sequence = pa.field("sequence", pa.int32(), nullable=False)
+    if kind == "window":
+        return [*_times("window_start", "window_end"), *([sequence] if windowing and windowing.duplicates else [])]
+    if kind == "join_window":
+        return [*_times("event_time"), sequence]
+    if kind == "session":
+        return _times("session_start", "session_end")
+    return []
+
+
+def _times(*names: str) -> list[pa.Field]:
+    return [pa.field(name, TIME, nullable=False) for name in names]
+
+
 def default_segment_interval(history_retention: int) -> int:
     """Kafka's default for versioned stores, in milliseconds (Stores.persistentVersionedKeyValueStore)."""
     for limit, divisor, floor in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
@@ -69,12 +126,26 @@ def default_segment_interval(history_retention: int) -> int:
     return max(history_retention // 24, 300_000)
 
 
+def row_key(user_key: pa.Schema, kind: str, windowing: Windowing | None) -> pa.Schema:
+    """The user's key columns and those of the kind; InvalidInputError WRONG_SCHEMA if a name is in both."""
+    added = window_columns(kind, windowing)
+    taken = [field.name for field in added if field.name in set(map(str.lower, user_key.names))]
+    if taken:
+        raise InvalidInputError("WRONG_SCHEMA", f"key columns {taken} are added by a {kind} store itself; rename yours")
+    return pa.schema([*user_key, *added])
+
+
+def check_kind(kind: str) -> None:
+    """UnsupportedError UNSUPPORTED_KIND for one that this release does not have."""
+    if kind not in KINDS:
+        raise UnsupportedError(
+            "UNSUPPORTED_KIND", f"store kind {kind!r}: this release has {', '.join(KINDS)}; choose one of them"
+        )
+
+
 def check_spec(spec: StoreSpec) -> StoreSpec:
     """The spec with defaults filled in, or InvalidInputError/UnsupportedError naming the option."""
-    if spec.kind not in KINDS:
-        raise UnsupportedError(
-            "UNSUPPORTED_KIND", f"store kind {spec.kind!r}: this release has {', '.join(KINDS)}; choose one of them"
-        )
+    check_kind(spec.kind)
     if spec.serde not in SERDES:
         raise UnsupportedError(
             "UNSUPPORTED_SERDE", f"serde {spec.serde!r}: this release has {', '.join(SERDES)}; choose one of them"
@@ -90,6 +161,8 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
             "WRONG_SCHEMA",
             f"columns {shared} are in the key and in the value (Spark and DuckDB ignore case); rename one of each",
         )
+    if (spec.windowing is None) != (spec.kind in ("versioned", "key_value")):
+        raise InvalidInputError("WRONG_OPTIONS", f"store kind {spec.kind!r} with windowing {spec.windowing}")
     if spec.history_retention is not None and spec.segment_interval is None:
         return replace(spec, segment_interval=default_segment_interval(spec.history_retention))
     if spec.segment_interval is not None and spec.segment_interval < 1:
@@ -110,6 +183,8 @@ def encode_spec(spec: StoreSpec) -> bytes:
         "serde": spec.serde,
         "key_groups": spec.key_groups,
     }
+    if spec.windowing is not None:
+        data["windowing"] = asdict(spec.windowing)
     return json.dumps({**data, "checksum": _checksum(data)}, indent=2).encode()
 
 
@@ -136,6 +211,7 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
             segment_interval=_duration(fields["segment_interval_ms"]),
             serde=str(fields["serde"]),
             key_groups=int(fields["key_groups"]),
+            windowing=Windowing(**fields["windowing"]) if "windowing" in fields else None,
         )
         return check_spec(spec)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -46,7 +46,8 @@ class VersionedTable:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        return self.spec.key_names
+        """What a user calls the key: without the columns that tell windows and sessions of one key apart."""
+        return tuple(self.spec.user_key.names)
 
     def schema(self, query: Query) -> pa.Schema:
         """The asked columns in order; all of the mode's columns where none are asked.

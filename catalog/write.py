@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.expired_rows import end_expired
 from statestore.catalog.log import CommitEntry, Horizon, write_entry
 from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
 from statestore.catalog.new_files import NewFiles, RowBlock
@@ -23,6 +24,7 @@ from statestore.catalog.resolve import NewRows, Records, resolve
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot, advance
 from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import Windowing
 from statestore.formats.errors import ConflictError, StateStoreError
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.segment_meta import OPEN
@@ -40,6 +42,7 @@ class Change:
     dropped: int = 0
     transaction: tuple[str, int] | None = None
     changelogs: tuple[tuple[str, int], ...] = ()
+    expiring: Windowing | None = None  # the rule by which rows end when the stream time moves
 
 
 def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapshot], Change | None]) -> Snapshot:
@@ -152,6 +155,9 @@ def new_entry(
 def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[NewFiles, CommitEntry]:
     version = snapshot.version + 1
     found = resolve(files, snapshot, change.records)
+    if change.expiring is not None:
+        stream_time = max(change.stream_time or snapshot.stream_time_us, snapshot.stream_time_us)
+        found = end_expired(files, snapshot, found, change.expiring, stream_time)
     new = NewFiles()
     for rows, tombstone in ((found.values, False), (found.tombstones, True)):
         if len(rows.record):

@@ -66,6 +66,11 @@ class ChangelogWriter:
         finally:
             temporary.unlink()
 
+    @property
+    def end(self) -> int:
+        """The file's length: everything before it is acknowledged."""
+        return self._end
+
     def append(self, batch: pa.RecordBatch) -> int:
         """Write one batch; answers the file's new length. Survives this process from here on, power loss from sync."""
         if batch.schema != self._schema:
@@ -137,8 +142,10 @@ class ChangelogWriter:
             rest = rest[os.write(self._file, rest) :]
 
 
-def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.RecordBatch, int]]:
+def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
     """(batch, end of its last frame) of every acknowledged batch, in order; single rows come in batches of many.
+
+    ``after``: the end of some frame; what lies before it is not read.
 
     Raises CorruptError CHANGELOG_CORRUPT for damage before the end, or where the file is another store's;
     UnsupportedError CHANGELOG_FORMAT for the file of another release.
@@ -147,7 +154,7 @@ def read_changelog(path: Path, schema: pa.Schema | None) -> Iterator[tuple[pa.Re
         size = os.fstat(file.fileno()).st_size
         found: pa.Schema | None = None
         rows = _Rows()
-        for magic, payload, end in _frames(file, path, size):
+        for magic, payload, end in _frames(file, path, size, after):
             if magic == ROW_MAGIC:
                 if found != ROW_SCHEMA or not rows.add(payload, end):
                     raise _corrupt(path, end, "a row that does not fit its frame or its file")
@@ -225,8 +232,8 @@ def try_adopt(path: Path) -> BinaryIO | None:
     return file
 
 
-def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """(magic, payload, end) of each whole frame."""
+def _frames(file: BinaryIO, path: Path, size: int, after: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """(magic, payload, end) of the first frame and of each whole one behind ``after``."""
     position = 0
     read, unpack, digest = file.read, HEADER.unpack, xxhash.xxh3_64_intdigest
     while position < size:
@@ -241,6 +248,8 @@ def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[tuple[bytes, byte
                 if digest(payload, position | ROW_SEED if magic == ROW_MAGIC else position) == checksum:
                     position += HEADER.size + length
                     yield magic, payload, position
+                    if position < after:
+                        position = file.seek(after)
                     continue
                 problem = "checksum does not match"
         if _good_frame_after(path, position + 1, size):

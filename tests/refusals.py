@@ -35,7 +35,8 @@ class Warehouse:
 
     def open(self) -> VersionedStore:
         _shared.clear()  # as a process that starts now
-        return statestore.connect(self.root).open_store("s", auto_compact=False)
+        store: VersionedStore = statestore.connect(self.root).open_store("s", auto_compact=False)
+        return store
 
     def check(self) -> None:
         with self.open() as store:

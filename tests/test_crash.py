@@ -158,7 +158,7 @@ def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
     """The version that was found."""
     committed = len(model.states) - 1
     with statestore.connect(root).open_store("s", auto_compact=False) as store:
-        found = store.version
+        found = int(store.version)
         for effect in operation.effects[: found - committed]:
             effect(model)
         _check(store, model, operation)
@@ -237,7 +237,7 @@ def test_processes_that_kill_themselves(tmp_path: Path) -> None:
 
 def _check_death(root: Path, model: Model, committed: bool) -> int:
     with statestore.connect(root).open_store("s", auto_compact=False) as store:
-        found, before = store.version, len(model.states) - 1
+        found, before = int(store.version), len(model.states) - 1
         assert found > before or not committed
         for effect in [Model.commit, Model.same_again][: found - before]:
             effect(model)

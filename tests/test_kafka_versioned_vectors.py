@@ -78,10 +78,10 @@ class Kafka:
         self.store.restore([(r["key"], r["value"], r["ts"]) for r in op["records"]])
 
     def dropped(self, op: dict[str, Any]) -> int:
-        return self.store.dropped_records
+        return int(self.store.dropped_records)
 
     def observed_stream_time(self, op: dict[str, Any]) -> int:
-        return self.store.observed_stream_time
+        return int(self.store.observed_stream_time)
 
 
 @pytest.mark.parametrize("upkeep", ["live", "committed", "compacted", "reopened"])

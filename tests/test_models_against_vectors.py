@@ -159,7 +159,7 @@ def test_operations(kind: str) -> None:
     found: set[str] = set()
 
     @given(operations=strategy)
-    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
     def run(operations: list[Operation]) -> None:
         model = new()
         for verb, arguments in operations:

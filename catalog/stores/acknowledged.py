@@ -11,7 +11,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +32,22 @@ class Changelogs:
         self._schema = schema
         self._writer: ChangelogWriter | None = None
         self._name = ""
-        self._end = 0
         self._adopted: dict[str, tuple[int, Any]] = {}
+        self._done: dict[str, int] = {}  # how much of each adopted file is committed
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Acknowledge ``batch``: it survives the end of this process from here on (and of the machine from sync)."""
-        if self._folder is None:
-            return
+        if self._folder is not None:
+            self.writer().append(batch)
+
+    def writer(self) -> ChangelogWriter:
+        """This handle's changelog, made where there is none yet; valid until the next ``discard``."""
         if self._writer is None:
+            assert self._folder is not None
             self._folder.mkdir(exist_ok=True)
             self._name = self._next_name()
             self._writer = ChangelogWriter(self._folder / self._name, self._schema)
-        self._end = self._writer.append(batch)
+        return self._writer
 
     def _next_name(self) -> str:
         """A name that sorts after every changelog there is: adopted files are replayed in order of their names."""
@@ -62,15 +66,25 @@ class Changelogs:
         ``committed`` tells how far each changelog is in the log; asked once the locks are held, because a writer may
         commit until it gives up its lock. Raises CorruptError CHANGELOG_CORRUPT, and holds no lock then.
         """
+        self.take_over(committed)
+        try:
+            return [batch for name in self._adopted for batch in self._read(name, self._done[name])]
+        except BaseException:
+            self.close()
+            raise
+
+    def take_over(self, committed: Callable[[], Mapping[str, int]]) -> None:
+        """Hold the changelogs of writers that are gone, so that ``uncommitted`` reads them (see ``adopt``)."""
         if self._folder is None or not self._folder.is_dir():
-            return []
+            return
         try:
             for path in sorted(self._folder.glob(f"*{SUFFIX}")):
                 lock = try_adopt(path) if OURS.fullmatch(path.name) else None
                 if lock is not None:
-                    self._adopted[path.name] = (0, lock)
-            done = committed() if self._adopted else {}
-            return [batch for name in self._adopted for batch in self._read(name, done.get(name, 0))]
+                    self._adopted[path.name] = (path.stat().st_size, lock)
+            done = self._done = dict.fromkeys(self._adopted, 0)
+            if self._adopted:
+                self._done |= {name: end for name, end in committed().items() if name in done}
         except BaseException:
             self.close()
             raise
@@ -79,16 +93,35 @@ class Changelogs:
         """The records of an adopted file behind what was committed of it."""
         assert self._folder is not None
         batches, end = [], done
-        for batch, at in read_changelog(self._folder / name, self._schema):
-            if at > done:
-                batches.append(batch)
-                end = at
+        for batch, at in read_changelog(self._folder / name, self._schema, done):
+            batches.append(batch)
+            end = at
         self._adopted[name] = (end, self._adopted[name][1])
         return batches
 
+    def position(self) -> tuple[str, int]:
+        """(name, end) of the newest changelog this handle holds; ("", 0) if it holds none."""
+        return max(self.consumed(), default=("", 0))
+
+    def uncommitted(self, after: tuple[str, int] = ("", 0)) -> Iterator[pa.RecordBatch]:
+        """Everything that was acknowledged and not committed, read from the files, in order.
+
+        ``after`` (name, offset): only what lies behind that place.
+        """
+        assert self._folder is not None
+        held = [(name, self._done[name]) for name in sorted(self._adopted)]
+        if self._writer is not None:
+            held.append((self._name, 0))
+        for name, done in held:
+            if name < after[0]:
+                continue
+            start = max(done, after[1]) if name == after[0] else done
+            for batch, _ in read_changelog(self._folder / name, self._schema, start):
+                yield batch
+
     def consumed(self) -> tuple[tuple[str, int], ...]:
         """(file name, offset) of everything this handle holds, for the commit that takes it in."""
-        own = [(self._name, self._end)] if self._writer is not None else []
+        own = [(self._name, self._writer.end)] if self._writer is not None else []
         return (*own, *((name, end) for name, (end, _) in self._adopted.items()))
 
     def discard_own(self) -> None:

@@ -17,7 +17,7 @@ from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, ReadOnlyError
 from statestore.formats.times import duration_ms, from_us, to_us
 
 Time = int | datetime
@@ -32,10 +32,13 @@ class StoreHandle:
     and belongs to the next handle that opens the store.
     """
 
-    def __init__(self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True) -> None:
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
         self.spec = spec
         self.table = VersionedTable(storage, spec)
         self.auto_compact = auto_compact
+        self.read_only = read_only
         self._storage = storage
         self._files = shared_files(storage, spec)
         self._snapshot = self._files.snapshot()
@@ -105,12 +108,12 @@ class StoreHandle:
 
         No answer changes at any kept version and time.
         """
-        self._check_open()
+        self._check_writable()
         return self._advance(run_compaction(self._files, self._snapshot, full))
 
     def expire(self, before: Time | None = None) -> int:
         """Refuse moments older than the retention (or ``before``) from now on and drop files that hold only those."""
-        self._check_open()
+        self._check_writable()
         if before is not None:
             horizon = to_us(before, "before")
         elif self.spec.history_retention is None:
@@ -125,7 +128,7 @@ class StoreHandle:
 
     def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
         """Remove files that no version of the last ``older_than`` needs; ``dry_run`` only lists them."""
-        self._check_open()
+        self._check_writable()
         milliseconds = duration_ms(older_than, "older_than")
         return run_vacuum(self._files, self._snapshot, (milliseconds or 0) * 1000, dry_run)
 
@@ -168,6 +171,18 @@ class StoreHandle:
 
     # Inside
 
+    def _table_metrics(self) -> dict[str, int]:
+        """Counts of the newest version this handle has seen."""
+        segments = self._snapshot.segments
+        return {
+            "version": self._snapshot.version,
+            "segments": len(segments),
+            "rows": sum(m.rows for m in segments if not m.tombstone and m.role != "belief"),
+            "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
+            "dropped_records": self.dropped_records,
+            "observed_stream_time": self.observed_stream_time,
+        }
+
     @property
     def _observed_us(self) -> int:
         return max(self._stream_time, self._snapshot.stream_time_us)
@@ -185,6 +200,13 @@ class StoreHandle:
         if self.auto_compact and may_be_due(snapshot):
             self._advance(run_compaction(self._files, snapshot, full=False))
         return version
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise ReadOnlyError(
+                "READ_ONLY", f"store {self.spec.name!r} was opened with read_only=True; open it without, to write"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -55,11 +55,11 @@ def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
             f"the rows for store {spec.name!r} have columns {', '.join(names)}; a column `timestamp` "
             "(int64 epoch milliseconds or a timestamp with time zone) is missing; add it",
         )
-    times = _times(batch.column(names.index("timestamp")))
+    times = times_of(batch.column(names.index("timestamp")), "timestamp")
     deleted = np.zeros(batch.num_rows, bool)
     kept = None
     if CHANGE_TYPE in names:
-        deleted, kept = _change_types(batch.column(names.index(CHANGE_TYPE)))
+        deleted, kept = change_types(batch.column(names.index(CHANGE_TYPE)))
     rest = [n for n in names if n not in ("timestamp", CHANGE_TYPE)]
     data = conform(batch.select(rest), pa.schema([*spec.key, *spec.value]))
     for name in spec.key_names:
@@ -79,45 +79,49 @@ def latest_time(batch: pa.RecordBatch, at_least: int) -> int:
     return max(at_least, int(pc.max(batch.column("timestamp").view(pa.int64())).as_py()))
 
 
-def _times(column: pa.Array) -> Ints:
+def times_of(column: pa.Array, name: str) -> Ints:
+    """Epoch microseconds, floored to the millisecond, of a column of epoch milliseconds or zoned timestamps.
+
+    Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, naming the column.
+    """
     if column.null_count:
-        raise InvalidInputError("NULL_TIMESTAMP", "column `timestamp` holds a null; every row needs its state time")
+        raise InvalidInputError("NULL_TIMESTAMP", f"column `{name}` holds a null; every row needs its time")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_integer(column.type):
-        return _in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), 1) * TICK
+        return _in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), 1, name) * TICK
     if not pa.types.is_timestamp(column.type):
         raise InvalidInputError(
             "WRONG_SCHEMA",
-            f"column `timestamp` is {column.type}; expected int64 epoch milliseconds or a timestamp with time zone",
+            f"column `{name}` is {column.type}; expected int64 epoch milliseconds or a timestamp with time zone",
         )
     if column.type.tz is None:
         raise InvalidInputError(
             "NAIVE_DATETIME",
-            f"column `timestamp` is {column.type} without a time zone, so its moments are not known; "
+            f"column `{name}` is {column.type} without a time zone, so its moments are not known; "
             "expected timestamp[us, tz=UTC] (or int64 epoch milliseconds); give it a zone before writing",
         )
     ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     numbers = column.view(pa.int64()).to_numpy(zero_copy_only=False)
     if column.type.unit == "s":
-        return _in_range(numbers, 1_000) * 1_000 * TICK
-    return _in_range(numbers // ticks, 1) * TICK
+        return _in_range(numbers, 1_000, name) * 1_000 * TICK
+    return _in_range(numbers // ticks, 1, name) * TICK
 
 
-def _in_range(numbers: Ints, milliseconds: int) -> Ints:
+def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
     """``numbers``, each worth so many milliseconds, if all are between years 1 and 9999."""
     low, high = MIN_MS // milliseconds, MAX_MS // milliseconds
     outside = np.flatnonzero((numbers < low) | (numbers > high))
     if len(outside):
         raise InvalidInputError(
             "TIME_OUT_OF_RANGE",
-            f"column `timestamp` holds {numbers[outside[0]] * milliseconds} ms in row {outside[0]}; expected epoch "
+            f"column `{name}` holds {numbers[outside[0]] * milliseconds} ms in row {outside[0]}; expected epoch "
             f"milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999); check the unit",
         )
     return numbers
 
 
-def _change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
+def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
     """(rows that delete, rows to keep)."""
     known = pc.is_in(column, pa.array([*CHANGE_TYPES, None], pa.string())).to_numpy(zero_copy_only=False)
     if not known.all():

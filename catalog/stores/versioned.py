@@ -62,8 +62,10 @@ class PutAllResult(NamedTuple):
 class VersionedStore(StoreHandle):
     """A live handle on a versioned store. Several may be open; each sees the commits of all."""
 
-    def __init__(self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True) -> None:
-        super().__init__(storage, spec, auto_compact=auto_compact)
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
+        super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
         self._next_entry = entry_name(self._snapshot.version + 1)
@@ -73,8 +75,9 @@ class VersionedStore(StoreHandle):
         self._retention = retention_of(spec)
         if self._snapshot.horizon is not None:
             self._retention = replace(self._retention, horizon=self._snapshot.horizon.time)
-        for batch in self._changelogs.adopt(self._committed_changelogs):
-            self._take_in(batch)
+        if not read_only:
+            for batch in self._changelogs.adopt(self._committed_changelogs):
+                self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
 
     # Writing
@@ -86,7 +89,7 @@ class VersionedStore(StoreHandle):
         timestamp replaces. A put older than the newest timestamp the store has seen minus the retention is refused and
         counted in ``dropped_records`` (KIP-889).
         """
-        self._check_open()
+        self._check_writable()
         moment = to_us(timestamp, "timestamp")
         name = self._keys.normalize(key)
         cells = None if value is None else self._values.normalize(value)
@@ -115,7 +118,7 @@ class VersionedStore(StoreHandle):
         Rows whose optional ``_change_type`` is ``delete`` are tombstones; a null in a value column is just a null.
         Rows older than the retention are refused and counted. Acknowledged in batches, as they are read.
         """
-        self._check_open()
+        self._check_writable()
         accepted = refused = 0
         for batch in batches_of(data):
             kept, late = self._retention.without_late(record_batch(self.spec, batch), self._observed_us)
@@ -140,7 +143,7 @@ class VersionedStore(StoreHandle):
         a repetition; what it took over from a writer that died stays pending. With nothing to commit the newest version
         is answered and nothing is written.
         """
-        self._check_open()
+        self._check_writable()
         transaction = check_transaction(transaction)
         if not self._pending.parts and not self._dropped and transaction is None:
             return self.refresh()
@@ -168,7 +171,7 @@ class VersionedStore(StoreHandle):
         ``overwrite``: afterwards the current state is exactly these rows; keys that are not among them get a tombstone
         at the earliest of their timestamps, and history stays. Its rows must not be older than the store's stream time.
         """
-        self._check_open()
+        self._check_writable()
         if mode not in ("append", "overwrite"):
             raise InvalidInputError("INVALID_MODE", f"write mode {mode!r}; expected 'append' or 'overwrite'")
         batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
@@ -242,16 +245,7 @@ class VersionedStore(StoreHandle):
         """Counts as of now: versions, segments, rows and bytes kept, pending parts, dropped records, and the observed
         stream time (epoch milliseconds)."""
         self._follow()
-        segments = self._snapshot.segments
-        return {
-            "version": self._snapshot.version,
-            "segments": len(segments),
-            "rows": sum(m.rows for m in segments if not m.tombstone and m.role != "belief"),
-            "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
-            "pending_parts": len(self._pending.parts),
-            "dropped_records": self.dropped_records,
-            "observed_stream_time": self.observed_stream_time,
-        }
+        return {**self._table_metrics(), "pending_parts": len(self._pending.parts)}
 
     # Inside
 

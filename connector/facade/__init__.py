@@ -21,15 +21,23 @@ from statestore.formats.errors import (
 if TYPE_CHECKING:
     from statestore.catalog.catalog import Catalog, connect
     from statestore.catalog.inspection import inspect
+    from statestore.catalog.stores.join_window import JoinWindowStore
+    from statestore.catalog.stores.key_value import KeyValueStore
+    from statestore.catalog.stores.session import SessionStore
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
+    from statestore.catalog.stores.window import WindowStore
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql import sql
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
+    "JoinWindowStore": ("statestore.catalog.stores.join_window", "JoinWindowStore"),
+    "KeyValueStore": ("statestore.catalog.stores.key_value", "KeyValueStore"),
     "PutResult": ("statestore.catalog.stores.versioned", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned", "Record"),
+    "SessionStore": ("statestore.catalog.stores.session", "SessionStore"),
+    "WindowStore": ("statestore.catalog.stores.window", "WindowStore"),
     "VersionedStore": ("statestore.catalog.stores.versioned", "VersionedStore"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
@@ -44,13 +52,17 @@ __all__ = [
     "ConflictError",
     "CorruptError",
     "InvalidInputError",
+    "JoinWindowStore",
+    "KeyValueStore",
     "NotFoundError",
     "PutResult",
     "ReadOnlyError",
     "Record",
+    "SessionStore",
     "StateStoreError",
     "UnsupportedError",
     "VersionedStore",
+    "WindowStore",
     "attach",
     "connect",
     "inspect",

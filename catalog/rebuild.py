@@ -1,0 +1,70 @@
+"""Another kind, retention or segment interval for a store: its changes are replayed into a new one (KIP-889, upgrade).
+
+Local files are never converted in place, as in Kafka Streams: the new store is made beside the old one, which stays
+until the new one is committed. In the replay a version's time is its state time; what is too old for the new retention
+by then is refused, as it would have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.errors import UnsupportedError
+
+ALIKE = (
+    frozenset(("versioned", "key_value")),
+    frozenset(("window",)),
+    frozenset(("join_window",)),
+    frozenset(("session",)),
+)
+ADDED = ("window_end", "sequence")  # key columns that the new store makes itself
+
+
+def check_rebuild(name: str, old: str, new: str) -> None:
+    """UnsupportedError REBUILD_KIND if rows of one kind mean nothing to the other."""
+    if not any({old, new} <= group for group in ALIKE):
+        raise UnsupportedError(
+            "REBUILD_KIND",
+            f"store {name!r} is of kind {old!r} and can not become {new!r}: its rows have other keys; versioned and "
+            "key_value stores can become each other, others keep their kind",
+        )
+
+
+def replay(table: VersionedTable, target: Any) -> None:
+    """Put everything that the table's commits recorded into ``target``, in their order, and commit it."""
+    for batch in _writes(table):
+        target.put_all(batch)
+    target.commit()
+
+
+def _writes(table: VersionedTable) -> Iterator[pa.Table]:
+    """Key, value, ``timestamp`` and ``_change_type`` of every recorded write that is kept."""
+    names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
+    snapshot, first = table.files().snapshot(), 0
+    if snapshot.horizon is not None:
+        first = snapshot.horizon.version + 1
+        yield _history(table, names, snapshot.horizon.version)
+    if first > snapshot.version:
+        return
+    columns = [*names, "valid_from", "_change_type"]
+    for batch in ReadableTable(table).changes(start_version=first, columns=columns):
+        kept = batch.filter(pc.not_equal(batch.column("_change_type"), "update_preimage"))
+        yield pa.Table.from_batches([kept]).rename_columns([*names, "timestamp", "_change_type"])
+
+
+def _history(table: VersionedTable, names: list[str], version: int) -> pa.Table:
+    """What the oldest version that is kept believed: every value at its start, and where it ends a delete."""
+    rows = ReadableTable(table).history(version=version, columns=[*names, "valid_from", "valid_to"]).read_all()
+    ended = rows.filter(pc.is_valid(rows["valid_to"]))
+    parts = []
+    for part, time, change in ((ended, "valid_to", "delete"), (rows, "valid_from", "insert")):
+        kept = part.select([*names, time]).rename_columns([*names, "timestamp"])
+        parts.append(kept.append_column("_change_type", pa.array([change] * part.num_rows, pa.string())))
+    # At one time the delete comes first: where another value follows at once, that value stays.
+    return pa.concat_tables(parts).sort_by([("timestamp", "ascending"), ("_change_type", "ascending")])

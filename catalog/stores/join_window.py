@@ -1,0 +1,106 @@
+"""The window store of 2016 (KAFKA-3016), made for stream-stream joins: every put is a row of its own.
+
+Rows are (key, time, sequence number) -> value; nothing is overwritten or deleted. The newest ``num_segments`` segments
+are kept, whatever their rows' age. `fetch` finds what lies in the window around a time. Unlike the original, keys that
+are prefixes of others do not leak into each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter_ns
+from typing import Any
+
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.change_logger import ChangeLogger
+from statestore.catalog.stores.handle import Time
+from statestore.catalog.stores.latency import SAMPLE
+from statestore.catalog.stores.live_tables import SEQUENCE_MASK
+from statestore.catalog.stores.segmented import SegmentedStore, Windowed, one_key
+from statestore.catalog.stores.window import START, SUFFIX, SUFFIX_BYTES
+
+
+class JoinWindowStore(SegmentedStore):
+    """A live handle on a join-window store; see `LiveStore` for who may write.
+
+    With ``batched_changelog`` the changelog is written as in 2016 (`ChangeLogger`): a put is acknowledged by the flush
+    or commit after it, or when more than a hundred rows wait.
+    """
+
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
+        super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        batched = spec.windowing is not None and spec.windowing.batched_changelog
+        self._logger = ChangeLogger() if batched else None
+
+    def put(self, key: Any, value: Any, timestamp: Time) -> bytes | None:
+        """Add a row; answers its row key, or None if its segment is older than the newest ``num_segments`` (then it is
+        counted in ``dropped_records``). A value of None stores nothing, but is logged."""
+        name = self._forms.serde.key_bytes(key)
+        cells = None if value is None else self._forms.serde.value_bytes(value)
+        moment = self._time(timestamp, "timestamp")
+        puts = self._latencies["put"]
+        puts.count = number = puts.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        with self._mutex:
+            self._own()
+            segment = self._live_segment(moment)
+            if segment is None:
+                self._dropped += 1
+                return None
+            self._sequence = (self._sequence + 1) & SEQUENCE_MASK
+            row_key = name + SUFFIX.pack(moment, self._sequence)
+            if self._logger is None:
+                self._put_row(segment, row_key, cells, moment)
+            else:
+                assert self._tier is not None
+                self._tier.put(segment, row_key, cells)
+                if self._logger.add(row_key):
+                    self._send(self._logger)
+        if begin:
+            puts.add(perf_counter_ns() - begin)
+        return row_key
+
+    def fetch(self, key: Any, timestamp: Time) -> Iterator[Windowed]:
+        """Rows of a key from ``window_before`` before to ``window_after`` after a time, both inclusive, by time and
+        put; ``start`` and ``end`` of each are its time."""
+        self._latencies["fetch"].count += 1
+        moment, rule = self._time(timestamp, "timestamp"), self._rule
+        first, last = max(0, moment - rule.before), max(0, moment + rule.after)
+        name = self._forms.serde.key_bytes(key)
+        length = len(name) + SUFFIX_BYTES
+        bounds = one_key(name, SUFFIX.pack(first, 0), SUFFIX.pack(last, SEQUENCE_MASK))
+        rows = self._stored(first, last, bounds, lambda row: len(row) == length and row.startswith(name), False)
+        return map(self._row, rows)
+
+    def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
+        """Replay changelog records (key, value or None, time) one after the other: only the newest segments stay."""
+        with self._mutex, self._latencies.time("restore"):
+            dropped = self._dropped
+            for key, value, timestamp in records:
+                self.put(key, value, timestamp)
+            self._dropped = dropped
+
+    def _row(self, row: tuple[bytes, bytes]) -> Windowed:
+        row_key, value = row
+        moment: int = START.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)[0]
+        serde = self._forms.serde
+        return Windowed(serde.key_of(row_key[:-SUFFIX_BYTES]), moment, moment, serde.value_of(value))
+
+    def _before_commit(self) -> None:
+        if self._logger is not None:
+            self._send(self._logger)
+
+    def _send(self, logger: ChangeLogger) -> None:
+        append = self._append or self._open_changelog()
+        tier, segment_of = self._own(), self._rule.segment
+        for row_key, removed in logger.take():
+            moment = _time_of(row_key)
+            append(row_key, None if removed else tier.get(segment_of(moment), row_key), moment)
+
+
+def _time_of(row_key: bytes) -> int:
+    time: int = START.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)[0]
+    return time

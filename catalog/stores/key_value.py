@@ -1,0 +1,179 @@
+"""The key-value store: Kafka Streams' ``KeyValueStore`` on RocksDB, and a table with history by commit.
+
+The newest put of a key is its value. Keys are in the order of their bytes: with serde "natural" that is the order of
+their type, with "kafka" that of the serialized key, where negative numbers come after positive ones. The state time of
+its table is the time of the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.handle import Time
+from statestore.catalog.stores.hot_tier import ONE, HotTier
+from statestore.catalog.stores.latency import SAMPLE
+from statestore.catalog.stores.live import LiveStore
+from statestore.formats.errors import InvalidInputError
+
+EXACT_COUNT = 100_000  # up to so many rows are counted rather than estimated
+
+
+class KeyValue(NamedTuple):
+    """A row as ranges give it."""
+
+    key: Any
+    value: Any
+
+
+class KeyValueStore(LiveStore):
+    """A live handle on a key-value store; see `LiveStore` for who may write."""
+
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
+        super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        self._key_bytes, self._value_bytes = self._forms.serde.key_bytes, self._forms.serde.value_bytes
+        self._value_of = self._forms.serde.value_of
+        self._puts, self._gets = self._latencies["put"], self._latencies["get"]
+        self._database: Any = None  # the open database of the own tier: gets ask it directly
+
+    def _opened(self, tier: HotTier) -> None:
+        self._database = tier.database(ONE)
+
+    def get(self, key: Any) -> Any:
+        """The value of a key, or None."""
+        gets = self._gets
+        gets.count = number = gets.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        try:
+            found = self._database.get(self._key_bytes(key))
+        except Exception:  # not open yet, not ours, damaged, or a wrong key
+            found = self._get_slowly(self._key_bytes(key))
+        value = None if found is None else self._value_of(found)
+        if begin:
+            gets.add(perf_counter_ns() - begin)
+        return value
+
+    def put(self, key: Any, value: Any, timestamp: Time | None = None) -> None:
+        """Set the value of a key, or (None) delete it. Survives the end of this process when it returns.
+
+        ``timestamp`` (default: now) is kept in the changelog; it has no influence on which value is the newest.
+        """
+        row_key = self._key_bytes(key)
+        cells = None if value is None else self._value_bytes(value)
+        puts = self._puts
+        puts.count = number = puts.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        moment = int(time.time() * 1000) if timestamp is None else self._time(timestamp, "timestamp")
+        with self._mutex:
+            (self._append or self._open_changelog())(row_key, cells, moment)
+            if cells is None:
+                del self._database[row_key]
+            else:
+                self._database[row_key] = cells
+            if moment > self._ost:
+                self._ost = moment
+        if begin:
+            puts.add(perf_counter_ns() - begin)
+
+    def put_if_absent(self, key: Any, value: Any, timestamp: Time | None = None) -> Any:
+        """Put unless the key has a value; answers the value it had, or None."""
+        with self._mutex:
+            self._own()
+            found = self.get(key)
+            if found is None:
+                self.put(key, value, timestamp)
+            return found
+
+    def put_all(self, data: Any) -> int:
+        """Put (key, value) pairs in their order, or an Arrow table, RecordBatchReader or pandas DataFrame with the key
+        and value columns and optionally ``timestamp`` and ``_change_type``; answers how many."""
+        if not isinstance(data, list | tuple | dict):
+            return super().put_all(data)
+        pairs: Iterable[tuple[Any, Any]] = data.items() if isinstance(data, dict) else data
+        done = 0
+        for key, value in pairs:
+            self.put(key, value)
+            done += 1
+        return done
+
+    def delete(self, key: Any, timestamp: Time | None = None) -> Any:
+        """Remove a key; answers the value it had, or None."""
+        with self._mutex:
+            self._own()
+            found = self.get(key)
+            self.put(key, None, timestamp)
+            return found
+
+    def range(self, low: Any = None, high: Any = None) -> Iterator[KeyValue]:
+        """Rows with ``low`` <= key <= ``high`` (None: without end) in ascending order; none where low > high."""
+        return self._range(low, high, backwards=False)
+
+    def reverse_range(self, low: Any = None, high: Any = None) -> Iterator[KeyValue]:
+        """The same rows in descending order."""
+        return self._range(low, high, backwards=True)
+
+    def all(self) -> Iterator[KeyValue]:
+        """All rows in ascending order."""
+        return self._range(None, None, backwards=False)
+
+    def reverse_all(self) -> Iterator[KeyValue]:
+        """All rows in descending order."""
+        return self._range(None, None, backwards=True)
+
+    def prefix_scan(self, prefix: bytes | str) -> Iterator[KeyValue]:
+        """Rows whose serialized key starts with ``prefix`` (text: its UTF-8 bytes), ascending."""
+        start = prefix.encode() if isinstance(prefix, str) else prefix
+        if not isinstance(start, bytes):
+            raise InvalidInputError(
+                "WRONG_KEY", f"prefix is {type(prefix).__name__}; expected text, or bytes of the serialized key"
+            )
+        return self._pairs(start, after(start), backwards=False)
+
+    def approximate_num_entries(self) -> int:
+        """The number of rows: exact in small stores, RocksDB's estimate in large ones."""
+        guess = self._read(lambda tier: tier.estimated_rows())
+        if guess > EXACT_COUNT:
+            return guess
+        return sum(1 for _ in self._rows([ONE], None, None, False))
+
+    def restore(self, records: Iterable[tuple[Any, ...]]) -> None:
+        """Replay changelog records (key, value or None[, timestamp]) in their order: the last of a key wins."""
+        with self._mutex, self._latencies.time("restore"):
+            self._restore(records)
+
+    def _restore(self, records: Iterable[tuple[Any, ...]]) -> None:
+        for record in records:
+            self.put(*record)
+
+    def _range(self, low: Any, high: Any, backwards: bool) -> Iterator[KeyValue]:
+        first = None if low is None else self._key_bytes(low)
+        last = None if high is None else self._key_bytes(high) + b"\0"
+        if first is not None and last is not None and first >= last:
+            return iter(())
+        return self._pairs(first, last, backwards)
+
+    def _pairs(self, first: bytes | None, last: bytes | None, backwards: bool) -> Iterator[KeyValue]:
+        self._check_open()
+        ranges = self._latencies["range"]
+        ranges.count += 1
+        key_of, value_of = self._forms.serde.key_of, self._value_of
+        return (KeyValue(key_of(k), value_of(v)) for k, v in self._rows([ONE], first, last, backwards))
+
+    def _get_slowly(self, row_key: bytes) -> bytes | None:
+        return self._read(lambda tier: tier.get(ONE, row_key))
+
+    def _drop_tier(self) -> None:
+        self._database = None
+        super()._drop_tier()
+
+
+def after(prefix: bytes) -> bytes | None:
+    """The least key that is greater than every key with this prefix; None if there is none (only ff bytes)."""
+    rest = prefix.rstrip(b"\xff")
+    return rest[:-1] + bytes([rest[-1] + 1]) if rest else None

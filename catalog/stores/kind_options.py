@@ -1,0 +1,98 @@
+"""What `create_store` takes for each kind: durations and flags, their defaults, and what is refused.
+
+Defaults are those of Kafka Streams (``Stores``, ``WindowBytesStoreSupplier``); the join-window store follows
+KAFKA-3016.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from statestore.catalog.store_spec import Windowing
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.times import duration_ms
+
+Duration = int | timedelta | str
+
+MIN_SEGMENT_MS = 60_000
+DEFAULT_SEGMENTS = 3
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "versioned": ("history_retention", "segment_interval"),
+    "key_value": (),
+    "window": ("retention", "window_size", "segment_interval", "retain_duplicates", "time_ordered"),
+    "join_window": ("window_before", "window_after", "retention", "num_segments", "batched_changelog"),
+    "session": ("retention", "segment_interval"),
+}
+REQUIRED = {"window": ("retention", "window_size"), "join_window": ("retention",), "session": ("retention",)}
+
+
+def windowing_of(kind: str, given: Mapping[str, Any]) -> Windowing | None:
+    """The rule of a kind with windows from the options that were given (None: not given); None for other kinds.
+
+    Raises InvalidInputError UNKNOWN_OPTION, MISSING_OPTION, INVALID_DURATION or INVALID_OPTION.
+    """
+    known = OPTIONS.get(kind, tuple(given))
+    for name, value in given.items():
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise InvalidInputError(
+                "UNKNOWN_OPTION",
+                f"{name}={value!r}: a {kind} store has the options {', '.join(known) or 'serde and key_groups'}{hint}",
+            )
+    for name in REQUIRED.get(kind, ()):
+        if given.get(name) is None:
+            raise InvalidInputError("MISSING_OPTION", f'a {kind} store needs {name}; for example {name}="1 hour"')
+    if kind == "window":
+        return _window(given)
+    if kind == "join_window":
+        return _join_window(given)
+    if kind == "session":
+        retention = _duration(given, "retention")
+        return Windowing(retention, _interval(given, retention))
+    return None
+
+
+def _window(given: Mapping[str, Any]) -> Windowing:
+    retention, size = _duration(given, "retention"), _duration(given, "window_size")
+    if size > retention:
+        raise InvalidInputError(
+            "INVALID_OPTION", f"window_size is {size} ms, retention {retention} ms; expected at least the window size"
+        )
+    duplicates, time_ordered = bool(given.get("retain_duplicates")), bool(given.get("time_ordered"))
+    return Windowing(retention, _interval(given, retention), size, duplicates, time_ordered)
+
+
+def _join_window(given: Mapping[str, Any]) -> Windowing:
+    before, after = _duration(given, "window_before", 0), _duration(given, "window_after", 0)
+    count = given.get("num_segments")
+    count = DEFAULT_SEGMENTS if count is None else count
+    if type(count) is not int or count < 2:
+        raise InvalidInputError("INVALID_OPTION", f"num_segments is {count!r}; expected an int of at least 2")
+    retention = max(_duration(given, "retention"), 2 * (before + after + 1))
+    interval = max(retention // (count - 1), MIN_SEGMENT_MS)
+    return Windowing(
+        retention,
+        interval,
+        before=before,
+        after=after,
+        segments=count,
+        duplicates=True,
+        batched_changelog=bool(given.get("batched_changelog")),
+    )
+
+
+def _interval(given: Mapping[str, Any], retention: int) -> int:
+    interval = _duration(given, "segment_interval", max(retention // 2, MIN_SEGMENT_MS))
+    if interval < 1:
+        raise InvalidInputError("INVALID_OPTION", "segment_interval is 0; expected at least 1 millisecond")
+    return interval
+
+
+def _duration(given: Mapping[str, Any], name: str, default: int = 0) -> int:
+    found = duration_ms(given.get(name), name)
+    return default if found is None else found

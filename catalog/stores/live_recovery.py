@@ -1,0 +1,137 @@
+"""Bringing a hot tier up to date: from its checkpoint by the changelog's tail, or anew from segments and changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.changes import plan_changes, read_changes
+from statestore.catalog.scan import NOW, Window, plan, read_split, splits_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.hot_tier import HotTier, TierBrokenError
+from statestore.catalog.stores.live_rows import RowForms, apply_rows
+from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint, this_boot
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.state_table import Query
+
+Ints = npt.NDArray[np.int64]
+
+UPKEEP = frozenset(("compact", "expire"))
+
+
+@dataclass(frozen=True)
+class TierState:
+    """What a tier was brought to: observed stream time (epoch milliseconds), the last sequence number, and how many
+    records were refused since the last commit."""
+
+    stream_time: int
+    sequence: int
+    dropped: int = 0
+
+
+def catch_up(
+    files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs
+) -> TierState:
+    """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged."""
+    checkpoint = read_checkpoint(tier.root)
+    if checkpoint is not None and _usable(checkpoint, files, snapshot):
+        try:
+            tier.open(checkpoint.segments)
+            state = TierState(
+                max(checkpoint.stream_time, snapshot.stream_time_us // TICK) if forms.spec.windowing else -1,
+                checkpoint.sequence,
+                checkpoint.dropped,
+            )
+            return _replay(forms, tier, changelogs.uncommitted((checkpoint.changelog, checkpoint.offset)), state)
+        except TierBrokenError:
+            pass
+    return rebuild(files, forms, tier, snapshot, changelogs)
+
+
+def rebuild(
+    files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs | None
+) -> TierState:
+    """Make the tier anew from what is committed and then what is acknowledged."""
+    tier.destroy()
+    rule = forms.spec.windowing
+    stream_time = snapshot.stream_time_us // TICK if rule else -1
+    first_live = rule.first_live_segment(stream_time) if rule else 0
+    window = Window(NOW, NOW, snapshot.version, newest=True)
+    sequence = 0
+    names = (*forms.spec.key_names, *forms.spec.value_names)
+    for split in splits_of(plan(files, snapshot, window, ()), window):
+        for batch in read_split(files, split, names):
+            sequence = max(sequence, _greatest_sequence(batch))
+            row_keys, values = forms.rows(batch)
+            apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
+    state = TierState(stream_time, sequence)
+    return state if changelogs is None else _replay(forms, tier, changelogs.uncommitted(), state)
+
+
+def follow_commits(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, version: int) -> TierState:
+    """Bring a tier that holds exactly commit ``version`` (-1: nothing) to ``snapshot``."""
+    horizon = snapshot.horizon
+    if version < 0 or (horizon is not None and version < horizon.version):
+        return rebuild(files, forms, tier, snapshot, None)
+    rule = forms.spec.windowing
+    stream_time = snapshot.stream_time_us // TICK if rule else -1
+    first_live = rule.first_live_segment(stream_time) if rule else 0
+    if rule:
+        tier.drop_before(first_live)
+    query = Query(mode="changes", start_version=version + 1, end_version=snapshot.version)
+    table = VersionedTable(files.storage, files.spec)
+    schema = table.schema(query)
+    batches = [b for split in plan_changes(files, snapshot, query) for b in read_changes(files, split, schema, ())]
+    changes = pa.Table.from_batches(batches, schema=schema)
+    changes = changes.filter(pc.not_equal(changes["_change_type"], "update_preimage")).sort_by("_commit_version")
+    for batch in changes.combine_chunks().to_batches():
+        row_keys, values = forms.rows(batch)
+        deleted = pc.equal(batch.column("_change_type"), "delete")
+        values = pc.if_else(deleted, pa.scalar(None, pa.binary()), values)
+        apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
+    return TierState(stream_time, 0)
+
+
+def _usable(checkpoint: TierCheckpoint, files: SegmentFiles, snapshot: Snapshot) -> bool:
+    """Whether the tier holds all commits: since its checkpoint there was only upkeep."""
+    if checkpoint.store_id != files.spec.store_id or checkpoint.version > snapshot.version:
+        return False
+    if checkpoint.boot != this_boot() and checkpoint.changelog:
+        return False  # the end of the changelog may have been lost with the machine, but not in the tier
+    return set(snapshot.versions.operation[checkpoint.version + 1 :]) <= UPKEEP
+
+
+def _replay(forms: RowForms, tier: HotTier, batches: Iterable[pa.RecordBatch], state: TierState) -> TierState:
+    """Apply rows of the changelog. As in Kafka, the stream time of a batch moves first, then rows of dead segments are
+    left out, uncounted."""
+    rule = forms.spec.windowing
+    stream_time, sequence = state.stream_time, state.sequence
+    for batch in batches:
+        row_keys = batch.column("key")
+        times = batch.column("timestamp").to_numpy()
+        stream_time = max(stream_time, int(times.max(initial=-1)))
+        first_live = rule.first_live_segment(stream_time) if rule else 0
+        if rule is not None:
+            tier.drop_before(first_live)
+            if rule.duplicates:
+                sequence = max(sequence, _greatest_logged(row_keys))
+        apply_rows(tier, row_keys, batch.column("value"), forms.segments(forms.times(row_keys)), first_live)
+    return TierState(stream_time, sequence, state.dropped)
+
+
+def _greatest_sequence(batch: pa.RecordBatch) -> int:
+    if "sequence" not in batch.schema.names or not batch.num_rows:
+        return 0
+    return int(pc.max(batch.column("sequence")).as_py())
+
+
+def _greatest_logged(row_keys: pa.BinaryArray) -> int:
+    return max((int.from_bytes(key[-4:], "big") for key in row_keys.to_pylist()), default=0)

@@ -1,0 +1,95 @@
+"""The three forms of a live store's row: bytes in hot tier and changelog, Arrow columns in tables, Python for users.
+
+Here are the conversions of whole batches; ``formats/serdes`` makes bytes of keys and values, `RowLayout` adds the
+kind's times to a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.resolve import Records
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.hot_tier import ONE, HotTier
+from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of
+from statestore.formats.serdes.row_serde import RowSerde, row_serde
+
+Ints = npt.NDArray[np.int64]
+
+INGEST_ROWS = 2_000  # from here on a sorted file costs less than single writes
+
+
+@dataclass(frozen=True)
+class RowForms:
+    """How the rows of one store are written in each form."""
+
+    spec: StoreSpec
+    serde: RowSerde
+    layout: RowLayout
+
+    def records(self, row_keys: pa.BinaryArray, values: pa.BinaryArray, commit_time: int) -> Records:
+        """Rows as records of the store's table; those of a kind without times of its own get ``commit_time`` (us)."""
+        keys, columns, times = self.layout.split(row_keys)
+        if times is None:
+            times = np.full(len(row_keys), commit_time, np.int64)
+        dead = values.is_null().to_numpy(zero_copy_only=False)
+        return Records([*self.serde.keys_from_bytes(keys), *columns], self.serde.values_from_bytes(values), times, dead)
+
+    def rows(self, batch: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        """(row keys, values) of a batch with the table's key and value columns, in their order."""
+        width, user = len(self.spec.key), len(self.spec.user_key)
+        keys = self.serde.keys_to_bytes(batch.columns[:user])
+        row_keys = self.layout.join(keys, batch.columns[user:width])
+        return row_keys, self.serde.values_to_bytes(batch.columns[width : width + len(self.spec.value)])
+
+    def times(self, row_keys: pa.BinaryArray) -> Ints | None:
+        """Epoch milliseconds of the rows, None where the kind has no times of its own."""
+        times = self.layout.split(row_keys)[2]
+        return None if times is None else times // TICK
+
+    def segments(self, times: Ints | None) -> Ints | None:
+        """The segment of each time, None for a kind without segments."""
+        if times is None or self.spec.windowing is None:
+            return None
+        interval = self.spec.windowing.segment_interval
+        segments: Ints = np.where(times >= 0, times // interval, -(-times // interval))
+        return segments
+
+
+def row_forms(spec: StoreSpec) -> RowForms:
+    return RowForms(spec, row_serde(spec.serde, spec.user_key, spec.value), layout_of(spec))
+
+
+def apply_rows(
+    tier: HotTier, row_keys: pa.BinaryArray, values: pa.BinaryArray, segments: Ints | None, first_live: int
+) -> None:
+    """Write rows (null values remove) into the tier, in order; those of dead segments are left out."""
+    for segment, chosen in _by_segment(segments, len(row_keys)):
+        if segments is not None and segment < first_live:
+            continue
+        keys, cells = (row_keys, values) if chosen is None else (row_keys.take(chosen), values.take(chosen))
+        rows = dict(zip(keys.to_pylist(), cells.to_pylist(), strict=True))
+        if len(rows) >= INGEST_ROWS:
+            tier.ingest(segment, rows)
+        else:
+            for key, value in rows.items():
+                tier.put(segment, key, value)
+
+
+def _by_segment(segments: Ints | None, rows: int) -> Iterator[tuple[int, pa.Array | None]]:
+    if segments is None:
+        if rows:
+            yield ONE, None
+        return
+    for segment in np.unique(segments).tolist():
+        yield segment, pa.array(np.flatnonzero(segments == segment))
+
+
+def binary_columns(batches: Sequence[pa.RecordBatch], name: str) -> pa.BinaryArray:
+    """One column of several batches as one array."""
+    return pa.concat_arrays([batch.column(name) for batch in batches]) if batches else pa.array([], pa.binary())

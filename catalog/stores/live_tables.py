@@ -1,0 +1,181 @@
+"""Tables that users write to live stores: checked, given row keys, and judged by the kind's rule for late rows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.store_spec import StoreSpec, Windowing
+from statestore.catalog.stores.hot_tier import HotTier
+from statestore.catalog.stores.live_rows import RowForms
+from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, change_types, times_of
+from statestore.catalog.stores.row_layout import TICK
+from statestore.formats.changelog import ROW_SCHEMA
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.types import TIME, conform
+
+Ints = npt.NDArray[np.int64]
+
+SEQUENCE_MASK = 0x7FFFFFFF
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Rows that a store takes in, in their order; ``stream_time`` (epoch milliseconds) after them."""
+
+    row_keys: pa.BinaryArray
+    values: pa.BinaryArray
+    stream_time: int
+    dropped: int = 0
+    times: Ints | None = None
+
+    def batch(self, forms: RowForms) -> pa.RecordBatch:
+        """The rows as the changelog holds them."""
+        times = self.times if self.times is not None else forms.times(self.row_keys)
+        return pa.RecordBatch.from_arrays([self.row_keys, self.values, pa.array(times, pa.int64())], schema=ROW_SCHEMA)
+
+
+def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> tuple[Accepted, int]:
+    """The accepted rows of a table, and the last sequence number that was given to one.
+
+    Columns: the user's key, the values, the kind's own (``window_start``, or ``event_time``, or ``session_start`` and
+    ``session_end``; epoch milliseconds or zoned timestamps), for a key-value store optionally ``timestamp``, and
+    optionally ``_change_type``, of which ``delete`` removes. Raises InvalidInputError as ``put_all`` says.
+    """
+    spec = forms.spec
+    batches = [_rows(spec, batch) for batch in batches_of(data)]
+    table = pa.Table.from_batches(batches, schema=_schema(spec)).combine_chunks()
+    found = table.to_batches()
+    if not found:
+        return Accepted(pa.array([], pa.binary()), pa.array([], pa.binary()), stream_time), sequence
+    batch = found[0]
+    deleted = batch.column("_delete").to_numpy(zero_copy_only=False)
+    if spec.windowing is not None and spec.windowing.duplicates:
+        if spec.kind == "window" and deleted.any():  # a null value is no value in a store that keeps duplicates
+            batch, deleted = batch.filter(pa.array(~deleted)), deleted[~deleted]
+        batch, sequence = _numbered(batch, sequence)
+    row_keys, values = forms.rows(batch)
+    if deleted.any():
+        values = pc.if_else(pa.array(deleted), pa.scalar(None, pa.binary()), values)
+    own = forms.times(row_keys)
+    times = batch.column("_time").view(pa.int64()).to_numpy(zero_copy_only=False) // TICK if own is None else own
+    accepted = Accepted(row_keys, values, int(max(stream_time, times.max(initial=stream_time))), times=times)
+    return _without_late(accepted, spec.windowing, stream_time), sequence
+
+
+def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
+    """The rows, and before them a delete for each row of the tier that is not among them."""
+    kept = set(found.row_keys.to_pylist())
+    gone = [key for segment in tier.segments() for key, _ in tier.scan(segment) if key not in kept]
+    return replace(
+        found,
+        row_keys=pa.concat_arrays([pa.array(gone, pa.binary()), found.row_keys]),
+        values=pa.concat_arrays([pa.nulls(len(gone), pa.binary()), found.values]),
+        times=None,
+    )
+
+
+def _without_late(accepted: Accepted, rule: Windowing | None, stream_time: int) -> Accepted:
+    """Without what falls into a segment that is dead at its turn."""
+    times = accepted.times
+    if rule is None or times is None or not len(times):
+        return accepted
+    running = np.maximum.accumulate(np.concatenate(([stream_time], times)))[1:]
+    late = _segments(times, rule) < _first_live(running, rule)
+    if not late.any():
+        return accepted
+    keep = pa.array(~late)
+    return Accepted(
+        accepted.row_keys.filter(keep),
+        accepted.values.filter(keep),
+        accepted.stream_time,
+        int(np.count_nonzero(late)),
+        times[~late],
+    )
+
+
+def _segments(times: Ints, rule: Windowing) -> Ints:
+    interval = rule.segment_interval
+    found: Ints = np.where(times >= 0, times // interval, -(-times // interval))
+    return found
+
+
+def _first_live(stream_times: Ints, rule: Windowing) -> Ints:
+    if rule.segments:
+        return _segments(stream_times, rule) - rule.segments + 1
+    return _segments(stream_times - rule.retention, rule)
+
+
+def _numbered(batch: pa.RecordBatch, sequence: int) -> tuple[pa.RecordBatch, int]:
+    numbers = (sequence + 1 + np.arange(batch.num_rows)) & SEQUENCE_MASK
+    at = batch.schema.get_field_index("sequence")
+    return batch.set_column(at, batch.schema.field(at), pa.array(numbers, pa.int32())), (
+        int(numbers[-1]) if len(numbers) else sequence
+    )
+
+
+def _schema(spec: StoreSpec) -> pa.Schema:
+    flags = [pa.field("_time", TIME), pa.field("_delete", pa.bool_())]
+    return pa.schema([*spec.key, *spec.value, *flags])
+
+
+def _rows(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in the schema of ``_schema``: the kind's columns filled in, deletes marked."""
+    names = batch.schema.names
+    deleted, kept = np.zeros(batch.num_rows, bool), None
+    if CHANGE_TYPE in names:
+        deleted, kept = change_types(batch.column(names.index(CHANGE_TYPE)))
+    own = _own_columns(spec, batch)
+    rest = [n for n in names if n not in (*own, "timestamp", "window_end", "sequence", CHANGE_TYPE)]
+    data = conform(batch.select(rest), pa.schema([*spec.user_key, *spec.value]))
+    width = len(spec.user_key)
+    for name in spec.user_key.names:
+        if data.column(name).null_count:
+            raise InvalidInputError(
+                "NULL_KEY", f"key column {name!r} of store {spec.name!r} holds a null; every row needs its whole key"
+            )
+    if "timestamp" in names and spec.windowing is None:
+        times = times_of(batch.column(names.index("timestamp")), "timestamp")
+    else:
+        times = np.full(batch.num_rows, time.time_ns() // 1_000_000 * TICK)
+    arrays = [
+        *data.columns[:width],
+        *own.values(),
+        *data.columns[width:],
+        pa.array(times).cast(TIME),
+        pa.array(deleted),
+    ]
+    result = pa.RecordBatch.from_arrays(arrays, schema=_schema(spec))
+    return result if kept is None else result.filter(kept)
+
+
+def _own_columns(spec: StoreSpec, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The kind's key columns, from those that the user has to give."""
+    found: dict[str, pa.Array] = {}
+    for field in list(spec.key)[len(spec.user_key) :]:
+        if field.name == "sequence":
+            found[field.name] = pa.array(np.zeros(batch.num_rows, np.int32))
+        elif field.name == "window_end":
+            assert spec.windowing is not None
+            starts = found["window_start"].view(pa.int64()).to_numpy(zero_copy_only=False)
+            found[field.name] = pa.array(starts + spec.windowing.window_size * TICK).cast(TIME)
+        else:
+            found[field.name] = _time_column(spec, batch, field.name)
+    return found
+
+
+def _time_column(spec: StoreSpec, batch: pa.RecordBatch, name: str) -> pa.Array:
+    names = batch.schema.names
+    if name not in names:
+        raise InvalidInputError(
+            "WRONG_SCHEMA",
+            f"the rows for store {spec.name!r} have columns {', '.join(names)}; a {spec.kind} store needs `{name}` "
+            "(int64 epoch milliseconds or a timestamp with time zone); add it",
+        )
+    return pa.array(times_of(batch.column(names.index(name)), name)).cast(TIME)

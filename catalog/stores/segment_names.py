@@ -1,0 +1,23 @@
+"""Directory names of a live store's segments, as Kafka Streams names them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.hot_tier import SegmentName
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def segment_name_of(spec: StoreSpec) -> SegmentName | None:
+    """From a segment's number to its directory in the hot tier; None for a kind without segments.
+
+    ``<store>/<store>.<start in ms>``; for the store of 2016 ``rocksdb/<store>-<yyyyMMddHHmm>`` in UTC.
+    """
+    if spec.windowing is None:
+        return None
+    name, interval = spec.name, spec.windowing.segment_interval
+    if spec.kind == "join_window":
+        return lambda segment: f"rocksdb/{name}-{EPOCH + timedelta(milliseconds=segment * interval):%Y%m%d%H%M}"
+    return lambda segment: f"{name}/{name}.{segment * interval}"

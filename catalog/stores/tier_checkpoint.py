@@ -1,0 +1,65 @@
+"""How far a hot tier has come: the file that makes a restart cost the tail of the changelog only.
+
+The tier holds everything up to commit ``version`` and, of the rows after it, those of changelogs before ``changelog``
+and of that one up to ``offset``. It may hold later ones, too; replaying them again changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import xxhash
+
+FILE = "checkpoint.json"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class TierCheckpoint:
+    """``stream_time`` in epoch milliseconds, ``sequence`` the last number given to a row, ``dropped`` the records
+    refused since the last commit, ``segments`` what is there.
+
+    ``boot`` is the run of the machine it was written in: rows that were never forced to the disk end with it, in the
+    changelog and perhaps not in the tier.
+    """
+
+    store_id: str
+    version: int
+    changelog: str
+    offset: int
+    stream_time: int
+    sequence: int
+    dropped: int
+    segments: tuple[int, ...]
+    boot: str
+
+
+def this_boot() -> str:
+    """An id of the machine's current run; empty where the system has none."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def write_checkpoint(folder: Path, checkpoint: TierCheckpoint) -> None:
+    """Replace the checkpoint, all at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    body = json.dumps(asdict(checkpoint), sort_keys=True)
+    temporary = folder / f"{FILE}.new"
+    temporary.write_text(json.dumps({"checksum": xxhash.xxh3_64_hexdigest(body.encode()), "tier": body}))
+    temporary.replace(folder / FILE)
+
+
+def read_checkpoint(folder: Path) -> TierCheckpoint | None:
+    """None if there is none or it can not be trusted: then the tier is made anew."""
+    try:
+        document = json.loads((folder / FILE).read_text())
+        if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:
+            return None
+        fields = json.loads(document["tier"])
+        return TierCheckpoint(**{**fields, "segments": tuple(fields["segments"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -1,0 +1,142 @@
+"""The window store of Kafka Streams 3.5 and later: rows (key, window start) -> value, and a table of windows.
+
+A put at an existing (key, start) overwrites, and a null deletes; where the store retains duplicates each put is a row
+of its own and nulls are ignored. ``time_ordered`` (the emit-final stores) shows one millisecond more of the retention.
+The state time of its table is the start of the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from time import perf_counter_ns
+from typing import Any
+
+from statestore.catalog.stores.handle import Time
+from statestore.catalog.stores.latency import SAMPLE
+from statestore.catalog.stores.live import MAX_TIME
+from statestore.catalog.stores.live_tables import SEQUENCE_MASK
+from statestore.catalog.stores.segmented import SegmentedStore, Windowed, key_range, one_key, within
+
+SUFFIX = Struct(">qi")
+START = Struct(">q")
+SUFFIX_BYTES = SUFFIX.size
+LAST = b"\x7f" + b"\xff" * 11  # no suffix of a time from 0 on is greater
+
+
+class WindowStore(SegmentedStore):
+    """A live handle on a window store; see `LiveStore` for who may write. Range ends are inclusive."""
+
+    def put(self, key: Any, value: Any, window_start: Time) -> None:
+        """Set the value of a window, or (None) delete it. Refused and counted in ``dropped_records`` if its segment is
+        older than the retention. Survives the end of this process when it returns."""
+        key_bytes = self._forms.serde.key_bytes(key)
+        cells = None if value is None else self._forms.serde.value_bytes(value)
+        start = window_start if type(window_start) is int else self._time(window_start, "window_start")
+        puts = self._latencies["put"]
+        puts.count = number = puts.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        with self._mutex:
+            self._own()
+            sequence = 0
+            if self._rule.duplicates:
+                if cells is None:
+                    return
+                sequence = self._sequence = (self._sequence + 1) & SEQUENCE_MASK
+            segment = self._live_segment(self._time(start, "window_start"))
+            if segment is None:
+                self._dropped += 1
+            else:
+                self._put_row(segment, key_bytes + SUFFIX.pack(start, sequence), cells, start)
+        if begin:
+            puts.add(perf_counter_ns() - begin)
+
+    def fetch(self, key: Any, start: Time, end: Time | None = None) -> Any:
+        """With ``end``: the windows of a key that start from ``start`` to ``end``, ascending. Without: the value of
+        the window that starts exactly at ``start``, or None (always None where duplicates are retained)."""
+        if end is not None:
+            return self._fetch(key, start, end, backwards=False)
+        with self._latencies.time("fetch"):
+            at = self._bound(start, "start")
+            row_key = self._forms.serde.key_bytes(key) + SUFFIX.pack(at, 0)
+            return self._stored_value(at, row_key) if at >= self._first_visible() else None
+
+    def backward_fetch(self, key: Any, start: Time, end: Time) -> Iterator[Windowed]:
+        """``fetch`` of a range in the opposite order."""
+        return self._fetch(key, start, end, backwards=True)
+
+    def fetch_range(self, low: Any, high: Any, start: Time, end: Time) -> Iterator[Windowed]:
+        """Windows of the keys from ``low`` to ``high`` (None: without end) that start from ``start`` to ``end``."""
+        return self._range(low, high, start, end, backwards=False)
+
+    def backward_fetch_range(self, low: Any, high: Any, start: Time, end: Time) -> Iterator[Windowed]:
+        """``fetch_range`` in the opposite order."""
+        return self._range(low, high, start, end, backwards=True)
+
+    def all(self) -> Iterator[Windowed]:
+        """All windows that are visible."""
+        return self._range(None, None, None, None, backwards=False)
+
+    def backward_all(self) -> Iterator[Windowed]:
+        """``all`` in the opposite order."""
+        return self._range(None, None, None, None, backwards=True)
+
+    def fetch_all(self, start: Time, end: Time) -> Iterator[Windowed]:
+        """Windows of all keys that start from ``start`` to ``end``."""
+        return self._range(None, None, start, end, backwards=False)
+
+    def backward_fetch_all(self, start: Time, end: Time) -> Iterator[Windowed]:
+        """``fetch_all`` in the opposite order."""
+        return self._range(None, None, start, end, backwards=True)
+
+    def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
+        """Replay changelog records (key, value or None, window start) as one batch: the stream time moves first, then
+        what falls into dead segments is left out, uncounted."""
+        with self._mutex, self._latencies.time("restore"):
+            self._own()
+            taken = [(key, value, self._time(start, "window_start")) for key, value, start in records]
+            self._observe(max((start for _, _, start in taken), default=self._ost))
+            dropped = self._dropped
+            for record in taken:
+                self.put(*record)
+            self._dropped = dropped
+
+    def _fetch(self, key: Any, start: Time, end: Time, backwards: bool) -> Iterator[Windowed]:
+        self._latencies["fetch"].count += 1
+        first, last = self._visible(start, end)
+        if first > last:
+            return iter(())
+        name = self._forms.serde.key_bytes(key)
+        length = len(name) + SUFFIX_BYTES
+        bounds = one_key(name, SUFFIX.pack(first, 0), SUFFIX.pack(last, SEQUENCE_MASK))
+        rows = self._stored(first, last, bounds, lambda row: len(row) == length and row.startswith(name), backwards)
+        return map(self._windowed, rows)
+
+    def _range(self, low: Any, high: Any, start: Time | None, end: Time | None, backwards: bool) -> Iterator[Windowed]:
+        self._latencies["range"].count += 1
+        first, last = self._visible(start, end)
+        if first > last:
+            return iter(())
+        key_bytes = self._forms.serde.key_bytes
+        lowest, highest = (None if key is None else key_bytes(key) for key in (low, high))
+        if lowest is not None and highest is not None and lowest > highest:
+            return iter(())
+
+        def take(row: bytes) -> bool:
+            begin: int = START.unpack_from(row, len(row) - SUFFIX_BYTES)[0]
+            return first <= begin <= last and within(row[:-SUFFIX_BYTES], lowest, highest)
+
+        return map(self._windowed, self._stored(first, last, key_range(lowest, highest, LAST), take, backwards))
+
+    def _visible(self, start: Time | None, end: Time | None) -> tuple[int, int]:
+        """The starts to look for: not before 0, nor before what the retention shows."""
+        first = 0 if start is None else max(0, self._bound(start, "start"))
+        last = MAX_TIME if end is None else self._bound(end, "end")
+        return max(first, self._first_visible()), last
+
+    def _windowed(self, row: tuple[bytes, bytes]) -> Windowed:
+        row_key, value = row
+        start: int = START.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)[0]
+        end = min(start + self._rule.window_size, MAX_TIME)
+        serde = self._forms.serde
+        return Windowed(serde.key_of(row_key[:-SUFFIX_BYTES]), start, end, serde.value_of(value))
