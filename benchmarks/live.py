@@ -53,15 +53,17 @@ def each(call: Callable[[Any], Any], keys: Sequence[Any]) -> list[int]:
     return found
 
 
-def measure_puts(store: Any, floor: Any, rows: int, name: str, put: Callable[[Any, str, int], None]) -> None:
-    """Puts of 16-byte keys and 8-byte values, by turns."""
+def measure_puts(
+    store: Any, floor: Any, rows: int, name: str, put: Callable[[Any, str, int], None], suffix: bytes
+) -> None:
+    """Puts of 16-byte keys and 8-byte values, by turns; ``suffix`` is what the store adds to a key."""
     random = np.random.default_rng(1)
     ours, theirs = [], []
     for _ in range(ROUNDS):
         numbers = random.integers(0, 10**9, rows // ROUNDS).tolist()
         keys = [f"key-{number:012d}" for number in numbers]
         pack = struct.Struct("<q").pack
-        encoded = [(key.encode(), pack(number)) for key, number in zip(keys, numbers, strict=True)]
+        encoded = [(key.encode() + suffix, b"\1" + pack(number)) for key, number in zip(keys, numbers, strict=True)]
         pairs = list(zip(keys, numbers, strict=True))
 
         def write_ours(pairs: list[tuple[str, int]] = pairs) -> None:
@@ -129,10 +131,10 @@ def main() -> None:
         floor = bare(Path(folder) / "floor")
         columns: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
         with catalog.create_store("kv", kind="key_value", **columns) as store:
-            measure_puts(store, floor, rows, "key_value", lambda store, key, number: store.put(key, number))
+            measure_puts(store, floor, rows, "key_value", lambda store, key, number: store.put(key, number), b"")
             measure_gets(store, floor, rows)
         with catalog.create_store("w", kind="window", retention="1 hour", window_size=1000, **columns) as store:
-            measure_puts(store, floor, rows, "window", lambda store, key, number: store.put(key, number, 0))
+            measure_puts(store, floor, rows, "window", lambda store, key, number: store.put(key, number, 0), bytes(12))
         measure_restore(catalog, rows * 5)
 
 

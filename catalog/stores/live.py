@@ -37,7 +37,7 @@ from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.catalog.write import Change, commit_change, commit_time
 from statestore.formats.changelog import ROW_SCHEMA
 from statestore.formats.errors import ConflictError, InvalidInputError, UnsupportedError
-from statestore.formats.times import to_us
+from statestore.formats.times import MAX_MS, MIN_MS, to_us
 
 Answer = TypeVar("Answer")
 
@@ -275,6 +275,8 @@ class LiveStore(StoreHandle):
 
     def _time(self, time: Any, what: str) -> int:
         """Epoch milliseconds of a time as users give it."""
+        if type(time) is int and MIN_MS <= time <= MAX_MS:
+            return time
         return to_us(time, what) // 1000
 
     def _bound(self, time: Any, what: str) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from statestore.catalog.store_spec import Windowing
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live import LiveStore
 
@@ -30,10 +31,12 @@ class Windowed(NamedTuple):
 class SegmentedStore(LiveStore):
     """A live handle on a store of windows or sessions; the kinds add their verbs."""
 
-    @property
-    def _rule(self) -> Windowing:
-        assert self.spec.windowing is not None
-        return self.spec.windowing
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
+        super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        assert spec.windowing is not None
+        self._rule: Windowing = spec.windowing
 
     @property
     def segments(self) -> list[str]:
@@ -43,9 +46,11 @@ class SegmentedStore(LiveStore):
 
     def _live_segment(self, time: int) -> int | None:
         """Where a row of this time is written, None if that segment is dead; moves the stream time first."""
-        self._observe(time)
-        segment = self._rule.segment(time)
-        return segment if segment >= self._rule.first_live_segment(self._ost) else None
+        if time > self._ost:
+            self._observe(time)
+        rule = self._rule
+        segment = rule.segment(time)
+        return segment if segment >= rule.first_live_segment(self._ost) else None
 
     def _first_visible(self) -> int:
         """The earliest time that reads see now."""

@@ -32,7 +32,7 @@ class WindowStore(SegmentedStore):
         older than the retention. Survives the end of this process when it returns."""
         key_bytes = self._forms.serde.key_bytes(key)
         cells = None if value is None else self._forms.serde.value_bytes(value)
-        start = window_start if type(window_start) is int else self._time(window_start, "window_start")
+        start = self._time(window_start, "window_start")
         puts = self._latencies["put"]
         puts.count = number = puts.count + 1
         begin = 0 if number & SAMPLE else perf_counter_ns()
@@ -43,7 +43,7 @@ class WindowStore(SegmentedStore):
                 if cells is None:
                     return
                 sequence = self._sequence = (self._sequence + 1) & SEQUENCE_MASK
-            segment = self._live_segment(self._time(start, "window_start"))
+            segment = self._live_segment(start)
             if segment is None:
                 self._dropped += 1
             else:

@@ -64,7 +64,19 @@ class NaturalValues:
 
                 return text
             return lambda value: row_bytes(normalize(value))
-        numbers = self._struct.pack
+        numbers, kind = self._struct.pack, self._kinds[0]
+        if len(self._kinds) == 1 and pa.types.is_signed_integer(kind):
+            half, one = 1 << (kind.bit_width - 1), Struct("<B" + FORMS[str(kind)]).pack
+
+            def integer(value: Any) -> bytes:
+                if type(value) is int and -half <= value < half:
+                    return one(1, value)
+                return row_bytes(normalize(value))
+
+            return integer
+        if len(self._kinds) == 1 and pa.types.is_float64(kind):
+            one = Struct("<Bd").pack
+            return lambda value: one(1, value) if type(value) is float else row_bytes(normalize(value))
 
         def packed(value: Any) -> bytes:
             row = normalize(value)
@@ -78,6 +90,14 @@ class NaturalValues:
         if self._struct is None:
             return lambda data: to_user(row(data))
         unpack, size = self._struct.unpack_from, bitmap + self._struct.size
+        if len(self._kinds) == 1:
+
+            def number(data: bytes) -> Any:
+                if len(data) == size and data[0] == 1:
+                    return unpack(data, 1)[0]
+                return to_user(row(data))
+
+            return number
 
         def unpacked(data: bytes) -> Any:
             if len(data) == size and data.startswith(full):
