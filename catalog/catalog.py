@@ -29,6 +29,7 @@ from statestore.catalog.store_spec import (
     encode_spec,
     row_key,
 )
+from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore
 from statestore.catalog.stores.kind_options import windowing_of
@@ -36,8 +37,11 @@ from statestore.catalog.stores.kinds import open_handle
 from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
+from statestore.catalog.stores.writer_lock import take_writer_lock
+from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import new_entry
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
+from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import duration_ms
 from statestore.formats.types import make_schema
 
@@ -193,7 +197,7 @@ class Catalog:
             check_rebuild(name, spec.kind, new_kind)
             schemas = spec.user_key, spec.value
             rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
-            old.commit()
+            version = old.commit()
             folder = self.root / f"{REBUILT}{uuid.uuid4().hex}-{name}"
             try:
                 with self._create(folder, rebuilt) as new:
@@ -201,11 +205,25 @@ class Catalog:
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
+        self._replace(name, folder, old.table, version)
+        return self.open_store(name)
+
+    def _replace(self, name: str, folder: Path, table: VersionedTable, version: int) -> None:
+        """Put the store in ``folder`` where ``name`` is, unless that was written to since ``version``."""
+        lock = take_writer_lock(self.root / name, name)
+        try:
+            if table.newest_version() != version or any((self.root / name / CHANGELOGS).glob("*")):
+                shutil.rmtree(folder, ignore_errors=True)
+                raise ConflictError(
+                    "REBUILD_OVERTAKEN",
+                    f"store {name!r} was written to while it was rebuilt; close the writer, then rebuild again",
+                )
             replaced = self.root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
             (self.root / name).rename(replaced)
             folder.rename(self.root / name)
+        finally:
+            os.close(lock)
         shutil.rmtree(replaced, ignore_errors=True)
-        return self.open_store(name)
 
     def _create(self, folder: Path, spec: StoreSpec) -> Any:
         """Make the store in ``folder`` and open it."""
@@ -266,7 +284,7 @@ def _spec(
     check_kind(kind)
     windowing = windowing_of(kind, options)
     interval = None if windowing else duration_ms(options.get("segment_interval"), "segment_interval")
-    return check_spec(
+    spec = check_spec(
         StoreSpec(
             name=name,
             store_id=uuid.uuid4().hex,
@@ -280,6 +298,8 @@ def _spec(
             windowing=windowing,
         )
     )
+    row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not have
+    return spec
 
 
 def write_first_entry(storage: LocalStorage) -> None:

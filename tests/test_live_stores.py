@@ -1,0 +1,430 @@
+"""What live stores have in common: who may write, readers beside a writer, threads, tables, metrics, bulk writes."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import statestore
+from statestore.formats.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    StateStoreError,
+    UnsupportedError,
+)
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+HOUR = 3_600_000
+KINDS: dict[str, dict[str, Any]] = {
+    "key_value": {},
+    "window": {"retention": "1 hour", "window_size": "1 minute"},
+    "join_window": {"retention": "1 hour", "window_before": 10, "window_after": 10},
+    "session": {"retention": "1 hour"},
+}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> statestore.Catalog:
+    return statestore.connect(tmp_path / "warehouse")
+
+
+def put(store: Any, key: str, value: int | None, time: int = 0) -> None:
+    """One write of any kind."""
+    match store.spec.kind:
+        case "session":
+            store.put(key, time, time, value)
+        case _:
+            store.put(key, value, time)
+
+
+def rows(store: Any) -> list[tuple[str, int]]:
+    """(key, value) of what the store's table shows."""
+    table = store.scan(columns=["k", "v"]).read_all()
+    return sorted(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
+
+
+def live_rows(store: Any) -> list[tuple[str, int]]:
+    match store.spec.kind:
+        case "key_value" | "window":
+            return sorted((row.key, row.value) for row in store.all())
+        case "join_window":
+            return sorted((row.key, row.value) for key in "abcd" for row in store.fetch(key, 0))
+        case _:
+            return sorted((row.key, row.value) for row in store.fetch_range(None, None))
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def create(catalog: statestore.Catalog, kind: str, **more: Any) -> Any:
+    return catalog.create_store("s", kind=kind, **COLUMNS, **KINDS[kind], **more)
+
+
+def test_a_second_writer_is_refused_and_reads_what_is_committed(catalog: statestore.Catalog, kind: str) -> None:
+    with create(catalog, kind) as writer, catalog.open_store("s") as other:
+        put(writer, "a", 1)
+        writer.commit()
+        put(writer, "b", 2)
+        assert live_rows(writer) == [("a", 1), ("b", 2)]
+        assert live_rows(other) == rows(other) == [("a", 1)]
+        for write in (lambda: put(other, "c", 3), other.commit, other.flush, lambda: other.put_all(pa.table({}))):
+            with pytest.raises(ConflictError, match=r"STORE_LOCKED.*this process.*read_only=True"):
+                write()
+        put(writer, "a", None)
+        writer.commit()
+        assert live_rows(other) == rows(other)
+
+
+def test_a_reader_follows_every_commit(catalog: statestore.Catalog, kind: str) -> None:
+    """Also when the log was compacted meanwhile."""
+    with create(catalog, kind) as writer, catalog.open_store("s", read_only=True) as reader:
+        for number, key in enumerate("abca"):
+            put(writer, key, number)
+            if kind != "join_window":
+                put(writer, "d", None if number % 2 else number)
+            writer.commit()
+            if number == 2:
+                writer.compact(full=True)
+            assert live_rows(reader) == live_rows(writer) == rows(writer)
+            with pytest.raises(ReadOnlyError, match="READ_ONLY"):
+                put(reader, "e", 1)
+
+
+def test_reading_only_takes_no_lock(catalog: statestore.Catalog, kind: str) -> None:
+    create(catalog, kind).close()
+    with catalog.open_store("s", read_only=True) as reader, catalog.open_store("s") as writer:
+        assert live_rows(reader) == []
+        put(writer, "a", 1)
+        assert reader.dropped_records == 0
+        reader.close()
+        with pytest.raises(InvalidInputError, match="STORE_CLOSED"):
+            live_rows(reader)
+
+
+def test_a_dropped_handle_gives_up_its_lock(catalog: statestore.Catalog, kind: str) -> None:
+    """And what it had acknowledged is taken over, in another process, too."""
+    store = create(catalog, kind)
+    put(store, "a", 1)
+    del store
+    gc.collect()
+    code = (
+        "import statestore, sys; s = statestore.connect(sys.argv[1]).open_store('s'); "
+        "s.commit(); print(s.scan(columns=['k', 'v']).read_all().to_pylist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(catalog.root)], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "[{'k': 'a', 'v': 1}]"
+
+
+def test_another_process_is_refused_too(catalog: statestore.Catalog, kind: str) -> None:
+    code = "import statestore, sys; statestore.connect(sys.argv[1]).open_store('s').commit()"
+    with create(catalog, kind) as store:
+        put(store, "a", 1)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(catalog.root)], capture_output=True, check=False, text=True
+        )
+    assert done.returncode == 1
+    assert "STORE_LOCKED" in done.stderr
+
+
+def test_threads_take_turns(catalog: statestore.Catalog) -> None:
+    """Puts of several threads are all there, each key with the last value of its thread."""
+    with create(catalog, "key_value") as store:
+
+        def work(name: str) -> None:
+            for number in range(2_000):
+                store.put(f"{name}-{number % 50}", number)
+                store.get(f"{name}-{number % 50}")
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        store.commit()
+        for thread in threads:
+            thread.join()
+        expected = [(f"{name}-{n}", 1_950 + n) for name in "abcd" for n in range(50)]
+        assert live_rows(store) == sorted(expected)
+        store.commit()
+        assert rows(store) == sorted(expected)
+
+
+TABLES = {
+    "key_value": {"timestamp": [5, 6, 7]},
+    "window": {"window_start": [5, 6, 7]},
+    "join_window": {"event_time": [5, 6, 7]},
+    "session": {"session_start": [1, 2, 3], "session_end": [5, 6, 7]},
+}
+
+
+@pytest.mark.parametrize("serde", ["natural", "kafka"])
+def test_bulk_puts_are_puts(catalog: statestore.Catalog, kind: str, serde: str) -> None:
+    table = pa.table({"k": ["a", "b", "c"], "v": pa.array([1, 2, 3], pa.int64()), **TABLES[kind]})
+    with create(catalog, kind, serde=serde) as store:
+        assert store.put_all(table) == 3
+        assert live_rows(store) == [("a", 1), ("b", 2), ("c", 3)]
+        store.commit()
+        assert rows(store) == [("a", 1), ("b", 2), ("c", 3)]
+        if kind != "join_window":
+            changes = table.append_column("_change_type", pa.array(["delete", "update_preimage", None]))
+            store.put_all(changes.set_column(1, "v", pa.array([9, 9, 9], pa.int64())))
+            assert live_rows(store) == [("b", 2), ("c", 9)]
+            store.commit()
+            assert rows(store) == [("b", 2), ("c", 9)]
+
+
+def test_late_rows_of_a_table_are_refused_at_their_turn(catalog: statestore.Catalog) -> None:
+    times = [0, 3 * HOUR, 0, 3 * HOUR - 1]
+    table = pa.table({"k": list("abcd"), "v": pa.array(range(4), pa.int64()), "window_start": times})
+    with create(catalog, "window") as store:
+        assert store.put_all(table) == 3
+        assert store.dropped_records == 1
+        assert live_rows(store) == [("b", 1), ("d", 3)]
+        store.commit()
+        assert store.dropped_records == 1
+        assert rows(store) == [("b", 1), ("d", 3)]
+        assert store.scan(as_of=0, columns=["k"]).read_all()["k"].to_pylist() == ["a"]
+
+
+def test_writes_are_one_commit_and_once(catalog: statestore.Catalog, kind: str) -> None:
+    table = pa.table({"k": ["a", "b", "c"], "v": pa.array([1, 2, 3], pa.int64()), **TABLES[kind]})
+    with create(catalog, kind) as store:
+        version = store.write(table, transaction=("job", 1))
+        assert store.write(table, transaction=("job", 1)) == version == store.version
+        assert live_rows(store) == rows(store) == [("a", 1), ("b", 2), ("c", 3)]
+        put(store, "d", 4, 8)
+        store.write(table.slice(1, 1), mode="overwrite")
+        assert live_rows(store) == rows(store) == [("b", 2)]
+        assert len(rows_at(store, version)) == 3
+
+
+def rows_at(store: Any, version: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.scan(version=version).read_all().to_pylist()
+    return found
+
+
+def test_a_repeated_transaction_takes_back_what_was_put_for_it(catalog: statestore.Catalog, kind: str) -> None:
+    with create(catalog, kind) as store:
+        put(store, "a", 1)
+        version = store.commit(transaction=("job", 1))
+        put(store, "a", 2)
+        put(store, "b", 3)
+        assert store.commit(transaction=("job", 1)) == version
+        assert live_rows(store) == rows(store) == [("a", 1)]
+        put(store, "c", 4)
+        store.commit(transaction=("job", 2))
+        assert rows(store) == [("a", 1), ("c", 4)]
+
+
+def test_window_tables_show_what_the_store_showed(catalog: statestore.Catalog) -> None:
+    """As of each stream time the windows that were not expired; history says until when."""
+    with create(catalog, "window") as store:
+        for number in range(100):
+            store.put("a", number, number * 60_000)
+            if number % 10 == 9:
+                store.commit()
+        for moment in (0, 59 * 60_000, 60 * 60_000, 99 * 60_000):
+            shown = store.scan(as_of=moment, columns=["v"]).read_all()["v"].to_pylist()
+            newest = moment // 60_000
+            assert sorted(shown) == list(range(max(0, newest - 59), newest + 1))
+        ended = store.history(filter=("v", "=", 3)).read_all().to_pylist()[0]
+        assert (ended["valid_to"] - ended["valid_from"]).total_seconds() == 3600
+        assert store.history(filter=("v", "=", 99)).read_all()["valid_to"].to_pylist() == [None]
+
+
+def test_metrics_count_every_call(catalog: statestore.Catalog) -> None:
+    with create(catalog, "window") as store:
+        for number in range(200):
+            store.put("a", number, number)
+        for number in range(3):
+            store.fetch("a", number)
+        list(store.fetch("a", 0, 10))
+        list(store.all())
+        store.flush()
+        store.put("a", 1, 5 * HOUR)
+        store.put("a", 1, 0)
+        found = store.metrics()
+    counts = {name: latency["count"] for name, latency in found["latencies"].items()}
+    assert counts == {"put": 202, "get": 0, "fetch": 4, "range": 1, "flush": 1, "restore": 1}
+    assert found["latencies"]["put"]["p99_us"] >= found["latencies"]["put"]["mean_us"] / 100 > 0
+    assert (found["dropped_records"], found["observed_stream_time"], found["hot_segments"]) == (1, 5 * HOUR, 1)
+
+
+def test_an_iterator_of_a_closed_store_says_so(catalog: statestore.Catalog) -> None:
+    store = create(catalog, "key_value")
+    for number in range(1_000):
+        store.put(str(number), number)
+    found = store.all()
+    next(found)
+    store.close()
+    with pytest.raises(InvalidInputError, match="STORE_CLOSED"):
+        list(found)
+    with catalog.open_store("s") as again:
+        assert len(list(again.all())) == 1_000
+
+
+def test_natural_and_kafka_order(catalog: statestore.Catalog) -> None:
+    """Kafka's integers sort negatives last, and a range from -1 to 1 is inverted; natural ones sort as numbers."""
+    for serde, order, inside in (("natural", [-2, -1, 0, 1], [-1, 0, 1]), ("kafka", [0, 1, -2, -1], [])):
+        with catalog.create_store(serde, kind="key_value", key={"k": "int"}, value={"v": "int"}, serde=serde) as store:
+            for key in (0, -2, 1, -1):
+                store.put(key, key)
+            assert [row.key for row in store.all()] == order
+            assert [row.key for row in store.range(-1, 1)] == inside
+            assert [row.key for row in store.reverse_all()] == order[::-1]
+
+
+def test_several_columns(catalog: statestore.Catalog) -> None:
+    key, value = {"name": "string", "day": "date"}, {"a": "double", "b": "array<string>"}
+    with catalog.create_store("s", kind="session", key=key, value=value, retention="1 day") as store:
+        from datetime import date
+
+        store.put(("x", date(2024, 1, 2)), 5, 9, (1.5, ["y", None]))
+        (row,) = store.fetch({"day": date(2024, 1, 2), "name": "x"})
+        assert row == ({"name": "x", "day": date(2024, 1, 2)}, 5, 9, {"a": 1.5, "b": ["y", None]})
+        store.commit()
+        found = store.scan(columns=["name", "a", "b"]).read_all().to_pylist()
+        assert found == [{"name": "x", "a": 1.5, "b": ["y", None]}]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"kind": "window", "window_size": 5}, "MISSING_OPTION.*retention"),
+        ({"kind": "window", "retention": 5}, "MISSING_OPTION.*window_size"),
+        ({"kind": "window", "retention": 5, "window_size": 6}, "INVALID_OPTION.*window_size"),
+        ({"kind": "window", "retention": 5, "window_size": 5, "segment_interval": 0}, "INVALID_OPTION.*segment"),
+        ({"kind": "session"}, "MISSING_OPTION.*retention"),
+        ({"kind": "join_window", "retention": 5, "num_segments": 1}, "INVALID_OPTION.*num_segments"),
+        ({"kind": "key_value", "retention": 5}, "UNKNOWN_OPTION.*retention"),
+        ({"kind": "window", "retention": 5, "window_sise": 6}, "UNKNOWN_OPTION.*did you mean window_size"),
+        ({"kind": "session", "retention": "soon"}, "INVALID_DURATION"),
+        ({"kind": "bag"}, "UNSUPPORTED_KIND.*bag"),
+        ({"kind": "key_value", "serde": "avro"}, "UNSUPPORTED_SERDE.*avro"),
+    ],
+)
+def test_wrong_options(catalog: statestore.Catalog, options: dict[str, Any], code: str) -> None:
+    with pytest.raises(StateStoreError, match=code):
+        catalog.create_store("s", **COLUMNS, **options)
+    assert catalog.stores() == []
+
+
+def test_a_column_that_the_kind_adds_is_taken(catalog: statestore.Catalog) -> None:
+    with pytest.raises(InvalidInputError, match=r"WRONG_SCHEMA.*window_start"):
+        catalog.create_store(
+            "s", kind="window", key={"window_start": "int"}, value={"v": "int"}, retention=5, window_size=5
+        )
+
+
+def test_kafka_serde_needs_one_column(catalog: statestore.Catalog) -> None:
+    with pytest.raises(UnsupportedError, match="UNSUPPORTED_SERDE"):
+        catalog.create_store("s", kind="key_value", key={"a": "int", "b": "int"}, value={"v": "int"}, serde="kafka")
+    assert catalog.stores() == []
+
+
+# Rebuild
+
+
+def test_unversioned_becomes_versioned_and_back(catalog: statestore.Catalog) -> None:
+    with create(catalog, "key_value") as store:
+        for round_ in range(3):
+            store.put("a", round_)
+            store.put("b", 10 + round_)
+            store.commit()
+        store.delete("b")
+        store.commit()
+        times = [row["valid_from"] for row in store.history(key="a").read_all().sort_by("valid_from").to_pylist()]
+        store.put("c", 7)
+    with catalog.rebuild("s", kind="versioned", history_retention="1 day") as versioned:
+        assert [versioned.get("a", as_of=time).value for time in times] == [0, 1, 2]
+        assert (versioned.get("b"), versioned.get("b", as_of=times[2]).value) == (None, 12)
+        assert versioned.get("c").value == 7
+        assert versioned.spec.history_retention == 86_400_000
+    with catalog.rebuild("s", kind="key_value") as again:
+        assert live_rows(again) == rows(again) == [("a", 2), ("c", 7)]
+    assert [path.name for path in catalog.root.iterdir()] == ["s"]
+
+
+def test_another_retention_forgets_what_is_too_old(catalog: statestore.Catalog) -> None:
+    with create(catalog, "window") as store:
+        for number in range(50):
+            store.put("a", number, number * 60_000)
+        store.commit()
+    with catalog.rebuild("s", retention="10 minutes", window_size="1 minute", segment_interval="1 minute") as store:
+        assert [row.value for row in store.all()] == list(range(40, 50))
+        assert rows(store) == [("a", number) for number in range(40, 50)]
+
+
+def test_rebuild_after_expiry(catalog: statestore.Catalog) -> None:
+    """What the oldest kept version held is the base."""
+    columns = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+    with catalog.create_store("s", **columns, history_retention=100) as store:
+        for time in range(0, 500, 50):
+            store.put("a", time, timestamp=time)
+            store.put("b", time, timestamp=7)
+            store.commit()
+        store.delete("b", timestamp=470)
+        store.commit()
+        store.expire()
+    with catalog.rebuild("s", history_retention=1_000) as store:
+        assert store.get("a").value == 450
+        assert (store.get("b"), store.get("b", as_of=460).value) == (
+            None,
+            100,
+        )  # at 7 it was put again until that was too late
+
+
+@pytest.mark.parametrize("new", ["versioned", "session"])
+def test_kinds_that_have_other_keys_are_refused(catalog: statestore.Catalog, new: str) -> None:
+    create(catalog, "window").close()
+    with pytest.raises(UnsupportedError, match="REBUILD_KIND"):
+        catalog.rebuild("s", kind=new, retention=5)
+    with pytest.raises(InvalidInputError, match="MISSING_OPTION"):
+        catalog.rebuild("s", retention=5)
+    assert catalog.stores() == ["s"]
+
+
+def test_a_store_that_is_open_is_not_rebuilt(catalog: statestore.Catalog) -> None:
+    with create(catalog, "key_value") as store:
+        store.put("a", 1)
+        with pytest.raises(ConflictError, match="STORE_LOCKED"):
+            catalog.rebuild("s", kind="versioned")
+        assert store.get("a") == 1
+
+
+def test_a_rebuild_that_dies_leaves_the_old_store(catalog: statestore.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the replay, and between the two renames."""
+    from statestore.catalog import catalog as module
+
+    with create(catalog, "key_value") as store:
+        store.put("a", 1)
+        store.commit()
+    monkeypatch.setattr(module, "replay", lambda table, target: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        catalog.rebuild("s", kind="versioned")
+    monkeypatch.undo()
+    renames = iter((False, True))
+    real = Path.rename
+
+    def dying(self: Path, target: Path) -> Path:
+        if next(renames):
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", dying)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.rebuild("s", kind="versioned")
+    monkeypatch.undo()
+    with catalog.open_store("s") as store:
+        assert store.get("a") == 1
+    with pytest.raises(NotFoundError):
+        catalog.open_store("t")
