@@ -105,6 +105,12 @@ class HotTier:
         elif database is not None:
             del database[key]
 
+    def delete_range(self, segment: int, low: bytes, high: bytes) -> None:
+        """Remove the rows with ``low`` <= key < ``high``."""
+        database = self._databases.get(segment)
+        if database is not None:
+            database.delete_range(low, high)
+
     def get(self, segment: int, key: bytes) -> bytes | None:
         database = self._databases.get(segment)
         if database is None:

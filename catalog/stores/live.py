@@ -20,17 +20,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.catalog.stores.handle import NO_STREAM_TIME, StoreHandle, check_transaction
+from statestore.catalog.stores.handle import StoreHandle, check_transaction
 from statestore.catalog.stores.hot_tier import HotTier, Row, TierBrokenError
 from statestore.catalog.stores.latency import Latencies
-from statestore.catalog.stores.live_recovery import catch_up, follow_commits, rebuild
+from statestore.catalog.stores.live_recovery import NO_TIME, Content, catch_up, follow_commits, rebuild, rows_content
 from statestore.catalog.stores.live_rows import apply_rows, binary_columns, row_forms
 from statestore.catalog.stores.live_tables import Accepted, live_table, overwritten
-from statestore.catalog.stores.record_input import batches_of
+from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.catalog.stores.segment_names import segment_name_of
 from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
 from statestore.catalog.stores.writer_lock import take_writer_lock
@@ -43,7 +45,6 @@ Answer = TypeVar("Answer")
 
 FOLDER = "live"
 MAX_TIME = 2**63 - 1
-NO_TIME = -1  # Kafka's observed stream time before the first record
 
 
 class LiveStore(StoreHandle):
@@ -89,18 +90,14 @@ class LiveStore(StoreHandle):
             self._before_commit()
             batches = list(self._changelogs.uncommitted())
             keys, values = (binary_columns(batches, name) for name in ("key", "value"))
+            times = np.concatenate([np.empty(0, np.int64), *(batch.column("timestamp") for batch in batches)])
             if not len(keys) and not self._dropped and transaction is None:
                 return self.refresh()
             repeated = self._version_of(transaction)
             if repeated is not None:
                 self._discard_own()
                 return repeated
-            found = Accepted(keys, values, self._ost, self._dropped)
-            repeated = self._version_of(transaction)
-            if repeated is not None:
-                self._discard_own()
-                return repeated
-            found = Accepted(keys, values, self._ost, self._dropped)
+            found = Accepted(keys, values, self._ost, self._dropped, times)
             consumed = self._changelogs.consumed()
             snapshot = commit_change(
                 self._files,
@@ -311,7 +308,7 @@ class LiveStore(StoreHandle):
     def _open_tier(self) -> None:
         tier = HotTier(self._root / FOLDER, self.name, self._segment_name)
         with self._latencies.time("restore"):
-            state = catch_up(self._files, self._forms, tier, self._snapshot, self._changelogs)
+            state = catch_up(self._content(), tier, self.spec, self._snapshot, self._changelogs)
         self._tier = tier
         self._ost = max(self._ost, state.stream_time)
         self._sequence = max(self._sequence, state.sequence)
@@ -319,8 +316,12 @@ class LiveStore(StoreHandle):
         self._opened(tier)
         self._save_tier()
 
+    def _content(self) -> Content:
+        """How the kind's rows get into a tier."""
+        return rows_content(self._files, self._forms)
+
     def _opened(self, tier: HotTier) -> None:
-        """Hook: the tier of the store's own directory is there, or was made anew."""
+        """Hook: the tier is there, or was made anew."""
 
     def _readable(self) -> HotTier:
         """The own tier, or one of what is committed where another handle owns the store."""
@@ -343,9 +344,10 @@ class LiveStore(StoreHandle):
             self._tier = HotTier(Path(self._private.name), self.name, self._segment_name)
             self._tier_version = -1
         if self._tier_version != snapshot.version:
-            state = follow_commits(self._files, self._forms, self._tier, snapshot, self._tier_version)
+            state = follow_commits(self._content(), self._tier, snapshot, self._tier_version)
             self._tier_version = snapshot.version
             self._ost = state.stream_time
+            self._opened(self._tier)
             self._advance(snapshot)
         return self._tier
 
@@ -358,7 +360,7 @@ class LiveStore(StoreHandle):
                 self._tier.destroy()
                 self._tier_version = -1
                 return
-            state = rebuild(self._files, self._forms, self._tier, self._snapshot, self._changelogs)
+            state = rebuild(self._content(), self._tier, self._snapshot, self._changelogs)
             self._ost = max(self._ost, state.stream_time)
             self._opened(self._tier)
             self._save_tier()
@@ -425,13 +427,14 @@ class LiveStore(StoreHandle):
         transaction: tuple[str, int] | None,
         changelogs: tuple[tuple[str, int], ...],
     ) -> Change:
-        # Kinds without times of their own have one moment per commit, later than that of every commit before.
-        moment = max(commit_time(base), base.stream_time_us + 1000)
-        records = self._forms.records(found.row_keys, found.values, moment)
-        timed = self.spec.windowing is not None
-        stream_time = found.stream_time * 1000 if timed else moment
-        if timed and found.stream_time == NO_TIME:
-            stream_time = NO_STREAM_TIME
+        if self.spec.kind == "key_value":
+            # Without a time of its own: one moment per commit, later than that of every commit before.
+            stream_time = max(commit_time(base), base.stream_time_us + TICK)
+            times = np.full(len(found.row_keys), stream_time)
+        else:
+            stream_time = found.stream_time * TICK
+            times = found.times_of(self._forms) * TICK
+        records = self._forms.records(found.row_keys, found.values, times)
         return Change(
             operation, records, stream_time, found.dropped, transaction, changelogs, expiring=self.spec.windowing
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from statestore.catalog.changes import plan_changes, read_changes
 from statestore.catalog.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.hot_tier import HotTier, TierBrokenError
 from statestore.catalog.stores.live_rows import RowForms, apply_rows
@@ -24,6 +26,7 @@ from statestore.formats.state_table import Query
 
 Ints = npt.NDArray[np.int64]
 
+NO_TIME = -1  # Kafka's observed stream time before the first record
 UPKEEP = frozenset(("compact", "expire"))
 
 
@@ -37,32 +40,56 @@ class TierState:
     dropped: int = 0
 
 
-def catch_up(
-    files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs
-) -> TierState:
+@dataclass(frozen=True)
+class Content:
+    """How a kind's rows get into a tier.
+
+    ``fill``: the committed rows, into an empty one. ``apply``: a batch of the changelog. ``follow``: what the commits
+    after a version changed, into one that holds exactly that version; None where it is filled anew instead.
+    """
+
+    fill: Callable[[HotTier, Snapshot], TierState]
+    apply: Callable[[HotTier, pa.RecordBatch, TierState], TierState]
+    follow: Callable[[HotTier, Snapshot, int], TierState] | None = None
+
+
+def catch_up(content: Content, tier: HotTier, spec: StoreSpec, snapshot: Snapshot, changelogs: Changelogs) -> TierState:
     """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged."""
     checkpoint = read_checkpoint(tier.root)
-    if checkpoint is not None and _usable(checkpoint, files, snapshot):
+    if checkpoint is not None and _usable(checkpoint, spec, snapshot):
         try:
             tier.open(checkpoint.segments)
-            state = TierState(
-                max(checkpoint.stream_time, snapshot.stream_time_us // TICK) if forms.spec.windowing else -1,
-                checkpoint.sequence,
-                checkpoint.dropped,
-            )
-            return _replay(forms, tier, changelogs.uncommitted((checkpoint.changelog, checkpoint.offset)), state)
+            stream_time = max(checkpoint.stream_time, _stream_time(spec, snapshot))
+            state = TierState(stream_time, checkpoint.sequence, checkpoint.dropped)
+            return _replay(content, tier, changelogs.uncommitted((checkpoint.changelog, checkpoint.offset)), state)
         except TierBrokenError:
             pass
-    return rebuild(files, forms, tier, snapshot, changelogs)
+    return rebuild(content, tier, snapshot, changelogs)
 
 
-def rebuild(
-    files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs | None
-) -> TierState:
+def rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs | None) -> TierState:
     """Make the tier anew from what is committed and then what is acknowledged."""
     tier.destroy()
+    state = content.fill(tier, snapshot)
+    return state if changelogs is None else _replay(content, tier, changelogs.uncommitted(), state)
+
+
+def follow_commits(content: Content, tier: HotTier, snapshot: Snapshot, version: int) -> TierState:
+    """Bring a tier that holds exactly commit ``version`` (-1: nothing) to ``snapshot``."""
+    horizon = snapshot.horizon
+    if version < 0 or (horizon is not None and version < horizon.version) or content.follow is None:
+        return rebuild(content, tier, snapshot, None)
+    return content.follow(tier, snapshot, version)
+
+
+def rows_content(files: SegmentFiles, forms: RowForms) -> Content:
+    """Of kinds whose rows are in the tier as they are in the changelog."""
+    return Content(partial(_fill, files, forms), partial(_apply, forms), partial(_follow, files, forms))
+
+
+def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot) -> TierState:
     rule = forms.spec.windowing
-    stream_time = snapshot.stream_time_us // TICK if rule else -1
+    stream_time = _stream_time(forms.spec, snapshot)
     first_live = rule.first_live_segment(stream_time) if rule else 0
     window = Window(NOW, NOW, snapshot.version, newest=True)
     sequence = 0
@@ -72,17 +99,12 @@ def rebuild(
             sequence = max(sequence, _greatest_sequence(batch))
             row_keys, values = forms.rows(batch)
             apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
-    state = TierState(stream_time, sequence)
-    return state if changelogs is None else _replay(forms, tier, changelogs.uncommitted(), state)
+    return TierState(stream_time, sequence)
 
 
-def follow_commits(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, version: int) -> TierState:
-    """Bring a tier that holds exactly commit ``version`` (-1: nothing) to ``snapshot``."""
-    horizon = snapshot.horizon
-    if version < 0 or (horizon is not None and version < horizon.version):
-        return rebuild(files, forms, tier, snapshot, None)
+def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, version: int) -> TierState:
     rule = forms.spec.windowing
-    stream_time = snapshot.stream_time_us // TICK if rule else -1
+    stream_time = _stream_time(forms.spec, snapshot)
     first_live = rule.first_live_segment(stream_time) if rule else 0
     if rule:
         tier.drop_before(first_live)
@@ -100,31 +122,43 @@ def follow_commits(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot
     return TierState(stream_time, 0)
 
 
-def _usable(checkpoint: TierCheckpoint, files: SegmentFiles, snapshot: Snapshot) -> bool:
+def _apply(forms: RowForms, tier: HotTier, batch: pa.RecordBatch, state: TierState) -> TierState:
+    """As in Kafka, the stream time of a batch moves first, then rows of dead segments are left out, uncounted."""
+    rule = forms.spec.windowing
+    row_keys = batch.column("key")
+    stream_time, sequence = latest(batch, state), state.sequence
+    first_live = rule.first_live_segment(stream_time) if rule else 0
+    if rule is not None:
+        tier.drop_before(first_live)
+        if rule.duplicates:
+            sequence = max(sequence, _greatest_logged(row_keys))
+    apply_rows(tier, row_keys, batch.column("value"), forms.segments(forms.times(row_keys)), first_live)
+    return TierState(stream_time, sequence, state.dropped)
+
+
+def latest(batch: pa.RecordBatch, state: TierState) -> int:
+    """The stream time after a batch of the changelog."""
+    return max(state.stream_time, int(batch.column("timestamp").to_numpy().max(initial=NO_TIME)))
+
+
+def _stream_time(spec: StoreSpec, snapshot: Snapshot) -> int:
+    """Of what is committed. That of a key-value store is the time of the commit and says nothing of its puts."""
+    return NO_TIME if spec.kind == "key_value" else snapshot.stream_time_us // TICK
+
+
+def _usable(checkpoint: TierCheckpoint, spec: StoreSpec, snapshot: Snapshot) -> bool:
     """Whether the tier holds all commits: since its checkpoint there was only upkeep."""
-    if checkpoint.store_id != files.spec.store_id or checkpoint.version > snapshot.version:
+    if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
         return False
     if checkpoint.boot != this_boot() and checkpoint.changelog:
         return False  # the end of the changelog may have been lost with the machine, but not in the tier
     return set(snapshot.versions.operation[checkpoint.version + 1 :]) <= UPKEEP
 
 
-def _replay(forms: RowForms, tier: HotTier, batches: Iterable[pa.RecordBatch], state: TierState) -> TierState:
-    """Apply rows of the changelog. As in Kafka, the stream time of a batch moves first, then rows of dead segments are
-    left out, uncounted."""
-    rule = forms.spec.windowing
-    stream_time, sequence = state.stream_time, state.sequence
+def _replay(content: Content, tier: HotTier, batches: Iterable[pa.RecordBatch], state: TierState) -> TierState:
     for batch in batches:
-        row_keys = batch.column("key")
-        times = batch.column("timestamp").to_numpy()
-        stream_time = max(stream_time, int(times.max(initial=-1)))
-        first_live = rule.first_live_segment(stream_time) if rule else 0
-        if rule is not None:
-            tier.drop_before(first_live)
-            if rule.duplicates:
-                sequence = max(sequence, _greatest_logged(row_keys))
-        apply_rows(tier, row_keys, batch.column("value"), forms.segments(forms.times(row_keys)), first_live)
-    return TierState(stream_time, sequence, state.dropped)
+        state = content.apply(tier, batch, state)
+    return state
 
 
 def _greatest_sequence(batch: pa.RecordBatch) -> int:

@@ -32,11 +32,9 @@ class RowForms:
     serde: RowSerde
     layout: RowLayout
 
-    def records(self, row_keys: pa.BinaryArray, values: pa.BinaryArray, commit_time: int) -> Records:
-        """Rows as records of the store's table; those of a kind without times of its own get ``commit_time`` (us)."""
-        keys, columns, times = self.layout.split(row_keys)
-        if times is None:
-            times = np.full(len(row_keys), commit_time, np.int64)
+    def records(self, row_keys: pa.BinaryArray, values: pa.BinaryArray, times: Ints) -> Records:
+        """Rows as records of the store's table, valid from ``times`` (epoch microseconds) on."""
+        keys, columns, _ = self.layout.split(row_keys)
         dead = values.is_null().to_numpy(zero_copy_only=False)
         return Records([*self.serde.keys_from_bytes(keys), *columns], self.serde.values_from_bytes(values), times, dead)
 

@@ -35,9 +35,15 @@ class Accepted:
     dropped: int = 0
     times: Ints | None = None
 
+    def times_of(self, forms: RowForms) -> Ints:
+        """Epoch milliseconds of the rows."""
+        own = forms.times(self.row_keys) if self.times is None else self.times
+        assert own is not None
+        return own
+
     def batch(self, forms: RowForms) -> pa.RecordBatch:
         """The rows as the changelog holds them."""
-        times = self.times if self.times is not None else forms.times(self.row_keys)
+        times = self.times_of(forms)
         return pa.RecordBatch.from_arrays([self.row_keys, self.values, pa.array(times, pa.int64())], schema=ROW_SCHEMA)
 
 

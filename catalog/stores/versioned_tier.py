@@ -1,0 +1,201 @@
+"""Kafka's versioned store on a hot tier, row for row (``RocksDBVersionedStore``, KIP-889).
+
+The newest value of a key is its latest row; other versions lie in the segment of their end, newest tombstones in that of
+their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are complete
+(docs/decisions.md). Times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statestore.catalog.stores.hot_tier import ONE, HotTier
+from statestore.formats.kafka.versioned_rows import (
+    LATEST_SEGMENT,
+    TIME,
+    SegmentRow,
+    decode_latest,
+    decode_row,
+    encode_latest,
+    encode_row,
+    row_key,
+    split_row_key,
+)
+
+NEWEST = -1  # Kafka's PUT_RETURN_CODE_VALID_TO_UNDEFINED
+LATEST = TIME.pack(LATEST_SEGMENT)
+
+Version = tuple[int, int | None, bytes]  # valid_from, valid_to (None: open), value
+
+
+class VersionedTier:
+    """The rows of one store. ``retention`` and ``interval`` of its history in milliseconds."""
+
+    def __init__(self, tier: HotTier, retention: int, interval: int) -> None:
+        self._tier = tier
+        self._retention = retention
+        self._interval = interval
+        self._segments = self._found()
+        self._first_live = -1
+
+    def put(self, key: bytes, value: bytes | None, time: int, stream_time: int) -> int:
+        """Put a version or (None) a tombstone; answers where it ends at this moment, NEWEST if nothing ends it.
+
+        ``stream_time`` decides which segments live: the observed one, in a restore that of the whole batch.
+        """
+        self._drop_dead(stream_time)
+        latest_key = LATEST + key
+        latest = self._tier.get(ONE, latest_key)
+        following = None
+        if latest is not None:
+            following, old = decode_latest(latest)
+            if time >= following:
+                if time > following:
+                    self._move(key, following, time, old)
+                self._tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
+                return NEWEST
+        for segment in self._later_segments(time):
+            stored = self._tier.get(ONE, row_key(segment, key))
+            if stored is None:
+                continue
+            row = decode_row(stored)
+            if row.next <= time:
+                break
+            if row.min <= time:
+                return self._put_within(segment, row, key, value, time)
+            following = row.min
+        return self._put_beside(key, value, time, following)
+
+    def get(self, key: bytes) -> tuple[int, bytes] | None:
+        """(valid_from, value) of the newest version; None if there is none or a tombstone is newer."""
+        latest = self._tier.get(ONE, LATEST + key)
+        return None if latest is None else decode_latest(latest)
+
+    def get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
+        """The version valid at a moment: the newest whatever its age, an older one within the retention."""
+        latest = self.get(key)
+        if latest is not None and latest[0] <= moment:
+            return latest[0], None, latest[1]
+        if moment < stream_time - self._retention:
+            return None
+        for segment in self._later_segments(moment):
+            stored = self._tier.get(ONE, row_key(segment, key))
+            if stored is None:
+                continue
+            row = decode_row(stored)
+            if row.next <= moment:
+                return None
+            if row.min <= moment:
+                place, end = row.find(moment)
+                start, value = row.versions[place]
+                return None if value is None else (start, end, value)
+        return None
+
+    def versions(self, key: bytes, first: int, last: int, stream_time: int) -> Iterator[Version]:
+        """Versions with valid_from <= ``last`` and valid_to > ``first``, newest first; tombstones are left out."""
+        latest = self.get(key)
+        if latest is not None and latest[0] <= last:
+            yield latest[0], None, latest[1]
+        if last < stream_time - self._retention:
+            return
+        for segment in self._later_segments(first):
+            stored = self._tier.get(ONE, row_key(segment, key))
+            for start, end, value in [] if stored is None else decode_row(stored).intervals():
+                if value is not None and start <= last and end > first:
+                    yield start, end, value
+
+    def _put_within(self, segment: int, row: SegmentRow, key: bytes, value: bytes | None, time: int) -> int:
+        """The version at ``time`` is in this row: replace it, or split it."""
+        place, end = row.find(time)
+        start, old = row.versions[place]
+        if start != time and self._segment(time) != segment:
+            self._move(key, start, time, old)
+            row.update(time, value, place)
+        elif start == time:
+            row.update(time, value, place)
+        else:
+            row.insert(time, value, place)
+        self._store(segment, key, row)
+        return end
+
+    def _put_beside(self, key: bytes, value: bytes | None, time: int, following: int | None) -> int:
+        """No row holds ``time``: the version is the newest, or ends where the next one starts."""
+        if following is None:
+            if value is not None:
+                self._tier.put(ONE, LATEST + key, encode_latest(time, value))
+            else:
+                self._bury(key, time)
+            return NEWEST
+        segment = self._segment(following)
+        if self._is_live(segment):
+            row = self._row(segment, key)
+            if row is None:
+                row = SegmentRow(following, time, [(time, value)])
+            elif row.next <= time:
+                row.insert_latest(time, following, value)
+            else:
+                row.insert_earliest(time, value)
+            self._store(segment, key, row)
+        return following
+
+    def _bury(self, key: bytes, time: int) -> None:
+        """A newest tombstone, in the segment of its time."""
+        segment = self._segment(time)
+        if self._is_live(segment):
+            row = self._row(segment, key)
+            if row is None:
+                self._store(segment, key, SegmentRow(time, time, [(time, None)]))
+            elif row.next != time:
+                row.insert_latest(row.next, time, None)
+                self._store(segment, key, row)
+
+    def _move(self, key: bytes, start: int, end: int, value: bytes | None) -> None:
+        """Put a version that ends at ``end`` into that time's segment; a dead segment takes nothing."""
+        segment = self._segment(end)
+        if not self._is_live(segment):
+            return
+        row = self._row(segment, key)
+        if row is None:
+            row = SegmentRow(end, start, [(start, value)])
+        else:
+            row.insert_latest(start, end, value)
+        self._store(segment, key, row)
+
+    def _row(self, segment: int, key: bytes) -> SegmentRow | None:
+        stored = self._tier.get(ONE, row_key(segment, key))
+        return None if stored is None else decode_row(stored)
+
+    def _store(self, segment: int, key: bytes, row: SegmentRow) -> None:
+        self._segments.add(segment)
+        self._tier.put(ONE, row_key(segment, key), encode_row(row))
+
+    def _segment(self, time: int) -> int:
+        return time // self._interval if time >= 0 else -(-time // self._interval)
+
+    def _is_live(self, segment: int) -> bool:
+        return segment >= self._first_live
+
+    def _later_segments(self, time: int) -> list[int]:
+        """Segments that may hold versions valid at or after ``time``, newest first."""
+        first = self._segment(time)
+        return sorted((segment for segment in self._segments if segment >= first), reverse=True)
+
+    def _drop_dead(self, stream_time: int) -> None:
+        first = self._segment(stream_time - self._retention)
+        if first > self._first_live:
+            self._first_live = first
+            for segment in [number for number in self._segments if number < first]:
+                self._segments.discard(segment)
+                self._tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
+
+    def _found(self) -> set[int]:
+        """The segments there are, by one look for each."""
+        found: set[int] = set()
+        low = TIME.pack(0)
+        while True:
+            first = next(self._tier.scan(ONE, low, LATEST), None)
+            if first is None:
+                return found
+            segment, _ = split_row_key(first[0])
+            found.add(segment)
+            low = TIME.pack(segment + 1)

@@ -1,0 +1,151 @@
+"""Rows of Kafka Streams' versioned store: the latest value of a key, and its history in one segment, as bytes.
+
+The layouts and operations are those of ``RocksDBVersionedStore`` and ``RocksDBVersionedStoreSegmentValueFormatter``
+(KIP-889). All numbers are big-endian, all times epoch milliseconds. A history row holds
+
+    next_timestamp int64    where its newest version ends
+    min_timestamp  int64    where its oldest version starts
+    (valid_from int64, size int32)*    newest first; size -1 is a tombstone
+    values                  oldest first; tombstones add nothing
+
+and each version ends where the newer one starts. A *degenerate* row (both timestamps equal, one tombstone) only records
+that the key was deleted then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+
+from statestore.formats.errors import CorruptError
+
+Value = bytes | None
+Version = tuple[int, Value]
+
+BOUNDS = Struct(">qq")
+ENTRY = Struct(">qi")
+TIME = Struct(">q")
+LATEST_SEGMENT = -1
+TOMBSTONE = -1
+
+
+def row_key(segment: int, key: bytes) -> bytes:
+    """``segment id:int64 | key``; the latest value is in segment -1."""
+    return TIME.pack(segment) + key
+
+
+def split_row_key(data: bytes) -> tuple[int, bytes]:
+    """(segment id, key) of a row key."""
+    if len(data) < TIME.size:
+        raise _corrupt(f"a row key of {len(data)} bytes, expected at least {TIME.size}")
+    return TIME.unpack_from(data)[0], data[TIME.size :]
+
+
+def encode_latest(valid_from: int, value: bytes) -> bytes:
+    return TIME.pack(valid_from) + value
+
+
+def decode_latest(data: bytes) -> tuple[int, bytes]:
+    """(valid_from, value) of a latest row."""
+    if len(data) < TIME.size:
+        raise _corrupt(f"a latest row of {len(data)} bytes, expected at least {TIME.size}")
+    return TIME.unpack_from(data)[0], data[TIME.size :]
+
+
+@dataclass
+class SegmentRow:
+    """The versions of one key in one segment, newest first."""
+
+    next: int
+    min: int
+    versions: list[Version] = field(default_factory=list)
+
+    @property
+    def degenerate(self) -> bool:
+        """Nothing but a deletion at one moment."""
+        return self.next == self.min
+
+    def intervals(self) -> list[tuple[int, int, Value]]:
+        """(valid_from, valid_to, value) newest first, tombstones with value None."""
+        ends = [self.next, *(start for start, _ in self.versions)]
+        return [(start, end, value) for (start, value), end in zip(self.versions, ends, strict=False)]
+
+    def find(self, time: int) -> tuple[int, int]:
+        """(place, valid_to) of the version at ``time``, which must not be before ``min``."""
+        end = self.next
+        for place, (start, _) in enumerate(self.versions):
+            if start <= time:
+                return place, end
+            end = start
+        raise _corrupt(f"no version at {time} in a row from {self.min} to {self.next}")
+
+    def insert_latest(self, valid_from: int, valid_to: int, value: Value) -> None:
+        """Add a version behind all others; what an interrupted write left beyond ``valid_from`` is cut off first."""
+        if self.degenerate:
+            self.versions = [(self.min, None)] if self.min < valid_from else []
+        elif self.next > valid_from:
+            self.versions = [version for version in self.versions if version[0] < valid_from]
+        elif self.next < valid_from:
+            self.versions.insert(0, (self.next, None))
+        if not self.versions:
+            self.min = valid_from
+        self.versions.insert(0, (valid_from, value))
+        self.next = valid_to
+
+    def insert_earliest(self, time: int, value: Value) -> None:
+        """Add a version before all others, up to the first of them."""
+        if self.degenerate:
+            self.versions = [(time, value)]
+        else:
+            self.versions.append((time, value))
+        self.min = time
+
+    def insert(self, time: int, value: Value, place: int) -> None:
+        """Split the version at ``place``: from ``time`` on ``value`` holds."""
+        self.versions.insert(place, (time, value))
+
+    def update(self, time: int, value: Value, place: int) -> None:
+        """Replace start and value of a version."""
+        self.versions[place] = (time, value)
+        if place == len(self.versions) - 1:
+            self.min = time
+
+
+def encode_row(row: SegmentRow) -> bytes:
+    parts = [BOUNDS.pack(row.next, row.min)]
+    parts += [ENTRY.pack(start, TOMBSTONE if value is None else len(value)) for start, value in row.versions]
+    parts += [value for _, value in reversed(row.versions) if value is not None]
+    return b"".join(parts)
+
+
+def decode_row(data: bytes) -> SegmentRow:
+    """CorruptError VERSIONED_ROW if these are not the bytes of a history row."""
+    if len(data) < BOUNDS.size + ENTRY.size:
+        raise _corrupt(f"a history row of {len(data)} bytes")
+    newest, oldest = BOUNDS.unpack_from(data)
+    entries, at = [], BOUNDS.size
+    while True:
+        if at + ENTRY.size > len(data):
+            raise _corrupt(f"its entries do not end with one at {oldest}")
+        start, size = ENTRY.unpack_from(data, at)
+        at += ENTRY.size
+        if start > (entries[-1][0] - 1 if entries else newest) or start < oldest:
+            raise _corrupt(f"a version at {start} between {oldest} and {entries[-1][0] if entries else newest}")
+        entries.append((start, size))
+        if start == oldest:
+            break
+    versions: list[Version] = []
+    stop = len(data)
+    for start, size in entries:
+        begin = stop - max(size, 0)
+        if begin < at:
+            raise _corrupt(f"a value of {size} bytes in a row of {len(data)}")
+        versions.append((start, None if size < 0 else data[begin:stop]))
+        stop = begin
+    if stop != at:
+        raise _corrupt(f"{stop - at} bytes that belong to no version")
+    return SegmentRow(newest, oldest, versions)
+
+
+def _corrupt(found: str) -> CorruptError:
+    return CorruptError("VERSIONED_ROW", f"not a row of a versioned store: {found}; restore the directory from a copy")
