@@ -163,6 +163,10 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
         )
     if (spec.windowing is None) != (spec.kind in ("versioned", "key_value")):
         raise InvalidInputError("WRONG_OPTIONS", f"store kind {spec.kind!r} with windowing {spec.windowing}")
+    if spec.kind == "versioned" and spec.serde == "kafka" and spec.history_retention is None:
+        raise InvalidInputError(
+            "MISSING_OPTION", 'a versioned store with Kafka\'s serdes needs history_retention; for example "1 day"'
+        )
     if spec.history_retention is not None and spec.segment_interval is None:
         return replace(spec, segment_interval=default_segment_interval(spec.history_retention))
     if spec.segment_interval is not None and spec.segment_interval < 1:

@@ -170,7 +170,7 @@ TABLES = {
 def test_bulk_puts_are_puts(catalog: statestore.Catalog, kind: str, serde: str) -> None:
     table = pa.table({"k": ["a", "b", "c"], "v": pa.array([1, 2, 3], pa.int64()), **TABLES[kind]})
     with create(catalog, kind, serde=serde) as store:
-        assert store.put_all(table) == 3
+        assert store.put_all(table) == (3, 0)
         assert live_rows(store) == [("a", 1), ("b", 2), ("c", 3)]
         store.commit()
         assert rows(store) == [("a", 1), ("b", 2), ("c", 3)]
@@ -186,7 +186,7 @@ def test_late_rows_of_a_table_are_refused_at_their_turn(catalog: statestore.Cata
     times = [0, 3 * HOUR, 0, 3 * HOUR - 1]
     table = pa.table({"k": list("abcd"), "v": pa.array(range(4), pa.int64()), "window_start": times})
     with create(catalog, "window") as store:
-        assert store.put_all(table) == 3
+        assert store.put_all(table) == (3, 1)
         assert store.dropped_records == 1
         assert live_rows(store) == [("b", 1), ("d", 3)]
         store.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -23,6 +23,13 @@ from statestore.formats.times import duration_ms, from_us, to_us
 Time = int | datetime
 
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
+
+
+class PutAllResult(NamedTuple):
+    """Rows accepted, and rows refused because they were older than the retention."""
+
+    accepted: int
+    refused: int
 
 
 class StoreHandle:

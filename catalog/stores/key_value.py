@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
-from statestore.catalog.stores.handle import Time
+from statestore.catalog.stores.handle import PutAllResult, Time
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live import LiveStore
@@ -90,9 +90,9 @@ class KeyValueStore(LiveStore):
                 self.put(key, value, timestamp)
             return found
 
-    def put_all(self, data: Any) -> int:
+    def put_all(self, data: Any) -> PutAllResult:
         """Put (key, value) pairs in their order, or an Arrow table, RecordBatchReader or pandas DataFrame with the key
-        and value columns and optionally ``timestamp`` and ``_change_type``; answers how many."""
+        and value columns and optionally ``timestamp`` and ``_change_type``."""
         if not isinstance(data, list | tuple | dict):
             return super().put_all(data)
         pairs: Iterable[tuple[Any, Any]] = data.items() if isinstance(data, dict) else data
@@ -100,7 +100,7 @@ class KeyValueStore(LiveStore):
         for key, value in pairs:
             self.put(key, value)
             done += 1
-        return done
+        return PutAllResult(done, 0)
 
     def delete(self, key: Any, timestamp: Time | None = None) -> Any:
         """Remove a key; answers the value it had, or None."""

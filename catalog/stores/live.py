@@ -26,7 +26,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.catalog.stores.handle import StoreHandle, check_transaction
+from statestore.catalog.stores.handle import PutAllResult, StoreHandle, check_transaction
 from statestore.catalog.stores.hot_tier import HotTier, Row, TierBrokenError
 from statestore.catalog.stores.latency import Latencies
 from statestore.catalog.stores.live_recovery import NO_TIME, Content, catch_up, follow_commits, rebuild, rows_content
@@ -126,31 +126,33 @@ class LiveStore(StoreHandle):
             if not len(found.row_keys) and not found.dropped and transaction is None and mode == "append":
                 return self.version
             if mode == "overwrite":
-                found = overwritten(self._forms, tier, found)
+                found = self._overwriting(tier, found)
             operation = "write" if mode == "append" else "overwrite"
             snapshot = commit_change(
                 self._files, self._snapshot, lambda base: self._change(operation, base, found, transaction, ())
             )
             self._observe(found.stream_time)
-            self._into_tier(found)
+            self._snapshot = snapshot
+            self._take_written(operation, found)
             self._after_commit(snapshot)
             return snapshot.version
 
-    def put_all(self, data: Any) -> int:
+    def put_all(self, data: Any) -> PutAllResult:
         """Bulk put of an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in
-        row order; answers how many rows were accepted.
+        row order; answers how many rows were accepted and refused.
 
         Rows whose optional ``_change_type`` is ``delete`` remove. Refused rows are counted in ``dropped_records``.
         """
-        accepted = 0
+        accepted = refused = 0
         with self._mutex:
             self._own()
             for batch in batches_of(data):
                 found = self._accept(batch)
                 self._dropped += found.dropped
+                refused += found.dropped
                 accepted += len(found.row_keys)
                 self._acknowledge(found)
-        return accepted
+        return PutAllResult(accepted, refused)
 
     # Upkeep
 
@@ -413,6 +415,14 @@ class LiveStore(StoreHandle):
         windowing = self.spec.windowing
         first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
         apply_rows(self._tier, found.row_keys, found.values, segments, first_live)
+
+    def _overwriting(self, tier: HotTier, found: Accepted) -> Accepted:
+        """Hook: the rows, and what removes all others."""
+        return overwritten(self._forms, tier, found)
+
+    def _take_written(self, operation: str, found: Accepted) -> None:
+        """Hook: put what ``write`` has committed into the tier."""
+        self._into_tier(found)
 
     def _accept(self, data: Any) -> Accepted:
         """The rows of a table that the kind's rules accept, in the form of the changelog."""

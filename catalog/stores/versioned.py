@@ -19,7 +19,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.catalog.stores.handle import StoreHandle, Time, check_transaction
+from statestore.catalog.stores.handle import PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_batch, records_of
@@ -50,13 +50,6 @@ class PutResult(NamedTuple):
 
     accepted: bool
     valid_to: int | None
-
-
-class PutAllResult(NamedTuple):
-    """Rows accepted, and rows refused because they were older than the retention."""
-
-    accepted: int
-    refused: int
 
 
 class VersionedStore(StoreHandle):

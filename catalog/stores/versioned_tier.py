@@ -1,7 +1,7 @@
 """Kafka's versioned store on a hot tier, row for row (``RocksDBVersionedStore``, KIP-889).
 
-The newest value of a key is its latest row; other versions lie in the segment of their end, newest tombstones in that of
-their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are complete
+The newest value of a key is its latest row; other versions lie in the segment of their end, newest tombstones in that
+of their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are complete
 (docs/decisions.md). Times are epoch milliseconds.
 """
 

@@ -1,0 +1,203 @@
+"""The versioned store with Kafka's serdes: KIP-889 from a hot tier that holds the bytes Kafka Streams would.
+
+One handle writes at a time, and puts and gets are answered by RocksDB. (With serde "natural" a versioned store has no
+hot tier, and any number of writers: `VersionedStore`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter_ns
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.handle import Time
+from statestore.catalog.stores.hot_tier import HotTier
+from statestore.catalog.stores.latency import SAMPLE
+from statestore.catalog.stores.live import LiveStore
+from statestore.catalog.stores.live_recovery import Content, TierState
+from statestore.catalog.stores.live_tables import Accepted
+from statestore.catalog.stores.overwriting import overwrite_records
+from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
+from statestore.catalog.stores.retention import retention_of
+from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.versioned import PutResult, Record
+from statestore.catalog.stores.versioned_content import put_rows, versions_content
+from statestore.catalog.stores.versioned_tier import NEWEST, Version, VersionedTier
+from statestore.catalog.write import Change
+from statestore.formats.times import from_us
+
+
+class LiveVersionedStore(LiveStore):
+    """A live handle on a versioned store with Kafka's serdes; see `LiveStore` for who may write."""
+
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
+        super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        assert spec.history_retention is not None and spec.segment_interval is not None
+        self._retention, self._interval = spec.history_retention, spec.segment_interval
+        self._versions: VersionedTier | None = None
+
+    def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
+        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Survives the end of this process.
+
+        Older than the stream time minus the history retention: refused and counted in ``dropped_records``.
+        """
+        key_bytes = self._forms.serde.key_bytes(key)
+        cells = None if value is None else self._forms.serde.value_bytes(value)
+        moment = self._time(timestamp, "timestamp")
+        puts = self._latencies["put"]
+        puts.count = number = puts.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        with self._mutex:
+            self._own()
+            if self._is_late(moment):
+                self._dropped += 1
+                return PutResult(False, None)
+            (self._append or self._open_changelog())(key_bytes, cells, moment)
+            self._ost = max(self._ost, moment)
+            assert self._versions is not None
+            end = self._versions.put(key_bytes, cells, moment, self._ost)
+        if begin:
+            puts.add(perf_counter_ns() - begin)
+        return PutResult(True, None if end == NEWEST else end)
+
+    def delete(self, key: Any, timestamp: Time) -> Record | None:
+        """Put a tombstone; answers the version that was valid at ``timestamp`` (not the newest), None if there was none
+        or the timestamp is older than the retention (then nothing changes)."""
+        with self._mutex:
+            self._own()
+            found = self.get(key, as_of=timestamp)
+            return found if self.put(key, None, timestamp).accepted else None
+
+    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
+        """The newest version, or the one valid at ``as_of``; None if there is none.
+
+        A moment older than the retention answers only if the newest version was valid then already.
+        """
+        key_bytes = self._forms.serde.key_bytes(key)
+        gets = self._latencies["get"]
+        gets.count = number = gets.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        if as_of is None:
+            newest = self._read(lambda tier: self._of(tier).get(key_bytes))
+            found = None if newest is None else (newest[0], None, newest[1])
+        else:
+            moment = self._bound(as_of, "as_of")
+            found = self._read(lambda tier: self._of(tier).get_as_of(key_bytes, moment, self._ost))
+        if begin:
+            gets.add(perf_counter_ns() - begin)
+        return None if found is None else self._record(found)
+
+    def get_versions(
+        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
+    ) -> Iterator[Record]:
+        """Versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first (KIP-968).
+
+        Complete where Kafka's answer misses versions that end in a later segment (docs/decisions.md).
+        """
+        self._latencies["range"].count += 1
+        key_bytes = self._forms.serde.key_bytes(key)
+        first = -(2**63) if start is None else self._bound(start, "start")
+        last = 2**63 - 1 if end is None else self._bound(end, "end")
+        found = self._read(lambda tier: list(self._of(tier).versions(key_bytes, first, last, self._ost)))
+        return map(self._record, found[::-1] if ascending else found)
+
+    def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
+        """Replay changelog records (key, value or None, timestamp) as one batch: each is judged by the stream time at
+        its turn, and what has expired by the end of the batch is not written; nothing is counted."""
+        serde = self._forms.serde
+        with self._mutex, self._latencies.time("restore"):
+            self._own()
+            taken = []
+            stream_time = self._ost
+            for key, value, timestamp in records:
+                moment = self._time(timestamp, "timestamp")
+                if moment >= stream_time - self._retention:
+                    stream_time = max(stream_time, moment)
+                    taken.append((serde.key_bytes(key), None if value is None else serde.value_bytes(value), moment))
+            append = self._append or self._open_changelog()
+            assert self._versions is not None
+            for key_bytes, cells, moment in taken:
+                append(key_bytes, cells, moment)
+                self._ost = max(self._ost, moment)
+                self._versions.put(key_bytes, cells, moment, stream_time)
+
+    # Inside
+
+    def _is_late(self, moment: int) -> bool:
+        horizon = self._snapshot.horizon
+        return moment < self._ost - self._retention or (horizon is not None and moment * TICK < horizon.time)
+
+    def _of(self, tier: HotTier) -> VersionedTier:
+        """The rows of a tier, which may have been made anew."""
+        if self._versions is None:
+            self._versions = VersionedTier(tier, self._retention, self._interval)
+        return self._versions
+
+    def _record(self, found: Version) -> Record:
+        start, end, value = found
+        return Record(self._forms.serde.value_of(value), start, end)
+
+    def _content(self) -> Content:
+        return versions_content(self._files, self._forms, self._retention, self._interval)
+
+    def _opened(self, tier: HotTier) -> None:
+        self._versions = VersionedTier(tier, self._retention, self._interval)
+
+    def _drop_tier(self) -> None:
+        self._versions = None
+        super()._drop_tier()
+
+    def _accept(self, data: Any) -> Accepted:
+        rule = retention_of(self.spec)
+        stream_time, dropped, kept = self._ost * TICK, 0, []
+        for batch in batches_of(data):
+            accepted, late = rule.without_late(record_batch(self.spec, batch), stream_time)
+            stream_time = latest_time(accepted, stream_time)
+            dropped += late
+            kept.append(accepted)
+        table = pa.Table.from_batches(kept, schema=self.spec.record_schema()).combine_chunks()
+        columns = [column.combine_chunks() for column in table.columns]
+        width = len(self.spec.key)
+        values = self._forms.serde.values_to_bytes(columns[width:-2])
+        return Accepted(
+            self._forms.serde.keys_to_bytes(columns[:width]),
+            pa.compute.if_else(columns[-1], pa.scalar(None, pa.binary()), values),
+            from_us(stream_time),
+            dropped,
+            columns[-2].view(pa.int64()).to_numpy(zero_copy_only=False) // TICK,
+        )
+
+    def _into_tier(self, found: Accepted) -> None:
+        assert self._versions is not None
+        times = found.times_of(self._forms)
+        state = TierState(-1, 0)
+        put_rows(self._versions, found.row_keys, found.values, times, 2**62, state, self._ost)
+
+    def _overwriting(self, tier: HotTier, found: Accepted) -> Accepted:
+        return found  # `_change` adds what removes the others, for each version that it is tried against
+
+    def _take_written(self, operation: str, found: Accepted) -> None:
+        if operation == "overwrite":
+            self._repair()
+        else:
+            self._into_tier(found)
+
+    def _change(
+        self,
+        operation: str,
+        base: Snapshot,
+        found: Accepted,
+        transaction: tuple[str, int] | None,
+        changelogs: tuple[tuple[str, int], ...],
+    ) -> Change:
+        change = super()._change(operation, base, found, transaction, changelogs)
+        if operation != "overwrite":
+            return change
+        return Change(operation, overwrite_records(self._files, base, change.records), change.stream_time)

@@ -1,0 +1,93 @@
+"""How versions get into the hot tier of a versioned store: from the changelog, and from segments."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.row_state import newest_ends, views_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.stores.hot_tier import HotTier
+from statestore.catalog.stores.live_recovery import Content, TierState, latest
+from statestore.catalog.stores.live_rows import RowForms
+from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.versioned_tier import VersionedTier
+
+Ints = npt.NDArray[np.int64]
+
+
+def versions_content(files: SegmentFiles, forms: RowForms, retention: int, interval: int) -> Content:
+    """Of a store with this history retention and segment interval (milliseconds)."""
+    return Content(
+        partial(_fill, files, forms, retention, interval),
+        partial(_apply, retention, interval),
+    )
+
+
+def put_rows(
+    rows: VersionedTier,
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    times: Ints,
+    retention: int,
+    state: TierState,
+    limit: int,
+) -> TierState:
+    """Put records in their order. What is older than the retention at its turn is left out; which segments live is
+    judged by the stream time ``limit``."""
+    stream_time = state.stream_time
+    for key, value, time in zip(keys.to_pylist(), values.to_pylist(), times.tolist(), strict=True):
+        if time >= stream_time - retention:
+            stream_time = max(stream_time, time)
+            rows.put(key, value, time, max(limit, stream_time))
+    return TierState(stream_time, state.sequence, state.dropped)
+
+
+def _apply(retention: int, interval: int, tier: HotTier, batch: pa.RecordBatch, state: TierState) -> TierState:
+    """A batch of the changelog as Kafka restores one: expiry is judged by the stream time at the batch's end."""
+    rows = VersionedTier(tier, retention, interval)
+    times = batch.column("timestamp").to_numpy()
+    return put_rows(rows, batch.column("key"), batch.column("value"), times, retention, state, latest(batch, state))
+
+
+def _fill(
+    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, snapshot: Snapshot
+) -> TierState:
+    """Versions and tombstones whose segments live, put in the order of their time."""
+    stream_time = snapshot.stream_time_us // TICK
+    first_live = (stream_time - retention) // interval
+    keys, values, times = [pa.array([], pa.binary())], [pa.array([], pa.binary())], [np.empty(0, np.int64)]
+    for view in views_of(snapshot.segments, snapshot.closures):
+        if view.meta.role == "belief":
+            continue
+        segment, ends = files.segment(view.meta), newest_ends(files, view)
+        starts = segment.int64("valid_from")
+        rows = np.flatnonzero((ends > starts) & (ends // TICK // interval >= first_live))
+        chosen = pa.array(rows)
+        columns = [segment.column_array(name).take(chosen) for name in files.spec.key_names]
+        keys.append(forms.serde.keys_to_bytes(columns))
+        if view.meta.tombstone:
+            values.append(pa.nulls(len(rows), pa.binary()))
+        else:
+            cells = [segment.column_array(name).take(chosen) for name in files.spec.value_names]
+            values.append(forms.serde.values_to_bytes(cells))
+        times.append(starts[rows] // TICK)
+    order = np.argsort(np.concatenate(times), kind="stable")
+    chosen = pa.array(order)
+    state = TierState(-1, 0)
+    rows_of = VersionedTier(tier, retention, interval)
+    everything = 2**62  # what the table still holds was accepted once
+    put_rows(
+        rows_of,
+        pa.concat_arrays(keys).take(chosen),
+        pa.concat_arrays(values).take(chosen),
+        np.concatenate(times)[order],
+        everything,
+        state,
+        stream_time,
+    )
+    return TierState(stream_time, 0)
