@@ -366,8 +366,7 @@ def test_another_retention_forgets_what_is_too_old(catalog: statestore.Catalog) 
 
 def test_rebuild_after_expiry(catalog: statestore.Catalog) -> None:
     """What the oldest kept version held is the base."""
-    columns = {"key": {"k": "string"}, "value": {"v": "bigint"}}
-    with catalog.create_store("s", **columns, history_retention=100) as store:
+    with catalog.create_store("s", **COLUMNS, history_retention=100) as store:
         for time in range(0, 500, 50):
             store.put("a", time, timestamp=time)
             store.put("b", time, timestamp=7)

@@ -86,7 +86,7 @@ class LiveVersionedStore(LiveStore):
         begin = 0 if number & SAMPLE else perf_counter_ns()
         if as_of is None:
             newest = self._read(lambda tier: self._of(tier).get(key_bytes))
-            found = None if newest is None else (newest[0], None, newest[1])
+            found: Version | None = None if newest is None else (newest[0], None, newest[1])
         else:
             moment = self._bound(as_of, "as_of")
             found = self._read(lambda tier: self._of(tier).get_as_of(key_bytes, moment, self._ost))

@@ -123,7 +123,8 @@ def decode_row(data: bytes) -> SegmentRow:
     if len(data) < BOUNDS.size + ENTRY.size:
         raise _corrupt(f"a history row of {len(data)} bytes")
     newest, oldest = BOUNDS.unpack_from(data)
-    entries, at = [], BOUNDS.size
+    entries: list[tuple[int, int]] = []
+    at = BOUNDS.size
     while True:
         if at + ENTRY.size > len(data):
             raise _corrupt(f"its entries do not end with one at {oldest}")
