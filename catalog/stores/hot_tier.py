@@ -72,11 +72,13 @@ class HotTier:
         found = self._databases.get(segment)
         return self._open(segment) if found is None else found
 
-    def drop_before(self, segment: int) -> None:
-        """Remove all segments before ``segment``."""
-        for old in [number for number in self._databases if number < segment]:
+    def drop_before(self, segment: int) -> bool:
+        """Remove all segments before ``segment``; whether there were any."""
+        dead = [number for number in self._databases if number < segment]
+        for old in dead:
             self._databases.pop(old).close()
             shutil.rmtree(self._path(old), ignore_errors=True)
+        return bool(dead)
 
     def flush(self) -> None:
         """Make what was written survive the end of this process."""

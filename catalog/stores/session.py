@@ -12,8 +12,8 @@ from typing import Any
 
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live import MAX_TIME
 from statestore.catalog.stores.segmented import SegmentedStore, Windowed, key_range, one_key, within
+from statestore.catalog.stores.tier_handle import MAX_TIME
 
 SUFFIX = Struct(">qq")  # end, start
 SUFFIX_BYTES = SUFFIX.size
