@@ -17,12 +17,21 @@ from statestore.formats.state_table import StateTable
 
 
 @dataclass(frozen=True)
+class TableInfo:
+    """What a table's rows are: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
+
+    kind: str
+    retention: int | None
+
+
+@dataclass(frozen=True)
 class Warehouse:
     """The tables at one path; nothing is read until a table is."""
 
     path: str
     names: tuple[str, ...]
     open: Callable[[str], StateTable]
+    about: Callable[[str], TableInfo]
 
     def tables(self) -> list[str]:
         """Names of the tables with state, without their metadata tables."""
@@ -54,11 +63,11 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     if not root.is_dir():
         raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
     if (root / STORE_FILE).is_file():
-        return Warehouse(str(root), (root.resolve().name,), lambda name: _table(root.resolve().parent, name))
+        return Warehouse(str(root), (root.resolve().name,), *_openers(root.resolve().parent))
     stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
-    return Warehouse(str(root), stores, lambda name: _table(root, name))
+    return Warehouse(str(root), stores, *_openers(root))
 
 
 def open_table(path: str | os.PathLike[str]) -> StateTable:
@@ -74,6 +83,15 @@ def open_table(path: str | os.PathLike[str]) -> StateTable:
             "STORE_NOT_FOUND", f"no store at {root.parent / base}; create it with statestore.connect(…).create_store"
         )
     return _table(root.parent, root.name)
+
+
+def _openers(root: Path) -> tuple[Callable[[str], StateTable], Callable[[str], TableInfo]]:
+    return (lambda name: _table(root, name)), (lambda name: _about(root, name))
+
+
+def _about(root: Path, name: str) -> TableInfo:
+    _, spec = Catalog(root).locate(name)
+    return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
 
 
 def _table(root: Path, name: str) -> StateTable:
