@@ -9,12 +9,14 @@ replayed one by one. Times are epoch microseconds.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.current_rows import CurrentRows, current_rows
 from statestore.catalog.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
@@ -62,6 +64,7 @@ class Resolution:
     tombstones: NewRows
     closures: list[tuple[str, Ints, Ints]]
     hashes: Hashes
+    ended: int = -1  # how many of the closed rows were open; -1: not known
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,18 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
     hashes = hash_keys(records.keys)
     views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
     ordered = _sort(records, hashes)
-    existing = _find_existing(files, views, records, ordered, ordered.earliest)
+    current = current_rows(files, snapshot, len(ordered.first))
+    if current is None:
+        existing = _find_existing(files, views, records, ordered, ordered.earliest)
+    else:
+        existing = _find_current(files, views, records, ordered, current)
     kept = _last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
-    new, closures = _place(
+    new, closures, ended = _place(
         _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
     )
     if len(odd):
+        ended = -1
         replayed, more = _replay(files, views, records, ordered, odd)
         new = NewRows(*(np.concatenate(pair) for pair in zip(_columns(new), _columns(replayed), strict=True)))
         closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
@@ -123,7 +131,7 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
     hash_order = not len(odd)
     count = len(records)
     values, tombstones = (_by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
-    return Resolution(values, tombstones, _by_segment(views, *closures), hashes)
+    return Resolution(values, tombstones, _by_segment(views, *closures), hashes, ended)
 
 
 def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
@@ -192,6 +200,47 @@ def _find_existing(
     return existing.take(np.lexsort((start, group)))
 
 
+def _find_current(
+    files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, current: CurrentRows
+) -> _Existing:
+    """The same with the index of open rows: an open row that began before all of its key's records is the only one
+    that matters, and a key without an open row has no other. What is late is looked for in all segments."""
+    group, entry = current.find(ordered.hashes)
+    start = current.start[entry]
+    early = start <= ordered.earliest[group]
+    elsewhere = [group[~early]]
+    group, entry, start = group[early], entry[early], start[early]
+    numbers = {view.meta.name: number for number, view in enumerate(views)}
+    by_segment = np.argsort(current.segment[entry], kind="stable")
+    segment = current.segment[entry[by_segment]]
+    borders = np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1], [True])))
+    row = current.row[entry]
+    view_number, dead, right = np.empty(len(group), np.int64), np.empty(len(group), bool), np.ones(len(group), bool)
+    for begin, stop in itertools.pairwise(borders.tolist() if len(segment) else []):
+        mine = by_segment[begin:stop]
+        number = numbers[current.names[segment[begin]]]
+        meta = views[number].meta
+        stored = [files.segment(meta).column_array(name) for name in files.spec.key_names]
+        right[mine] = keys_equal(records.keys, ordered.record[ordered.first[group[mine]]], stored, row[mine])
+        view_number[mine], dead[mine] = number, meta.tombstone
+    elsewhere.append(group[~right])
+    found = _Existing(
+        group[right], start[right], np.full(int(right.sum()), OPEN), view_number[right], row[right], dead[right]
+    )
+    late = np.concatenate(elsewhere)
+    if not len(late):
+        return found
+    after = np.full(len(ordered.first), OPEN, np.int64)
+    after[late] = ordered.earliest[late]
+    return _merged(found, _find_existing(files, views, records, ordered, after))
+
+
+def _merged(left: _Existing, right: _Existing) -> _Existing:
+    pairs = zip(vars(left).values(), vars(right).values(), strict=True)
+    both = _Existing(*(np.concatenate(pair) for pair in pairs))
+    return both.take(np.lexsort((both.start, both.group)))
+
+
 def _last_of_each_time(ordered: _Sorted) -> Ints:
     """Positions of the records that count: the last of those with equal key and time."""
     same = (ordered.group[1:] == ordered.group[:-1]) & (ordered.time[1:] == ordered.time[:-1])
@@ -239,8 +288,8 @@ def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, In
     return ordered.record[kept], ordered.group[kept], ordered.time[kept]
 
 
-def _place(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints]]:
-    """Ends of the new rows, and closures as parallel arrays (view, row, end)."""
+def _place(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints], int]:
+    """Ends of the new rows, closures as parallel arrays (view, row, end), and how many of these rows were open."""
     record, group, time = new
     next_new = np.append(np.where(group[1:] == group[:-1], time[1:], OPEN), [OPEN])[: len(group)]
     count = int(max(group.max(initial=-1), existing.group.max(initial=-1))) + 1
@@ -254,10 +303,11 @@ def _place(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, 
     container[existing.group] = existing.end
     bound = container[group]
     ends = np.minimum(next_new, np.where(bound > time, bound, OPEN))
-    return NewRows(record, time, ends), [existing.view, existing.row, earliest[existing.group]]
+    closures = [existing.view, existing.row, earliest[existing.group]]
+    return NewRows(record, time, ends), closures, int(np.count_nonzero(existing.end == OPEN))
 
 
-def _place_among(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints]]:
+def _place_among(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints], int]:
     """The same where late records fall among several stored rows of their key."""
     record, group, time = new
     count = len(record) + len(existing.group)
@@ -281,7 +331,8 @@ def _place_among(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[New
     closed = order[shortened]
     placed = order[new_at] - len(existing.group)
     closures = [existing.view[closed], existing.row[closed], start_at[at[shortened]]]
-    return NewRows(record[placed], start_at[new_at], ends[new_at]), closures
+    ended = int(np.count_nonzero(existing.end[closed] == OPEN))
+    return NewRows(record[placed], start_at[new_at], ends[new_at]), closures, ended
 
 
 def _replay(

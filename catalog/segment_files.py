@@ -42,6 +42,9 @@ class SegmentFiles:
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
         self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
         self._newest: Snapshot | None = None
+        # Kept here for bulk writers (``current_rows``): one for all handles of the process.
+        self.current: object = None
+        self.bulk_commits = 0
 
     def snapshot(self) -> Snapshot:
         """The store as of its newest commit: one look for further log entries, none of them read twice."""
@@ -109,6 +112,7 @@ class SegmentFiles:
             self._ends.clear()
             self._closures.clear()
             self._newest = None
+            self.current = None
 
     def _open_segment(self, meta: SegmentMeta) -> Segment:
         schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")

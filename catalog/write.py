@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.current_rows import NewOpenRows, carry_on
 from statestore.catalog.expired_rows import end_expired
 from statestore.catalog.log import CommitEntry, Horizon, write_entry
 from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
@@ -57,9 +58,11 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
         wanted = change(snapshot)
         if wanted is None or is_committed(snapshot, wanted.transaction):
             return snapshot
-        new, entry = _prepare(files, snapshot, wanted)
+        new, entry, opened, ended = _prepare(files, snapshot, wanted)
         if publish(files.storage, new, entry):
-            return after_publish(files.storage, snapshot, entry)
+            committed = after_publish(files.storage, snapshot, entry)
+            carry_on(files, committed, opened, ended)
+            return committed
     raise ConflictError(
         "TOO_MANY_CONFLICTS",
         f"store {files.spec.name!r}: lost the race for a version {MAX_ATTEMPTS} times in a row; "
@@ -152,13 +155,16 @@ def new_entry(
     )
 
 
-def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[NewFiles, CommitEntry]:
+def _prepare(
+    files: SegmentFiles, snapshot: Snapshot, change: Change
+) -> tuple[NewFiles, CommitEntry, list[NewOpenRows], int]:
+    """The files and the entry of the next version, and what it does to the open rows (``carry_on``)."""
     version = snapshot.version + 1
     found = resolve(files, snapshot, change.records)
     if change.expiring is not None:
         stream_time = max(change.stream_time or snapshot.stream_time_us, snapshot.stream_time_us)
         found = end_expired(files, snapshot, found, change.expiring, stream_time)
-    new = NewFiles()
+    new, opened = NewFiles(), []
     for rows, tombstone in ((found.values, False), (found.tombstones, True)):
         if len(rows.record):
             block = _block(change.records, rows, version, tombstone)
@@ -167,6 +173,8 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[N
             meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
             if rows.by_hash is not None:
                 files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
+            still = np.flatnonzero(rows.end == OPEN)
+            opened.append(NewOpenRows(meta.name, hashes[still], still, rows.start[still]))
     new.add_closures([(segment, version, rows, ends) for segment, rows, ends in found.closures])
     entry = new_entry(
         snapshot,
@@ -180,7 +188,7 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[N
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return new, entry
+    return new, entry, opened, found.ended
 
 
 def _block(records: Records, rows: NewRows, version: int, tombstone: bool) -> RowBlock:
