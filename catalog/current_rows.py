@@ -8,7 +8,6 @@ this process carries it on, anything else makes it stale, and then it is made an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +54,16 @@ class NewOpenRows:
     start: Ints
 
 
+@dataclass(frozen=True)
+class OpenRowsChange:
+    """What a commit does to the open rows: those it adds, how many it ends (-1: not known), and, where every key of its
+    one segment had an entry in the index, these entries in the order of the rows."""
+
+    added: tuple[NewOpenRows, ...]
+    ended: int
+    entries: Ints | None
+
+
 def current_rows(files: SegmentFiles, snapshot: Snapshot, keys: int) -> CurrentRows | None:
     """The index of this snapshot, if a commit of so many keys is worth it and it is not the first such commit."""
     if keys < MIN_KEYS or files.spec.windowing is not None:
@@ -67,18 +76,24 @@ def current_rows(files: SegmentFiles, snapshot: Snapshot, keys: int) -> CurrentR
     return files.current if isinstance(files.current, CurrentRows) else None
 
 
-def carry_on(files: SegmentFiles, snapshot: Snapshot, added: Sequence[NewOpenRows], closed: int) -> None:
-    """Bring the index to ``snapshot``, which a commit of this process made: ``added`` are its open rows, ``closed`` how
-    many open rows it ended (-1: not known). Where these do not replace each other one for one the index is given up."""
-    found = files.current
+def carry_on(files: SegmentFiles, snapshot: Snapshot, change: OpenRowsChange) -> None:
+    """Bring the index to ``snapshot``, which a commit of this process made. Where the rows that it adds and ends do not
+    replace each other one for one the index is given up."""
+    found, added = files.current, change.added
     if not isinstance(found, CurrentRows) or found.version != snapshot.version - 1:
         files.current = None
         return
     hashes = np.concatenate([rows.hashes for rows in added]) if added else np.empty(0, np.uint64)
-    order = np.argsort(hashes)
+    if len(added) == 1 and bool((hashes[1:] >= hashes[:-1]).all()):
+        order: Ints | slice = slice(None)
+    else:
+        order = np.argsort(hashes)
     hashes = hashes[order]
-    known, entries = found.find(hashes)
-    if len(known) != closed or bool((hashes[1:] == hashes[:-1]).any()):
+    if len(added) == 1 and change.entries is not None and len(change.entries) == len(hashes) == change.ended:
+        known, entries = np.arange(len(hashes)), change.entries
+    else:
+        known, entries = found.find(hashes)
+    if len(known) != change.ended or bool((hashes[1:] == hashes[:-1]).any()):
         files.current = None
         return
     if not added:

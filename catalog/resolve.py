@@ -65,6 +65,7 @@ class Resolution:
     closures: list[tuple[str, Ints, Ints]]
     hashes: Hashes
     ended: int = -1  # how many of the closed rows were open; -1: not known
+    entries: Ints | None = None  # of the keys, by hash, in the index of open rows, if every one is new at the end
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,11 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
     views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
     ordered = _sort(records, hashes)
     current = current_rows(files, snapshot, len(ordered.first))
+    entries = None
     if current is None:
         existing = _find_existing(files, views, records, ordered, ordered.earliest)
     else:
-        existing = _find_current(files, views, records, ordered, current)
+        existing, entries = _find_current(files, views, records, ordered, current)
     kept = _last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
     new, closures, ended = _place(
@@ -131,7 +133,7 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
     hash_order = not len(odd)
     count = len(records)
     values, tombstones = (_by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
-    return Resolution(values, tombstones, _by_segment(views, *closures), hashes, ended)
+    return Resolution(values, tombstones, _by_segment(views, *closures), hashes, ended, entries)
 
 
 def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
@@ -140,9 +142,12 @@ def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
 
 def _sort(records: Records, hashes: Hashes) -> _Sorted:
     in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
-    order = np.argsort(hashes, kind="stable") if in_order else np.lexsort((records.times, hashes))
+    order = np.argsort(hashes) if in_order else np.lexsort((records.times, hashes))
     sorted_hashes = hashes[order]
     same_hash = sorted_hashes[1:] == sorted_hashes[:-1]
+    if in_order and same_hash.any():
+        # A sort that keeps the order of equal ones takes several times as long, and mostly there are none.
+        order = np.argsort(hashes, kind="stable")
     touching = np.flatnonzero(same_hash)
     if len(touching):
         equal = keys_equal(records.keys, order[touching], records.keys, order[touching + 1])
@@ -202,17 +207,22 @@ def _find_existing(
 
 def _find_current(
     files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, current: CurrentRows
-) -> _Existing:
+) -> tuple[_Existing, Ints | None]:
     """The same with the index of open rows: an open row that began before all of its key's records is the only one
-    that matters, and a key without an open row has no other. What is late is looked for in all segments."""
+    that matters, and a key without an open row has no other. What is late is looked for in all segments.
+
+    Also the entry of every key, if all have one that the commit will replace.
+    """
     group, entry = current.find(ordered.hashes)
     start = current.start[entry]
     early = start <= ordered.earliest[group]
     elsewhere = [group[~early]]
     group, entry, start = group[early], entry[early], start[early]
     numbers = {view.meta.name: number for number, view in enumerate(views)}
-    by_segment = np.argsort(current.segment[entry], kind="stable")
-    segment = current.segment[entry[by_segment]]
+    of_entry = current.segment[entry]
+    # Numbers of 16 bits are sorted by counting.
+    by_segment = np.argsort(of_entry.astype(np.uint16) if len(current.names) < 1 << 16 else of_entry, kind="stable")
+    segment = of_entry[by_segment]
     borders = np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1], [True])))
     row = current.row[entry]
     view_number, dead, right = np.empty(len(group), np.int64), np.empty(len(group), bool), np.ones(len(group), bool)
@@ -229,10 +239,10 @@ def _find_current(
     )
     late = np.concatenate(elsewhere)
     if not len(late):
-        return found
+        return found, entry if len(entry) == len(ordered.first) else None
     after = np.full(len(ordered.first), OPEN, np.int64)
     after[late] = ordered.earliest[late]
-    return _merged(found, _find_existing(files, views, records, ordered, after))
+    return _merged(found, _find_existing(files, views, records, ordered, after)), None
 
 
 def _merged(left: _Existing, right: _Existing) -> _Existing:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.current_rows import NewOpenRows, carry_on
+from statestore.catalog.current_rows import NewOpenRows, OpenRowsChange, carry_on
 from statestore.catalog.expired_rows import end_expired
 from statestore.catalog.log import CommitEntry, Horizon, write_entry
 from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
@@ -58,10 +58,10 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
         wanted = change(snapshot)
         if wanted is None or is_committed(snapshot, wanted.transaction):
             return snapshot
-        new, entry, opened, ended = _prepare(files, snapshot, wanted)
+        new, entry, opened = _prepare(files, snapshot, wanted)
         if publish(files.storage, new, entry):
             committed = after_publish(files.storage, snapshot, entry)
-            carry_on(files, committed, opened, ended)
+            carry_on(files, committed, opened)
             return committed
     raise ConflictError(
         "TOO_MANY_CONFLICTS",
@@ -155,10 +155,8 @@ def new_entry(
     )
 
 
-def _prepare(
-    files: SegmentFiles, snapshot: Snapshot, change: Change
-) -> tuple[NewFiles, CommitEntry, list[NewOpenRows], int]:
-    """The files and the entry of the next version, and what it does to the open rows (``carry_on``)."""
+def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[NewFiles, CommitEntry, OpenRowsChange]:
+    """The files and the entry of the next version, and what it does to the open rows."""
     version = snapshot.version + 1
     found = resolve(files, snapshot, change.records)
     if change.expiring is not None:
@@ -174,6 +172,8 @@ def _prepare(
             if rows.by_hash is not None:
                 files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
             still = np.flatnonzero(rows.end == OPEN)
+            if rows.by_hash is not None:
+                still = rows.by_hash[rows.end[rows.by_hash] == OPEN]
             opened.append(NewOpenRows(meta.name, hashes[still], still, rows.start[still]))
     new.add_closures([(segment, version, rows, ends) for segment, rows, ends in found.closures])
     entry = new_entry(
@@ -188,13 +188,15 @@ def _prepare(
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return new, entry, opened, found.ended
+    return new, entry, OpenRowsChange(tuple(opened), found.ended, found.entries)
 
 
 def _block(records: Records, rows: NewRows, version: int, tombstone: bool) -> RowBlock:
-    chosen = pa.array(rows.record)
-    columns = [column.take(chosen) for column in (records.keys if tombstone else [*records.keys, *records.values])]
+    columns = list(records.keys if tombstone else [*records.keys, *records.values])
     count = len(rows.record)
+    if count < len(records) or not np.array_equal(rows.record, np.arange(count)):
+        chosen = pa.array(rows.record)
+        columns = [column.take(chosen) for column in columns]
     return RowBlock(
         columns,
         rows.start,

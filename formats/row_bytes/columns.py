@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.serdes.cells import corrupt
+from statestore.formats.row_bytes.cells import corrupt
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

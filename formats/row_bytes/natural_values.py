@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from statestore.formats.canonical import from_arrow
 from statestore.formats.key_codec import ValueCodec
-from statestore.formats.serdes.cells import LENGTH, compact, corrupt, number_bytes
-from statestore.formats.serdes.columns import (
+from statestore.formats.row_bytes.cells import LENGTH, compact, corrupt, number_bytes
+from statestore.formats.row_bytes.columns import (
     Bytes,
     Ints,
     as_binary,

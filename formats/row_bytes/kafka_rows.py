@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.key_codec import KeyCodec, ValueCodec
-from statestore.formats.serdes.cells import corrupt, decoded_text, number_bytes
-from statestore.formats.serdes.columns import as_binary, as_text, bounds, from_matrix, gather, matrix
+from statestore.formats.row_bytes.cells import corrupt, decoded_text, number_bytes
+from statestore.formats.row_bytes.columns import as_binary, as_text, bounds, from_matrix, gather, matrix
 
 FORMS = {"bool": ">?", "int16": ">h", "int32": ">i", "int64": ">q", "float": ">f", "double": ">d"}
 TYPES = "string, binary, boolean, smallint, int, bigint, float, double"

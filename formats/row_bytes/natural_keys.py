@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.canonical import from_arrow
 from statestore.formats.key_codec import KeyCodec
-from statestore.formats.serdes.cells import (
+from statestore.formats.row_bytes.cells import (
     END,
     ESCAPED,
     Decode,
@@ -27,7 +27,7 @@ from statestore.formats.serdes.cells import (
     number_bytes,
     ordered,
 )
-from statestore.formats.serdes.columns import (
+from statestore.formats.row_bytes.columns import (
     Bytes,
     as_binary,
     as_text,

@@ -15,7 +15,7 @@ from key_strategies import SCALARS, key_tables, key_types
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.key_codec import KeyCodec, ValueCodec
-from statestore.formats.serdes.row_serde import row_serde
+from statestore.formats.row_bytes.row_serde import row_serde
 
 ONE_VALUE = pa.schema([("v", pa.int64())])
 ONE_KEY = pa.schema([pa.field("k", pa.string(), nullable=False)])

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.serdes.kafka_rows import kafka_rows
-from statestore.formats.serdes.natural_keys import NaturalKeys
-from statestore.formats.serdes.natural_values import NaturalValues
+from statestore.formats.row_bytes.kafka_rows import kafka_rows
+from statestore.formats.row_bytes.natural_keys import NaturalKeys
+from statestore.formats.row_bytes.natural_values import NaturalValues
 
 
 @dataclass(frozen=True)
