@@ -78,7 +78,7 @@ class ChangelogWriter:
         return self._write(batch.serialize())
 
     def append_row(self, key: bytes, value: bytes | None, time: int) -> int:
-        """Like ``append`` of one row, where the schema is ROW_SCHEMA; the write path of single puts."""
+        """Like ``append`` of one row, in the form of ROW_SCHEMA; the write path of single puts."""
         start = self._end
         row = ROW.pack(time, len(key), value is not None)
         payload = row + key if value is None else b"".join((row, key, value))
@@ -143,7 +143,8 @@ class ChangelogWriter:
 
 
 def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """(batch, end of its last frame) of every acknowledged batch, in order; single rows come in batches of many.
+    """(batch, end of its last frame) of every acknowledged batch, in order; single rows come in batches of many, with
+    ROW_SCHEMA, whatever the file's.
 
     ``after``: the end of some frame; what lies before it is not read.
 
@@ -156,7 +157,7 @@ def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0) -> Iter
         rows = _Rows()
         for magic, payload, end in _frames(file, path, size, after):
             if magic == ROW_MAGIC:
-                if found != ROW_SCHEMA or not rows.add(payload, end):
+                if found is None or not rows.add(payload, end):
                     raise _corrupt(path, end, "a row that does not fit its frame or its file")
                 if len(rows.keys) == ROWS_PER_BATCH:
                     yield rows.batch(), rows.end

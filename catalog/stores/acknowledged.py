@@ -25,11 +25,20 @@ OURS = re.compile(rf"\d{{20}}-[0-9a-f]{{32}}{re.escape(SUFFIX)}")
 
 
 class Changelogs:
-    """This handle's changelog and those it adopted. ``root`` is the store's directory, None where there is none."""
+    """This handle's changelog and those it adopted. ``root`` is the store's directory, None where there is none.
 
-    def __init__(self, root: Path | None, schema: pa.Schema) -> None:
+    ``from_rows`` makes a batch of ``schema`` from one of rows that were logged singly.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        schema: pa.Schema,
+        from_rows: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
+    ) -> None:
         self._folder = None if root is None else root / FOLDER
         self._schema = schema
+        self._from_rows = from_rows
         self._writer: ChangelogWriter | None = None
         self._name = ""
         self._adopted: dict[str, tuple[int, Any]] = {}
@@ -39,6 +48,10 @@ class Changelogs:
         """Acknowledge ``batch``: it survives the end of this process from here on (and of the machine from sync)."""
         if self._folder is not None:
             self.writer().append(batch)
+
+    @property
+    def is_local(self) -> bool:
+        return self._folder is not None
 
     def writer(self) -> ChangelogWriter:
         """This handle's changelog, made where there is none yet; valid until the next ``discard``."""
@@ -94,7 +107,7 @@ class Changelogs:
         assert self._folder is not None
         batches, end = [], done
         for batch, at in read_changelog(self._folder / name, self._schema, done):
-            batches.append(batch)
+            batches.append(self._in_schema(batch))
             end = at
         self._adopted[name] = (end, self._adopted[name][1])
         return batches
@@ -117,7 +130,10 @@ class Changelogs:
                 continue
             start = max(done, after[1]) if name == after[0] else done
             for batch, _ in read_changelog(self._folder / name, self._schema, start):
-                yield batch
+                yield self._in_schema(batch)
+
+    def _in_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if batch.schema == self._schema else self._from_rows(batch)
 
     def consumed(self) -> tuple[tuple[str, int], ...]:
         """(file name, offset) of everything this handle holds, for the commit that takes it in."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.resolve import Records
 from statestore.catalog.store_spec import StoreSpec
@@ -16,6 +17,7 @@ from statestore.formats.canonical import from_arrow
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
+from statestore.formats.row_bytes.row_serde import RowSerde
 from statestore.formats.types import TIME
 
 Key = tuple[Any, ...]
@@ -108,6 +110,18 @@ def records_batch(
         *values.to_columns([nothing if value is None else value for _, value in puts]),
         pa.array([moment for moment, _ in puts], pa.int64()).cast(TIME),
         pa.array([value is None for _, value in puts], pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=spec.record_schema())
+
+
+def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of the changelog (key, value, epoch milliseconds) as a batch of the store's record schema."""
+    key, value, times = rows.columns
+    columns = [
+        *serde.keys_from_bytes(key),
+        *serde.values_from_bytes(value),
+        pc.multiply(times, 1000).cast(TIME),
+        value.is_null(),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=spec.record_schema())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,12 +23,13 @@ from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.handle import PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
-from statestore.catalog.stores.pending import Pending, records_batch, records_of
+from statestore.catalog.stores.pending import Pending, records_from_rows, records_of
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.row_bytes.row_serde import row_serde
 from statestore.formats.segment_meta import OPEN
 from statestore.formats.times import from_us, to_us
 
@@ -64,7 +66,10 @@ class VersionedStore(StoreHandle):
         self._next_entry = entry_name(self._snapshot.version + 1)
         self._pending = Pending(spec, self._keys, self._values)
         self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
-        self._changelogs = Changelogs(local_root(storage), spec.record_schema())
+        self._serde = row_serde("natural", spec.key, spec.value)
+        self._changelogs = Changelogs(
+            local_root(storage), spec.record_schema(), partial(records_from_rows, spec, self._serde)
+        )
         self._retention = retention_of(spec)
         if self._snapshot.horizon is not None:
             self._retention = replace(self._retention, horizon=self._snapshot.horizon.time)
@@ -89,9 +94,10 @@ class VersionedStore(StoreHandle):
         if self._is_late(moment):
             self._dropped += 1
             return PutResult(False, None)
-        batch = records_batch(self.spec, self._keys, self._values, [name], [(moment, cells)])
         timeline = self._live.timeline_for_put(name, moment)
-        self._changelogs.append(batch)
+        if self._changelogs.is_local:
+            row = self._serde.key_bytes(name), None if cells is None else self._serde.value_bytes(cells)
+            self._changelogs.writer().append_row(*row, moment // 1000)
         self._pending.put(name, (moment, cells))
         self._stream_time = max(self._observed_us, moment)
         end = timeline.put(moment, cells)
