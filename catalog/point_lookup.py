@@ -32,7 +32,8 @@ class _Probe(NamedTuple):
 
     hashes: memoryview
     rows: memoryview
-    reach: int
+    directory: memoryview
+    shift: int
     starts: memoryview
     ends: memoryview
     is_key: Callable[[int, Key], bool]
@@ -68,17 +69,12 @@ class PointLookup:
         for number in range(bisect_right(self._max_ends, moment), self._value_views):
             if min_starts[number] > moment:
                 continue
-            hashes, rows, reach, starts, ends, is_key, values = probes[number] or self._open(number)
-            # Hashes are uniform, so one lies near its share of the entries; this is `KeyIndex.find`, written out
-            # because a call for each segment would cost a third of the whole read.
-            count = len(hashes)
-            guess = (key_hash * count) >> 64
-            low = guess - reach if guess > reach else 0
-            high = guess + reach if guess + reach < count else count
-            at = bisect_left(hashes, key_hash, low, high)
-            if at == low or at == high:  # noqa: SIM109 - a tuple to look in takes longer
-                at = bisect_left(hashes, key_hash)
-            while at < count and hashes[at] == key_hash:
+            hashes, rows, directory, shift, starts, ends, is_key, values = probes[number] or self._open(number)
+            # `KeyIndex.find` by its directory, written out: a call for each segment would cost a third of the read.
+            bucket = key_hash >> shift
+            stop = directory[bucket + 1]
+            at = bisect_left(hashes, key_hash, directory[bucket], stop)
+            while at < stop and hashes[at] == key_hash:
                 row = rows[at]
                 if starts[row] <= moment < ends[row] and is_key(row, key):
                     return starts[row], ends[row], values(row)
@@ -102,11 +98,12 @@ class PointLookup:
         view = self._views[number]
         segment = self._files.segment(view.meta)
         spec = self._files.spec
-        hashes, rows, reach = self._files.index(view.meta).views()
+        hashes, rows, directory, shift = self._files.index(view.meta).views()
         probe = _Probe(
             hashes=hashes,
             rows=rows,
-            reach=reach,
+            directory=directory,
+            shift=shift,
             starts=segment.int64("valid_from").data,
             ends=newest_ends(self._files, view).data,
             is_key=_key_test([segment.column(name) for name in spec.key_names], self._codec),

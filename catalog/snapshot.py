@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -164,7 +165,7 @@ class Snapshot:
     horizon: Horizon | None = None
     changelogs: Mapping[str, int] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def stream_time_us(self) -> int:
         """The greatest state time recorded, epoch microseconds; NO_TIME before the first record."""
         return int(self.versions.stream_time[self.version]) if self.version >= 0 else NO_TIME

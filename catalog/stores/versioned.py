@@ -6,7 +6,8 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ class VersionedStore(StoreHandle):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
-        self._next_entry = entry_name(self._snapshot.version + 1)
+        self._has_newer = newer_entry(storage, self._snapshot.version)
         self._pending = Pending(spec, self._keys, self._values)
         self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
         self._serde = row_serde("natural", spec.key, spec.value)
@@ -192,7 +193,7 @@ class VersionedStore(StoreHandle):
             self._check_open()
         name = self._keys.normalize(key)
         moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
-        if self._storage.exists(self._next_entry):
+        if self._has_newer():
             self._follow()
         found = self._live.valid_at(name, moment)
         if found is None:
@@ -294,7 +295,7 @@ class VersionedStore(StoreHandle):
     def _advance(self, snapshot: Snapshot) -> int:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
-            self._next_entry = entry_name(snapshot.version + 1)
+            self._has_newer = newer_entry(self._storage, snapshot.version)
             if snapshot.horizon is not None:
                 self._retention = replace(self._retention, horizon=snapshot.horizon.time)
             self._live.follow(PointLookup(self._files, snapshot, self._keys))
@@ -307,6 +308,12 @@ class VersionedStore(StoreHandle):
     def _follow(self) -> None:
         """See commits of other handles: one look for the next log entry."""
         self._advance(self._files.snapshot())
+
+
+def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:
+    """Whether there is a commit after ``version``: asked by every point read, so as directly as can be."""
+    name, root = entry_name(version + 1), local_root(storage)
+    return partial(storage.exists, name) if root is None else partial(os.access, f"{root}/{name}", os.F_OK)
 
 
 def _greatest(records: Records) -> int | None:
