@@ -56,7 +56,12 @@ class _RowCodec(ABC):
     def to_user(self, row: Row) -> Any:
         """What users see of a normalized row: the bare value of a single column, else a dict."""
         if self._plain:
-            return row[0] if len(row) == 1 else dict(zip(self._names, row))  # noqa: B905 - both have one cell a column
+            if len(row) == 1:
+                return row[0]
+            if len(row) == 2:  # two stay two: half the time of a zip
+                names = self._names
+                return {names[0]: row[0], names[1]: row[1]}
+            return dict(zip(self._names, row))  # noqa: B905 - both have one cell a column
         cells = [to(cell) if to else cell for to, cell in zip(self._to_user, row, strict=True)]
         return cells[0] if len(cells) == 1 else dict(zip(self._names, cells, strict=True))
 
