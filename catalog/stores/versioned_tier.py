@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from statestore.catalog.stores.hot_tier import ONE, HotTier
-from statestore.formats.kafka.versioned_rows import (
+from statestore.formats.kafka.versioned_store import (
     LATEST_SEGMENT,
     TIME,
     SegmentRow,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.kafka.versioned_rows import (
+from statestore.formats.kafka.versioned_store import (
     SegmentRow,
     decode_latest,
     decode_row,
