@@ -145,11 +145,17 @@ class KeyValueStore(LiveStore):
     def restore(self, records: Iterable[tuple[Any, ...]]) -> None:
         """Replay changelog records (key, value or None[, timestamp]) in their order: the last of a key wins."""
         with self._mutex, self._latencies.time("restore"):
-            self._restore(records)
-
-    def _restore(self, records: Iterable[tuple[Any, ...]]) -> None:
-        for record in records:
-            self.put(*record)
+            self._own()
+            now = int(time.time() * 1000)
+            key_bytes, value_bytes = self._key_bytes, self._value_bytes
+            self._restore_rows(
+                (
+                    key_bytes(record[0]),
+                    None if record[1] is None else value_bytes(record[1]),
+                    now if len(record) < 3 else self._time(record[2], "timestamp"),
+                )
+                for record in records
+            )
 
     def _range(self, low: Any, high: Any, backwards: bool) -> Iterator[KeyValue]:
         first = None if low is None else self._key_bytes(low)

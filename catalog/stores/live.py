@@ -7,10 +7,12 @@ cache: lost, stale or damaged, it is made anew from segments and changelog. Who 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.stores.handle import PutAllResult, check_transaction
@@ -22,6 +24,8 @@ from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.catalog.stores.tier_handle import TierHandle
 from statestore.catalog.write import Change, commit_change, commit_time
 from statestore.formats.errors import InvalidInputError
+
+RESTORE_ROWS = 1 << 16
 
 
 class LiveStore(TierHandle):
@@ -128,6 +132,22 @@ class LiveStore(TierHandle):
         (self._append or self._open_changelog())(key, value, time)
         assert self._tier is not None
         self._tier.put(segment, key, value)
+
+    def _restore_rows(self, rows: Iterable[tuple[bytes, bytes | None, int]]) -> None:
+        """Take in (row key, value, time) of a changelog, many at once; those of dead segments are left out."""
+        windowing = self.spec.windowing
+        first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
+        remaining = iter(rows)
+        while chunk := list(islice(remaining, RESTORE_ROWS)):
+            keys, values, times = zip(*chunk, strict=True)
+            found = Accepted(
+                pa.array(keys, pa.binary()), pa.array(values, pa.binary()), max(times), times=np.array(times, np.int64)
+            )
+            segments = self._forms.segments(self._forms.times(found.row_keys))
+            if segments is not None:
+                alive = segments >= first_live
+                found = found.chosen(alive)
+            self._acknowledge(found)
 
     # Inside
 

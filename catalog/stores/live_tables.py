@@ -41,6 +41,14 @@ class Accepted:
         assert own is not None
         return own
 
+    def chosen(self, rows: npt.NDArray[np.bool_]) -> Accepted:
+        """Only these rows."""
+        if rows.all():
+            return self
+        keep = pa.array(rows)
+        times = None if self.times is None else self.times[rows]
+        return replace(self, row_keys=self.row_keys.filter(keep), values=self.values.filter(keep), times=times)
+
     def batch(self, forms: RowForms) -> pa.RecordBatch:
         """The rows as the changelog holds them."""
         times = self.times_of(forms)
@@ -96,14 +104,7 @@ def _without_late(accepted: Accepted, rule: Windowing | None, stream_time: int) 
     late = _segments(times, rule) < _first_live(running, rule)
     if not late.any():
         return accepted
-    keep = pa.array(~late)
-    return Accepted(
-        accepted.row_keys.filter(keep),
-        accepted.values.filter(keep),
-        accepted.stream_time,
-        int(np.count_nonzero(late)),
-        times[~late],
-    )
+    return replace(accepted.chosen(~late), dropped=int(np.count_nonzero(late)))
 
 
 def _segments(times: Ints, rule: Windowing) -> Ints:

@@ -99,12 +99,13 @@ class SessionStore(SegmentedStore):
         what falls into dead segments is left out, uncounted."""
         with self._mutex, self._latencies.time("restore"):
             self._own()
-            taken = list(records)
-            self._observe(max((self._time(end, "end") for _, _, end, _ in taken), default=self._ost))
-            dropped = self._dropped
-            for record in taken:
-                self.put(*record)
-            self._dropped = dropped
+            serde, rows = self._forms.serde, []
+            for key, start, end, value in records:
+                first, last = self._time(start, "start"), self._time(end, "end")
+                cells = None if value is None else serde.value_bytes(value)
+                rows.append((serde.key_bytes(key) + SUFFIX.pack(last, first), cells, last))
+            self._observe(max((end for _, _, end in rows), default=self._ost))
+            self._restore_rows(rows)
 
     def _find_of(self, key: Any, earliest_end: Time, latest_start: Time | None, backwards: bool) -> Iterator[Windowed]:
         self._latencies["fetch"].count += 1

@@ -7,9 +7,11 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.handle import PutAllResult, StoreHandle, Time, check_transaction
+from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_from_rows, records_of
@@ -64,6 +67,9 @@ class VersionedStore(StoreHandle):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
+        self._mutex = threading.RLock()  # a handle may be shared by threads: writes take turns
+        self._latencies = Latencies()
+        self._gets = self._latencies["get"]
         self._has_newer = newer_entry(storage, self._snapshot.version)
         self._pending = Pending(spec, self._keys, self._values)
         self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
@@ -89,6 +95,10 @@ class VersionedStore(StoreHandle):
         counted in ``dropped_records`` (KIP-889).
         """
         self._check_writable()
+        with self._mutex, self._latencies.time("put"):
+            return self._put(key, value, timestamp)
+
+    def _put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
         moment = to_us(timestamp, "timestamp")
         name = self._keys.normalize(key)
         cells = None if value is None else self._values.normalize(value)
@@ -121,10 +131,12 @@ class VersionedStore(StoreHandle):
         self._check_writable()
         accepted = refused = 0
         for batch in batches_of(data):
-            kept, late = self._retention.without_late(record_batch(self.spec, batch), self._observed_us)
-            self._changelogs.append(kept)
-            self._take_in(kept)
-            self._dropped += late
+            records = record_batch(self.spec, batch)
+            with self._mutex:
+                kept, late = self._retention.without_late(records, self._observed_us)
+                self._changelogs.append(kept)
+                self._take_in(kept)
+                self._dropped += late
             accepted += kept.num_rows
             refused += late
         return PutAllResult(accepted, refused)
@@ -145,6 +157,10 @@ class VersionedStore(StoreHandle):
         """
         self._check_writable()
         transaction = check_transaction(transaction)
+        with self._mutex:
+            return self._commit(transaction)
+
+    def _commit(self, transaction: tuple[str, int] | None) -> int:
         if not self._pending.parts and not self._dropped and transaction is None:
             return self.refresh()
         records = self._pending.records()
@@ -177,10 +193,11 @@ class VersionedStore(StoreHandle):
         batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
         table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
         checked = check_transaction(transaction)
-        snapshot = commit_change(
-            self._files, self._snapshot, lambda base: self._table_change(base, table, mode, checked)
-        )
-        return self._committed(snapshot)
+        with self._mutex:
+            snapshot = commit_change(
+                self._files, self._snapshot, lambda base: self._table_change(base, table, mode, checked)
+            )
+            return self._committed(snapshot)
 
     # Point reads
 
@@ -191,6 +208,16 @@ class VersionedStore(StoreHandle):
         """
         if self._closed:
             self._check_open()
+        gets = self._gets
+        gets.count = number = gets.count + 1
+        if number & SAMPLE:
+            return self._get(key, as_of)
+        begin = perf_counter_ns()
+        found = self._get(key, as_of)
+        gets.add(perf_counter_ns() - begin)
+        return found
+
+    def _get(self, key: Any, as_of: Time | None) -> Record | None:
         name = self._keys.normalize(key)
         moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
         if self._has_newer():
@@ -233,7 +260,8 @@ class VersionedStore(StoreHandle):
     def flush(self) -> None:
         """Make what was acknowledged survive the end of the machine, too."""
         self._check_open()
-        self._changelogs.sync()
+        with self._mutex, self._latencies.time("flush"):
+            self._changelogs.sync()
 
     def close(self) -> None:
         """Give up the handle; safe to call twice."""
@@ -241,11 +269,13 @@ class VersionedStore(StoreHandle):
             self._changelogs.close()
         super().close()
 
-    def metrics(self) -> dict[str, int]:
-        """Counts as of now: versions, segments, rows and bytes kept, pending parts, dropped records, and the observed
-        stream time (epoch milliseconds)."""
+    def metrics(self) -> dict[str, Any]:
+        """Counts as of now: versions, segments, rows and bytes kept, pending parts, dropped records, the observed
+        stream time (epoch milliseconds), and for each kind of call its count and, in microseconds, mean and 99th
+        percentile of a sample of the calls."""
         self._follow()
-        return {**self._table_metrics(), "pending_parts": len(self._pending.parts)}
+        latencies = self._latencies.report()
+        return {**self._table_metrics(), "pending_parts": len(self._pending.parts), "latencies": latencies}
 
     # Inside
 

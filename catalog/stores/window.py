@@ -94,12 +94,18 @@ class WindowStore(SegmentedStore):
         what falls into dead segments is left out, uncounted."""
         with self._mutex, self._latencies.time("restore"):
             self._own()
-            taken = [(key, value, self._time(start, "window_start")) for key, value, start in records]
-            self._observe(max((start for _, _, start in taken), default=self._ost))
-            dropped = self._dropped
-            for record in taken:
-                self.put(*record)
-            self._dropped = dropped
+            serde, duplicates = self._forms.serde, self._rule.duplicates
+            rows = []
+            for key, value, window_start in records:
+                if value is None and duplicates:
+                    continue
+                if duplicates:
+                    self._sequence = (self._sequence + 1) & SEQUENCE_MASK
+                start = self._time(window_start, "window_start")
+                row_key = serde.key_bytes(key) + SUFFIX.pack(start, self._sequence if duplicates else 0)
+                rows.append((row_key, None if value is None else serde.value_bytes(value), start))
+            self._observe(max((start for _, _, start in rows), default=self._ost))
+            self._restore_rows(rows)
 
     def _fetch(self, key: Any, start: Time, end: Time, backwards: bool) -> Iterator[Windowed]:
         self._latencies["fetch"].count += 1
