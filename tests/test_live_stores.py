@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
+from statestore.catalog.stores.live_rows import apply_rows
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,
@@ -362,8 +363,6 @@ def test_a_restore_is_durable_and_counts_nothing(catalog: statestore.Catalog, ki
 
 def test_a_restart_costs_the_tail_only(catalog: statestore.Catalog, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was flushed is not applied again after the process has died."""
-    from statestore.catalog.stores import live_recovery
-
     store = create(catalog, kind)
     for number in range(500):
         put(store, f"key-{number}", number)
@@ -373,11 +372,13 @@ def test_a_restart_costs_the_tail_only(catalog: statestore.Catalog, kind: str, m
     copy = statestore.connect(catalog.root.with_name("copy"))
     shutil.copytree(catalog.root / "s", copy.root / "s")  # as it was when the process died
     store.close()
-    applied = []
-    real = live_recovery.apply_rows
-    monkeypatch.setattr(
-        live_recovery, "apply_rows", lambda tier, keys, *rest: (applied.append(len(keys)), real(tier, keys, *rest))
-    )
+    applied: list[int] = []
+
+    def counting(tier: Any, keys: pa.BinaryArray, *rest: Any) -> None:
+        applied.append(len(keys))
+        apply_rows(tier, keys, *rest)
+
+    monkeypatch.setattr("statestore.catalog.stores.live_recovery.apply_rows", counting)
     with copy.open_store("s") as again:
         again.commit()
         assert sum(applied) == 7
