@@ -99,6 +99,8 @@ def test_a_reader_follows_every_commit(catalog: statestore.Catalog, kind: str) -
             if number == 2:
                 writer.compact(full=True)
             assert live_rows(reader) == live_rows(writer) == rows(writer)
+            if kind == "key_value":
+                assert [reader.get(name) for name in "abcd"] == [writer.get(name) for name in "abcd"]
             with pytest.raises(ReadOnlyError, match="READ_ONLY"):
                 put(reader, "e", 1)
 

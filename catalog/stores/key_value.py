@@ -43,7 +43,8 @@ class KeyValueStore(LiveStore):
         self._database: Any = None  # the open database of the own tier: gets ask it directly
 
     def _opened(self, tier: HotTier) -> None:
-        self._database = tier.database(ONE)
+        # A reader's tier has to look for new commits first, so it is never asked directly.
+        self._database = tier.database(ONE) if self._lock is not None else None
 
     def get(self, key: Any) -> Any:
         """The value of a key, or None."""

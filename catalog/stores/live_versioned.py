@@ -16,7 +16,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.handle import Time
-from statestore.catalog.stores.hot_tier import HotTier
+from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live import LiveStore
 from statestore.catalog.stores.live_recovery import Content, TierState
@@ -27,8 +27,9 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
 from statestore.catalog.stores.versioned import PutResult, Record
 from statestore.catalog.stores.versioned_content import put_rows, versions_content
-from statestore.catalog.stores.versioned_tier import NEWEST, Version, VersionedTier
+from statestore.catalog.stores.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.catalog.write import Change
+from statestore.formats.kafka.versioned_store import decode_latest
 from statestore.formats.times import from_us
 
 
@@ -42,6 +43,8 @@ class LiveVersionedStore(LiveStore):
         assert spec.history_retention is not None and spec.segment_interval is not None
         self._retention, self._interval = spec.history_retention, spec.segment_interval
         self._versions: VersionedTier | None = None
+        self._value_of = self._forms.serde.value_of
+        self._database: Any = None  # of the own tier: gets of the newest ask it directly
 
     def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
         """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Survives the end of this process.
@@ -85,14 +88,18 @@ class LiveVersionedStore(LiveStore):
         gets.count = number = gets.count + 1
         begin = 0 if number & SAMPLE else perf_counter_ns()
         if as_of is None:
-            newest = self._read(lambda tier: self._of(tier).get(key_bytes))
-            found: Version | None = None if newest is None else (newest[0], None, newest[1])
+            try:
+                row = self._database.get(LATEST + key_bytes)
+            except Exception:  # not open yet, not ours, or damaged
+                row = self._read(lambda tier: tier.get(ONE, LATEST + key_bytes))
+            record = None if row is None else Record(self._value_of(row[8:]), decode_latest(row)[0], None)
         else:
             moment = self._bound(as_of, "as_of")
             found = self._read(lambda tier: self._of(tier).get_as_of(key_bytes, moment, self._ost))
+            record = None if found is None else self._record(found)
         if begin:
             gets.add(perf_counter_ns() - begin)
-        return None if found is None else self._record(found)
+        return record
 
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
@@ -149,9 +156,10 @@ class LiveVersionedStore(LiveStore):
 
     def _opened(self, tier: HotTier) -> None:
         self._versions = VersionedTier(tier, self._retention, self._interval)
+        self._database = tier.database(ONE) if self._lock is not None else None
 
     def _drop_tier(self) -> None:
-        self._versions = None
+        self._versions = self._database = None
         super()._drop_tier()
 
     def _accept(self, data: Any) -> Accepted:
