@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import Struct
 
-from statestore.formats.errors import CorruptError
+from statestore.formats.errors import CorruptError, InvalidInputError
 
 Value = bytes | None
 Version = tuple[int, Value]
@@ -71,13 +71,14 @@ class SegmentRow:
         return [(start, end, value) for (start, value), end in zip(self.versions, ends, strict=False)]
 
     def find(self, time: int) -> tuple[int, int]:
-        """(place, valid_to) of the version at ``time``, which must not be before ``min``."""
+        """(place, valid_to) of the version at ``time``; InvalidInputError NOT_IN_ROW outside min to next."""
         end = self.next
-        for place, (start, _) in enumerate(self.versions):
-            if start <= time:
-                return place, end
-            end = start
-        raise _corrupt(f"no version at {time} in a row from {self.min} to {self.next}")
+        if time < end:
+            for place, (start, _) in enumerate(self.versions):
+                if start <= time:
+                    return place, end
+                end = start
+        raise InvalidInputError("NOT_IN_ROW", f"found time {time}, expected {self.min} to before {self.next}")
 
     def insert_latest(self, valid_from: int, valid_to: int, value: Value) -> None:
         """Add a version behind all others; what an interrupted write left beyond ``valid_from`` is cut off first."""
@@ -103,6 +104,8 @@ class SegmentRow:
     def insert(self, time: int, value: Value, place: int) -> None:
         """Split the version at ``place``: from ``time`` on ``value`` holds."""
         self.versions.insert(place, (time, value))
+        if place == len(self.versions) - 1:
+            self.min = time
 
     def update(self, time: int, value: Value, place: int) -> None:
         """Replace start and value of a version."""
@@ -130,8 +133,10 @@ def decode_row(data: bytes) -> SegmentRow:
             raise _corrupt(f"its entries do not end with one at {oldest}")
         start, size = ENTRY.unpack_from(data, at)
         at += ENTRY.size
-        if start > (entries[-1][0] - 1 if entries else newest) or start < oldest:
-            raise _corrupt(f"a version at {start} between {oldest} and {entries[-1][0] if entries else newest}")
+        limit = entries[-1][0] if entries else newest
+        degenerate = not entries and start == newest == oldest and size < 0
+        if not (oldest <= start < limit or degenerate):
+            raise _corrupt(f"a version at {start}, expected {oldest} to before {limit}")
         entries.append((start, size))
         if start == oldest:
             break

@@ -1,0 +1,117 @@
+"""Names in the state directory of a Kafka Streams application, and of its changelog topics.
+
+<application>/[__<topology>__/]<subtopology>_<partition>/rocksdb/<store>
+<application>/[__<topology>__/]<subtopology>_<partition>/<store>/<store>.<start>      a segment
+<application>/global/…                                                              global stores
+<application>/kafka-streams-process-metadata                                         JSON
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.kafka.segments import decode_segment_name
+
+Layout = Literal["keyvalue-or-versioned", "segment"]
+
+ROCKSDB = "rocksdb"
+GLOBAL = "global"
+PROCESS_METADATA = "kafka-streams-process-metadata"
+_TASK = re.compile(r"([0-9]+)_([0-9]+)")
+_TOPOLOGY = re.compile(r"__(.+)__")
+
+
+@dataclass(frozen=True)
+class StorePath:
+    """One RocksDB of a state directory. A global store has no task: ``subtopology`` and ``partition`` are None.
+
+    ``segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
+    ``rocksdb/``: see `decode_original_segment_name`.
+    """
+
+    application_id: str
+    subtopology: int | None
+    partition: int | None
+    store: str
+    layout: Layout
+    named_topology: str | None = None
+    segment: str | None = None
+
+
+def decode_store_path(path: str) -> StorePath:
+    """From the path of a RocksDB, whatever stands before the application's directory.
+
+    Raises InvalidInputError STORE_PATH if this is no directory of a store.
+    """
+    parts = [part for part in path.split("/") if part]
+    if len(parts) < 4:
+        raise _not_a_store(path)
+    *front, task, folder, name = parts
+    topology = _TOPOLOGY.fullmatch(front[-1]) if len(front) > 1 and task != GLOBAL else None
+    application = front[-2] if topology else front[-1]
+    subtopology, partition = (None, None) if task == GLOBAL else _task(task, path)
+    named = topology[1] if topology else None
+    if folder == ROCKSDB:
+        return StorePath(application, subtopology, partition, name, "keyvalue-or-versioned", named)
+    try:
+        decode_segment_name(folder, name)
+    except InvalidInputError as error:
+        raise _not_a_store(path) from error
+    return StorePath(application, subtopology, partition, folder, "segment", named, name)
+
+
+def encode_store_path(path: StorePath) -> str:
+    task = GLOBAL if path.subtopology is None else f"{path.subtopology}_{path.partition}"
+    topology = () if path.named_topology is None else (f"__{path.named_topology}__",)
+    tail = (path.store, path.segment) if path.segment is not None else (ROCKSDB, path.store)
+    return "/".join((path.application_id, *topology, task, *tail))
+
+
+def decode_task(name: str) -> tuple[int, int] | None:
+    """(subtopology, partition) if a directory can be that of a task."""
+    found = _TASK.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def changelog_topic(application_id: str, store: str, named_topology: str | None = None) -> str:
+    """A source table under topology optimisation has none: its source topic plays that part."""
+    return "-".join(part for part in (application_id, named_topology, store, "changelog") if part is not None)
+
+
+def decode_process_metadata(data: bytes | str) -> UUID | None:
+    """The process id, None where the file holds none; CorruptError KAFKA_FILE. Other fields are ignored."""
+    try:
+        found = json.loads(data)
+        process = found["processId"] if isinstance(found, dict) and "processId" in found else None
+        if not isinstance(found, dict) or not isinstance(process, str | None):
+            raise ValueError(f"{found!r:.80}")
+        return None if process is None else UUID(process)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(
+            "KAFKA_FILE",
+            f'file {PROCESS_METADATA}: found {error}, expected JSON {{"processId": "<uuid>"}}; restore it from a copy',
+        ) from error
+
+
+def encode_process_metadata(process: UUID) -> str:
+    return json.dumps({"processId": str(process)}, separators=(",", ":"))
+
+
+def _task(name: str, path: str) -> tuple[int, int]:
+    found = decode_task(name)
+    if found is None:
+        raise _not_a_store(path)
+    return found
+
+
+def _not_a_store(path: str) -> InvalidInputError:
+    return InvalidInputError(
+        "STORE_PATH",
+        f"found path {path!r}, expected <application>/<task>/rocksdb/<store> or "
+        "<application>/<task>/<store>/<store>.<start>, the task as 0_3, or global",
+    )

@@ -1,0 +1,87 @@
+"""Values of stores that keep more than the value (KIP-258, KIP-1271).
+
+    timestamped           timestamp:int64 | value
+    timestamped, headers  length:varint | headers | timestamp:int64 | value
+    session, headers      length:varint | headers | aggregation
+
+Timestamps are epoch milliseconds; -1 (`UNKNOWN`) is unknown, not a moment. The conversions are those by which Kafka
+upgrades rows of an older column family when it reads them. Decoders raise CorruptError KAFKA_BYTES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from statestore.formats.kafka.byte_reader import INT64, Reader, require
+from statestore.formats.kafka.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka.headers import Header, encode_sized_headers, read_sized_headers
+
+UNKNOWN = -1
+NO_HEADERS = b"\x00"
+UNKNOWN_TIMESTAMP = INT64.pack(UNKNOWN)
+
+_pack_time = INT64.pack
+_unpack_time = INT64.unpack_from
+
+
+class TimestampedHeaders(NamedTuple):
+    headers: list[Header]
+    timestamp: int
+    value: bytes
+
+
+def encode_timestamped(value: bytes, timestamp: int) -> bytes:
+    return _pack_time(timestamp) + value
+
+
+def decode_timestamped(data: bytes) -> tuple[int, bytes]:
+    """(timestamp, value)."""
+    if len(data) < 8:
+        require("timestamped value", data, INT64.size)
+    return _unpack_time(data)[0], data[8:]
+
+
+def encode_timestamped_headers(value: bytes, timestamp: int, headers: Sequence[Header] = ()) -> bytes:
+    return encode_sized_headers(headers) + _pack_time(timestamp) + value
+
+
+def decode_timestamped_headers(data: bytes) -> TimestampedHeaders:
+    """Also reads what the headers ``vh.prior`` and ``vh.old`` of a suppression changelog hold: there value is empty."""
+    reader = Reader("value with timestamp and headers", data)
+    return TimestampedHeaders(read_sized_headers(reader), reader.int64("timestamp"), reader.rest())
+
+
+def encode_with_headers(value: bytes, headers: Sequence[Header] = ()) -> bytes:
+    """The aggregation of a session store with headers."""
+    return encode_sized_headers(headers) + value
+
+
+def decode_with_headers(data: bytes) -> tuple[list[Header], bytes]:
+    """(headers, aggregation)."""
+    reader = Reader("aggregation with headers", data)
+    return read_sized_headers(reader), reader.rest()
+
+
+def plain_to_timestamped(value: bytes) -> bytes:
+    return UNKNOWN_TIMESTAMP + value
+
+
+def timestamped_to_headers(data: bytes) -> bytes:
+    return NO_HEADERS + data
+
+
+def plain_to_headers(value: bytes) -> bytes:
+    return NO_HEADERS + UNKNOWN_TIMESTAMP + value
+
+
+def aggregation_to_headers(aggregation: bytes) -> bytes:
+    return NO_HEADERS + aggregation
+
+
+def split_timestamped(rows: pa.BinaryArray) -> tuple[Ints, pa.BinaryArray]:
+    """(timestamps, values) of a column of timestamped values."""
+    require_length("timestamped value", rows, INT64.size)
+    return int_field(rows, 0), cut(rows, INT64.size, 0)
