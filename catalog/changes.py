@@ -61,10 +61,6 @@ class ChangeSplit:
     rows: int
     after: int  # events at or before this state time are gone with an expiry, so none of them are told
 
-    @property
-    def exact(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class _Events:

@@ -135,10 +135,6 @@ class MetadataSplit:
     version: int
     rows: int
 
-    @property
-    def exact(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class MetadataTable:

@@ -23,7 +23,6 @@ from statestore.formats.filters import Filter, key_lookups, mask, may_match
 from statestore.formats.key_codec import KeyCodec
 from statestore.formats.segment_meta import OPEN, SegmentMeta
 from statestore.formats.segment_write import end_column
-from statestore.formats.state_table import LIVE_COLUMN
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -76,7 +75,6 @@ class StoreSplit:
     pieces: tuple[Piece, ...]
     window: Window
     rows: int
-    exact: bool
 
 
 def plan(files: SegmentFiles, snapshot: Snapshot, window: Window, filters: tuple[Filter, ...]) -> list[Piece]:
@@ -140,15 +138,15 @@ def splits_of(pieces: list[Piece], window: Window, rows_per_split: int = SPLIT_R
                 room -= stop - start
                 start = stop
                 if room == 0:
-                    splits.append(_split(pack, window, exact=not cut))
+                    splits.append(_split(pack, window))
                     pack, room = [], rows_per_split
         if pack:
-            splits.append(_split(pack, window, exact=not cut))
+            splits.append(_split(pack, window))
     return splits
 
 
-def _split(pieces: list[Piece], window: Window, exact: bool) -> StoreSplit:
-    return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces), exact)
+def _split(pieces: list[Piece], window: Window) -> StoreSplit:
+    return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces))
 
 
 def read_split(
@@ -156,12 +154,8 @@ def read_split(
     split: StoreSplit,
     columns: tuple[str, ...],
     filters: tuple[Filter, ...] = (),
-    with_mask: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches with ``columns`` (names of the physical ones, VERSION_COLUMN for the writing commit).
-
-    ``with_mask``: rows that are not part of the answer stay in cut pieces, marked 0 in a last int8 column ``__live``.
-    """
+    """Record batches with ``columns`` (names of the physical ones, VERSION_COLUMN for the writing commit)."""
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = _lookup_hashes(files, filters) if filters else None
     for piece in split.pieces:
@@ -174,7 +168,11 @@ def read_split(
         for batch, live in batches:
             selected = mask(filters, batch) if filters else None
             keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
-            yield from _finish(batch.select(list(columns)), keep, with_mask and not split.exact)
+            shown = batch.select(list(columns))
+            if keep is None:
+                yield shown
+            else:
+                yield from _without_dead(shown, keep)
 
 
 def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
@@ -265,16 +263,6 @@ def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> p
     if ends is not None and "valid_to" in names:
         arrays[names.index("valid_to")] = end_column(ends)
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _finish(batch: pa.RecordBatch, keep: Bools | None, with_mask: bool) -> Iterator[pa.RecordBatch]:
-    if with_mask:
-        live = np.ones(batch.num_rows, np.int8) if keep is None else keep.view(np.int8)
-        yield batch.append_column(LIVE_COLUMN, pa.array(live))
-    elif keep is None:
-        yield batch
-    else:
-        yield from _without_dead(batch, keep)
 
 
 def _without_dead(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:

@@ -82,9 +82,8 @@ class VersionedTable:
         if isinstance(split, ChangeSplit):
             yield from read_changes(self.files(), split, schema, query.filters)
             return
-        for batch in read_split(self.files(), split, tuple(schema.names), query.filters, query.mask):
-            mask_column = list(batch.schema)[len(schema) :]
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([*schema, *mask_column]))
+        for batch in read_split(self.files(), split, tuple(schema.names), query.filters):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def newest_version(self) -> int:
         """The version that a query without one reads now."""

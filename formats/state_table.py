@@ -16,8 +16,6 @@ from statestore.formats.filters import Filter
 
 Mode = Literal["snapshot", "history", "changes"]
 
-LIVE_COLUMN = "__live"
-
 
 @dataclass(frozen=True)
 class Query:
@@ -27,9 +25,6 @@ class Query:
     (None: the newest). ``history``: every version with its interval; ``start_time``/``end_time`` (both inclusive)
     keep those that were valid at some moment between. ``changes``: the change feed, either by
     ``start_version``/``end_version`` or, by state time, by ``start_time``/``end_time``, both ends inclusive.
-
-    ``mask``: where the split is not ``exact``, batches may hold rows that are not part of the answer and get one
-    more column ``__live`` (int8), last, that is 0 for those; cheaper for engines that filter well themselves.
     """
 
     columns: tuple[str, ...] | None = None
@@ -41,7 +36,6 @@ class Query:
     end_version: int | None = None
     start_time: int | None = None
     end_time: int | None = None
-    mask: bool = False
 
 
 class Split(Protocol):
@@ -50,10 +44,6 @@ class Split(Protocol):
     @property
     def rows(self) -> int:
         """Upper bound of the rows that reading this split yields."""
-
-    @property
-    def exact(self) -> bool:
-        """True if no row of the split has to be filtered out for time or version (filters still apply)."""
 
 
 class StateTable(Protocol):
@@ -69,7 +59,7 @@ class StateTable(Protocol):
         """The version that a query without one reads now."""
 
     def schema(self, query: Query) -> pa.Schema:
-        """Columns of the answer in order (without ``__live``); raises NotFoundError for an unknown column."""
+        """Columns of the answer in order; raises NotFoundError for an unknown column."""
 
     def splits(self, query: Query) -> Sequence[Split]:
         """Pruned pieces; versions and times are checked against the kept range here."""

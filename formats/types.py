@@ -29,7 +29,6 @@ RESERVED_COLUMNS = frozenset(
         "_commit_version",
         "_commit_timestamp",
         "_change_type",
-        "__live",
     }
 )
 

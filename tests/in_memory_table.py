@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from statestore.formats.errors import NotFoundError
 from statestore.formats.filters import mask
-from statestore.formats.state_table import LIVE_COLUMN, Query
+from statestore.formats.state_table import Query
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("item", pa.string()), ("price", pa.float64()), ("valid_from", TIME), ("valid_to", TIME)])
@@ -27,7 +27,7 @@ class MemorySplit:
 class MemoryTable:
     """``commits[v]`` are all rows (item, price, from ms, to ms or None) as version ``v`` has them.
 
-    Rows that are open are read exactly, closed ones through a mask. ``asked`` records the queries that were planned.
+    Open and closed rows are splits of their own. ``asked`` records the queries that were planned.
     """
 
     name: str
@@ -62,13 +62,7 @@ class MemoryTable:
         if selected is not None:
             batch, live = batch.filter(selected), live.filter(selected)
         shown = batch.select(self.schema(query).names)
-        if split.exact:
-            yield shown
-        elif query.mask:
-            fields = [*shown.schema, pa.field(LIVE_COLUMN, pa.bool_())]
-            yield pa.RecordBatch.from_arrays([*shown.columns, live], schema=pa.schema(fields))
-        else:
-            yield shown.filter(live)
+        yield shown.filter(live)
 
 
 @dataclass

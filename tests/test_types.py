@@ -242,7 +242,7 @@ def test_the_reserved_names() -> None:
     """Every column that the store itself adds anywhere."""
     times = {"valid_from", "valid_to", "timestamp"}
     commits = {"_added", "_closed", "_split", "_dropped", "_commit_version", "_commit_timestamp", "_change_type"}
-    assert times | commits | {"__live"} == RESERVED_COLUMNS
+    assert times | commits == RESERVED_COLUMNS
 
 
 @pytest.mark.parametrize(

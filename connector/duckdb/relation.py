@@ -1,11 +1,9 @@
 """How a `StateTable` becomes a DuckDB view that is read when, and only as far as, a query needs it.
 
-DuckDB scans two Arrow datasets per view: splits whose rows all belong to the answer, and splits that carry the
-column ``__live``, on which DuckDB itself filters; a mask on the exact half would cost a third more for nothing. DuckDB
-compares bytes twice as fast as it tests booleans, so there ``__live`` is an int8.
-Both halves must read one version although DuckDB opens them at different moments. So each has a column ``__pin`` that
-the view compares with ``txid_current()``: DuckDB folds that to a constant, pushes it into both scans, and the value
-names the transaction. All scans of one transaction see one version, and the next transaction sees the newest commit.
+A view is one Arrow dataset: DuckDB takes 0.7 ms to bind each, more than it costs us to leave out dead rows ourselves.
+All scans of one query must read one version although DuckDB opens them at different moments. So the dataset has a
+column ``__pin`` that the view compares with ``txid_current()``: DuckDB folds that to a constant, pushes it into the
+scan, and the value names the transaction. All scans of one transaction see one version, the next the newest commit.
 
 Filters on key columns are pushed as well, because tables find keys by index. On all other columns DuckDB filters
 finished batches several times faster than Arrow would, so those are declared as an extension type: DuckDB reads it as
@@ -27,7 +25,7 @@ import pyarrow.dataset as ds
 from statestore.connector.duckdb.pushed_filter import read_pushed
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.filters import Filter
-from statestore.formats.state_table import LIVE_COLUMN, Query, Split, StateTable
+from statestore.formats.state_table import Query, Split, StateTable
 
 PIN_COLUMN = "__pin"
 KEPT_PINS = 4096  # transactions whose plans are kept; an older one that comes back is refused, not answered anew
@@ -43,11 +41,8 @@ def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTa
         f"{quoted(source)} AS {quoted(shown)}"
         for source, shown in zip(reading.source_names, reading.schema.names, strict=True)
     )
-    pinned = f"{PIN_COLUMN} = txid_current()"
-    exact = connection.from_arrow(_Half(reading, exact=True)).filter(pinned).project(columns)
-    masked = connection.from_arrow(_Half(reading, exact=False))
-    masked = masked.filter(f"{LIVE_COLUMN} <> 0 AND {pinned}").project(columns)
-    exact.union(masked).create_view(name, replace=True)
+    source = connection.from_arrow(_Source(reading)).filter(f"{PIN_COLUMN} = txid_current()")
+    source.project(columns).create_view(name, replace=True)
     return reading
 
 
@@ -66,7 +61,7 @@ class _Pin:
 
 
 class Reading:
-    """One table with one query, shared by the two halves of its view."""
+    """One table with one query, as its view reads it."""
 
     def __init__(self, table: StateTable, query: Query) -> None:
         self.table = table
@@ -79,24 +74,21 @@ class Reading:
         self._forgotten = -1
         self._lock = threading.Lock()
 
-    def source_schema(self, exact: bool) -> pa.Schema:
+    def source_schema(self) -> pa.Schema:
         fields = [f.with_name(n) for f, n in zip(self.schema, self.source_names, strict=True)]
-        live = [] if exact else [pa.field(LIVE_COLUMN, pa.int8())]
-        return pa.schema([*fields, *live, pa.field(PIN_COLUMN, pa.int64())])
+        return pa.schema([*fields, pa.field(PIN_COLUMN, pa.int64())])
 
-    def declared_schema(self, exact: bool) -> pa.Schema:
+    def declared_schema(self) -> pa.Schema:
         """What DuckDB is told; batches have the plain types of ``source_schema``."""
         pushed = {PIN_COLUMN, *self.table.key_columns}
-        plain = self.source_schema(exact)
+        plain = self.source_schema()
         return pa.schema(
             [f if self._column_of.get(f.name, f.name) in pushed else f.with_type(_Unpushed(f.type)) for f in plain]
         )
 
-    def scan(
-        self, exact: bool, columns: Sequence[str] | None, expression: pc.Expression | None
-    ) -> pa.RecordBatchReader:
-        """A lazy reader of one half; plans at once, so that most errors come before the first batch."""
-        schema = self.source_schema(exact)
+    def scan(self, columns: Sequence[str] | None, expression: pc.Expression | None) -> pa.RecordBatchReader:
+        """A lazy reader; plans at once, so that most errors come before the first batch."""
+        schema = self.source_schema()
         pushed = read_pushed(expression, schema, PIN_COLUMN)
         asked = schema.names if columns is None else list(columns)
         if pushed.pin is None:
@@ -107,11 +99,10 @@ class Reading:
             )
         filters = tuple(replace(f, column=self._column_of[f.column]) for f in pushed.filters)
         query, splits = self._plan(pushed.pin, filters)
-        splits = [s for s in splits if s.exact == exact]
         if pushed.complete:
-            return self._reader(splits, query, exact, asked, pushed.pin)
+            return self._reader(splits, query, asked, pushed.pin)
         needed = list(dict.fromkeys([*asked, *pushed.columns]))
-        reader = self._reader(splits, query, exact, needed, pushed.pin)
+        reader = self._reader(splits, query, needed, pushed.pin)
         return ds.Scanner.from_batches(reader, columns=asked, filter=expression).to_reader()
 
     def _plan(self, pin: int, filters: tuple[Filter, ...]) -> tuple[Query, Sequence[Split]]:
@@ -139,7 +130,7 @@ class Reading:
         return self._pins[pin]
 
     def _new_pin(self) -> _Pin:
-        query = replace(self.query, mask=True)
+        query = self.query
         if query.version is None and query.mode != "changes":
             newest = getattr(self.table, "newest_version", None)
             if newest is not None:
@@ -147,14 +138,12 @@ class Reading:
         # Plans for different filters agree on the version only where the query states it.
         return _Pin(query, filterable=query.version is not None)
 
-    def _reader(
-        self, splits: Sequence[Split], query: Query, exact: bool, asked: Sequence[str], pin: int
-    ) -> pa.RecordBatchReader:
-        schema = self.source_schema(exact)
+    def _reader(self, splits: Sequence[Split], query: Query, asked: Sequence[str], pin: int) -> pa.RecordBatchReader:
+        schema = self.source_schema()
         wanted = tuple(self._column_of[name] for name in asked if name in self._column_of)
         if not wanted:  # a batch without any column would lose its number of rows
             wanted = (self.schema.names[0],)
-        query = replace(query, columns=wanted, mask=not exact)
+        query = replace(query, columns=wanted)
         schema = pa.schema([schema.field(name) for name in asked])
         return pa.RecordBatchReader.from_batches(schema, self._batches(splits, query, schema, pin))
 
@@ -172,8 +161,7 @@ class Reading:
         """Where a batch that answers ``query`` has the column; None for the pin, which no batch has."""
         if name == PIN_COLUMN:
             return None
-        columns = query.columns or ()
-        return len(columns) if name == LIVE_COLUMN else columns.index(self._column_of[name])
+        return (query.columns or ()).index(self._column_of[name])
 
 
 def _arranged(batch: pa.RecordBatch, places: Sequence[int | None], schema: pa.Schema, pin: int) -> pa.RecordBatch:
@@ -182,8 +170,6 @@ def _arranged(batch: pa.RecordBatch, places: Sequence[int | None], schema: pa.Sc
     for place, field_ in zip(places, schema, strict=True):
         if place is None:
             arranged.append(pa.repeat(pa.scalar(pin, field_.type), batch.num_rows))
-        elif field_.name == LIVE_COLUMN and columns[place].type != field_.type:
-            arranged.append(columns[place].cast(field_.type))
         else:
             arranged.append(columns[place])
     return pa.RecordBatch.from_arrays(arranged, schema=schema)
@@ -203,17 +189,16 @@ class _Unpushed(pa.ExtensionType):  # type: ignore[misc]
         return cls(storage)
 
 
-class _Half(ds.InMemoryDataset):  # type: ignore[misc]
+class _Source(ds.InMemoryDataset):  # type: ignore[misc]
     """A dataset to DuckDB, which asks it for the columns and filters of each query anew."""
 
-    def __init__(self, reading: Reading, exact: bool) -> None:
-        super().__init__(reading.declared_schema(exact).empty_table())
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(reading.declared_schema().empty_table())
         self._reading = reading
-        self._exact = exact
 
     def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _Scan:
         try:
-            return _Scan(self._reading.scan(self._exact, columns, filter))
+            return _Scan(self._reading.scan(columns, filter))
         except StateStoreError as error:
             self._reading.error = error
             raise
@@ -235,7 +220,7 @@ class _Scan:
 
 def _source_names(names: Sequence[str]) -> list[str]:
     """DuckDB's names ignore case, Arrow's do not: columns that would collide get a number."""
-    taken: set[str] = {LIVE_COLUMN, PIN_COLUMN}
+    taken: set[str] = {PIN_COLUMN}
     unique = []
     for name in names:
         candidate, number = name, 1
