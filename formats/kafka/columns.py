@@ -15,6 +15,7 @@ from statestore.formats.kafka.serdes import FORMS, arrow_type_of, serde_name
 
 Ints = npt.NDArray[np.int64]
 
+MAX_CELL = 2**31 - 1
 NUMBERS = {"Integer": ">i4", "Long": ">i8", "Short": ">i2", "Float": ">f4", "Double": ">f8"}
 assert NUMBERS.keys() == FORMS.keys()
 
@@ -51,7 +52,8 @@ def int_field(rows: pa.BinaryArray, at: int, form: str = ">i8") -> Ints:
 
 def cut(rows: pa.BinaryArray, front: int, back: int) -> pa.BinaryArray:
     """Each cell without its first ``front`` and last ``back`` bytes."""
-    return pc.binary_slice(rows, front, -back if back else None)
+    # Without a stop, pyarrow fails where cells are shorter than ``front`` + 1 bytes.
+    return pc.binary_slice(rows, front, -back if back else MAX_CELL)
 
 
 def bounds(rows: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
@@ -95,7 +97,7 @@ def _text(name: str, rows: pa.BinaryArray) -> pa.StringArray:
     try:
         found = rows.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise corrupt(name, f"found bytes that are not UTF-8 ({error})") from error
+        raise corrupt(name, f"found bytes that are not ({error}), expected UTF-8") from error
     if name == "UUID" and not _all_match(found, "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"):
         raise corrupt(name, "found text that is no UUID, expected 36 characters with four hyphens")
     return pc.utf8_lower(found) if name == "UUID" else found
