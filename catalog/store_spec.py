@@ -10,6 +10,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.kafka.segments import default_versioned_interval, segment_id
 from statestore.formats.types import TIME, schema_from_json, schema_to_json
 
 STORE_FILE = "store.json"
@@ -34,8 +35,8 @@ class Windowing:
     batched_changelog: bool = False
 
     def segment(self, time: int) -> int:
-        """The segment of a time; Java's division, which truncates toward zero."""
-        return time // self.segment_interval if time >= 0 else -(-time // self.segment_interval)
+        """The segment of a time."""
+        return segment_id(time, self.segment_interval)
 
     def first_live_segment(self, stream_time: int) -> int:
         """Segments before this one are dropped, and what would be written into them is refused."""
@@ -118,14 +119,6 @@ def _times(*names: str) -> list[pa.Field]:
     return [pa.field(name, TIME, nullable=False) for name in names]
 
 
-def default_segment_interval(history_retention: int) -> int:
-    """Kafka's default for versioned stores, in milliseconds (Stores.persistentVersionedKeyValueStore)."""
-    for limit, divisor, floor in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
-        if history_retention <= limit:
-            return max(history_retention // divisor, floor)
-    return max(history_retention // 24, 300_000)
-
-
 def row_key(user_key: pa.Schema, kind: str, windowing: Windowing | None) -> pa.Schema:
     """The user's key columns and those of the kind; InvalidInputError WRONG_SCHEMA if a name is in both."""
     added = window_columns(kind, windowing)
@@ -168,7 +161,7 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
             "MISSING_OPTION", 'a versioned store with Kafka\'s serdes needs history_retention; for example "1 day"'
         )
     if spec.history_retention is not None and spec.segment_interval is None:
-        return replace(spec, segment_interval=default_segment_interval(spec.history_retention))
+        return replace(spec, segment_interval=default_versioned_interval(spec.history_retention))
     if spec.segment_interval is not None and spec.segment_interval < 1:
         raise InvalidInputError("INVALID_DURATION", "segment_interval is 0; expected at least 1 millisecond")
     return spec

@@ -18,7 +18,8 @@ from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.segmented import SegmentedStore, Windowed, one_key
-from statestore.catalog.stores.window import START, SUFFIX, SUFFIX_BYTES
+from statestore.catalog.stores.window import START, SUFFIX_BYTES
+from statestore.formats.kafka.window_keys import SUFFIX
 
 
 class JoinWindowStore(SegmentedStore):

@@ -13,11 +13,11 @@ from typing import Any
 
 from statestore.catalog.store_spec import Windowing
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kafka.segments import default_interval, original_retention
 from statestore.formats.times import duration_ms
 
 Duration = int | timedelta | str
 
-MIN_SEGMENT_MS = 60_000
 DEFAULT_SEGMENTS = 3
 
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -73,8 +73,7 @@ def _join_window(given: Mapping[str, Any]) -> Windowing:
     count = DEFAULT_SEGMENTS if count is None else count
     if type(count) is not int or count < 2:
         raise InvalidInputError("INVALID_OPTION", f"num_segments is {count!r}; expected an int of at least 2")
-    retention = max(_duration(given, "retention"), 2 * (before + after + 1))
-    interval = max(retention // (count - 1), MIN_SEGMENT_MS)
+    retention, interval = original_retention(before, after, _duration(given, "retention"), count)
     return Windowing(
         retention,
         interval,
@@ -87,7 +86,7 @@ def _join_window(given: Mapping[str, Any]) -> Windowing:
 
 
 def _interval(given: Mapping[str, Any], retention: int) -> int:
-    interval = _duration(given, "segment_interval", max(retention // 2, MIN_SEGMENT_MS))
+    interval = _duration(given, "segment_interval", default_interval(retention))
     if interval < 1:
         raise InvalidInputError("INVALID_OPTION", "segment_interval is 0; expected at least 1 millisecond")
     return interval

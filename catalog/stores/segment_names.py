@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.hot_tier import SegmentName
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from statestore.formats.kafka.segments import encode_segment_name
 
 
 def segment_name_of(spec: StoreSpec) -> SegmentName | None:
@@ -19,5 +16,5 @@ def segment_name_of(spec: StoreSpec) -> SegmentName | None:
         return None
     name, interval = spec.name, spec.windowing.segment_interval
     if spec.kind == "join_window":
-        return lambda segment: f"rocksdb/{name}-{EPOCH + timedelta(milliseconds=segment * interval):%Y%m%d%H%M}"
-    return lambda segment: f"{name}/{name}.{segment * interval}"
+        return lambda segment: f"rocksdb/{encode_segment_name(name, segment, interval, '-')}"
+    return lambda segment: f"{name}/{encode_segment_name(name, segment, interval)}"

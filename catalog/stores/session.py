@@ -6,7 +6,6 @@ Rows live by the session's end, which is also the state time of its table. Both 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
@@ -14,8 +13,8 @@ from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.segmented import SegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.tier_handle import MAX_TIME
+from statestore.formats.kafka.session_keys import BOUNDS as SUFFIX
 
-SUFFIX = Struct(">qq")  # end, start
 SUFFIX_BYTES = SUFFIX.size
 LAST = b"\x7f" + b"\xff" * 15
 

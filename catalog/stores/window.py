@@ -8,7 +8,6 @@ The state time of its table is the start of the window.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,9 +16,10 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.segmented import SegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.tier_handle import MAX_TIME
+from statestore.formats.kafka.byte_reader import INT64
+from statestore.formats.kafka.window_keys import SUFFIX
 
-SUFFIX = Struct(">qi")
-START = Struct(">q")
+START = INT64
 SUFFIX_BYTES = SUFFIX.size
 LAST = b"\x7f" + b"\xff" * 11  # no suffix of a time from 0 on is greater
 

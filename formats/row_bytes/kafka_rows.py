@@ -7,18 +7,17 @@ text is UTF-8, numbers are big-endian, so in the order of bytes negative numbers
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.kafka.serdes import deserializer, serde_of, serializer
 from statestore.formats.key_codec import KeyCodec, ValueCodec
-from statestore.formats.row_bytes.cells import corrupt, decoded_text, number_bytes
+from statestore.formats.row_bytes.cells import corrupt, number_bytes
 from statestore.formats.row_bytes.columns import as_binary, as_text, bounds, from_matrix, gather, matrix
 
-FORMS = {"bool": ">?", "int16": ">h", "int32": ">i", "int64": ">q", "float": ">f", "double": ">d"}
 TYPES = "string, binary, boolean, smallint, int, bigint, float, double"
 
 Bytes = Callable[[Any], bytes]
@@ -51,9 +50,9 @@ def kafka_rows(key: pa.Schema, value: pa.Schema) -> Forms:
 
     return (
         _fast(key_kind, _encoder(key_kind), lambda given: keys.normalize(given)[0]),
-        _decoder(key_kind, lambda cell: keys.to_user((cell,))),
+        deserializer(serde_of(key_kind)),
         _fast(value_kind, encode_value, lambda given: given, value_bytes),
-        _decoder(value_kind, lambda cell: values.to_user((cell,))),
+        deserializer(serde_of(value_kind)),
         lambda columns: _to_bytes(columns[0]),
         lambda rows: [_from_bytes(rows, key_kind)],
         lambda columns: _to_bytes(columns[0]),
@@ -64,19 +63,22 @@ def kafka_rows(key: pa.Schema, value: pa.Schema) -> Forms:
 def _only_kind(schema: pa.Schema, what: str) -> pa.DataType:
     columns = ", ".join(f"{field.name} {field.type}" for field in schema)
     kind = schema.field(0).type if len(schema) == 1 else None
-    if kind is None or not (str(kind) in FORMS or pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        raise UnsupportedError(
-            "UNSUPPORTED_SERDE",
-            f'serde "kafka": the {what} is ({columns}); Kafka has serdes for one column of type {TYPES}; '
-            'use one of these, or serde="natural"',
-        )
-    return kind
+    try:
+        if kind is not None:
+            serde_of(kind)
+            return kind
+    except UnsupportedError:
+        pass
+    raise UnsupportedError(
+        "UNSUPPORTED_SERDE",
+        f'serde "kafka": the {what} is ({columns}); Kafka has serdes for one column of type {TYPES}; '
+        'use one of these, or serde="natural"',
+    )
 
 
 def _encoder(kind: pa.DataType) -> Bytes:
-    if pa.types.is_string(kind):
-        return str.encode
-    return bytes if pa.types.is_binary(kind) else Struct(FORMS[str(kind)]).pack
+    """Of canonical values, which are never null."""
+    return serializer(serde_of(kind))  # type: ignore[return-value]
 
 
 def _fast(kind: pa.DataType, encode: Bytes, normalize: Callable[[Any], Any], slowly: Bytes | None = None) -> Bytes:
@@ -90,21 +92,6 @@ def _fast(kind: pa.DataType, encode: Bytes, normalize: Callable[[Any], Any], slo
         half = 1 << (kind.bit_width - 1)
         return lambda given: encode(given) if type(given) is int and -half <= given < half else otherwise(given)
     return otherwise
-
-
-def _decoder(kind: pa.DataType, to_user: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    if pa.types.is_string(kind):
-        return decoded_text
-    if pa.types.is_binary(kind):
-        return bytes
-    form = Struct(FORMS[str(kind)])
-
-    def read(data: bytes) -> Any:
-        if len(data) != form.size or (form.format == ">?" and data[0] > 1):
-            raise corrupt(f"{data[:16].hex()} ({len(data)} bytes) is no {kind}")
-        return to_user(form.unpack(data)[0])
-
-    return read
 
 
 def _to_bytes(column: pa.Array) -> pa.BinaryArray:
