@@ -41,7 +41,7 @@ from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import new_entry
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
-from statestore.formats.row_bytes.row_serde import row_serde
+from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import duration_ms
 from statestore.formats.types import make_schema
 

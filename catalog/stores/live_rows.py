@@ -1,6 +1,6 @@
 """The three forms of a live store's row: bytes in hot tier and changelog, Arrow columns in tables, Python for users.
 
-Here are the conversions of whole batches; ``formats/row_bytes`` makes bytes of keys and values, `RowLayout` adds the
+Here are the conversions of whole batches; ``formats/serdes`` makes bytes of keys and values, `RowLayout` adds the
 kind's times to a key.
 """
 
@@ -17,7 +17,7 @@ from statestore.catalog.resolve import Records
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of
-from statestore.formats.row_bytes.row_serde import RowSerde, row_serde
+from statestore.formats.serdes.row_serde import RowSerde, row_serde
 
 Ints = npt.NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class RowForms:
         width, user = len(self.spec.key), len(self.spec.user_key)
         keys = self.serde.keys_to_bytes(batch.columns[:user])
         row_keys = self.layout.join(keys, batch.columns[user:width])
-        return row_keys, self.serde.values_to_bytes(batch.columns[width : width + len(self.spec.value)])
+        return row_keys, self.serde.values_to_bytes(batch.columns[width : width + len(self.spec.value)], batch.num_rows)
 
     def times(self, row_keys: pa.BinaryArray) -> Ints | None:
         """Epoch milliseconds of the rows, None where the kind has no times of its own."""

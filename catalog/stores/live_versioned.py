@@ -173,7 +173,7 @@ class LiveVersionedStore(LiveStore):
         table = pa.Table.from_batches(kept, schema=self.spec.record_schema()).combine_chunks()
         columns = [column.combine_chunks() for column in table.columns]
         width = len(self.spec.key)
-        values = self._forms.serde.values_to_bytes(columns[width:-2])
+        values = self._forms.serde.values_to_bytes(columns[width:-2], len(table))
         return Accepted(
             self._forms.serde.keys_to_bytes(columns[:width]),
             pa.compute.if_else(columns[-1], pa.scalar(None, pa.binary()), values),

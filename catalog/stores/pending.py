@@ -17,7 +17,7 @@ from statestore.formats.canonical import from_arrow
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
-from statestore.formats.row_bytes.row_serde import RowSerde
+from statestore.formats.serdes.row_serde import RowSerde
 from statestore.formats.types import TIME
 
 Key = tuple[Any, ...]

@@ -33,8 +33,8 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.key_codec import KeyCodec, ValueCodec
-from statestore.formats.row_bytes.row_serde import row_serde
 from statestore.formats.segment_meta import OPEN
+from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import from_us, to_us
 
 Key = tuple[Any, ...]

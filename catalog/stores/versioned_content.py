@@ -74,7 +74,7 @@ def _fill(
             values.append(pa.nulls(len(rows), pa.binary()))
         else:
             cells = [segment.column_array(name).take(chosen) for name in files.spec.value_names]
-            values.append(forms.serde.values_to_bytes(cells))
+            values.append(forms.serde.values_to_bytes(cells, len(rows)))
         times.append(starts[rows] // TICK)
     order = np.argsort(np.concatenate(times), kind="stable")
     chosen = pa.array(order)

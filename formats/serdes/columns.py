@@ -1,0 +1,176 @@
+"""Whole columns as bytes and back, without a Python call per row: numbers as byte matrices, text by its offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.serdes.damage import corrupt
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+MAX_BYTES = 2**31 - 1  # of one binary column
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The bytes of a binary column without nulls: row i is ``data[begin[i]:end[i]]``, and they follow each other."""
+
+    buffer: pa.Buffer
+    data: Bytes
+    begin: Ints
+    end: Ints
+
+
+def rows_of(column: pa.BinaryArray) -> Rows:
+    """The rows of a binary column that has no nulls."""
+    offsets = np.zeros(1, np.int64)
+    if len(column):
+        offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
+    buffer = column.buffers()[2]
+    if buffer is None:
+        buffer = pa.py_buffer(b"")
+    return Rows(buffer, np.frombuffer(buffer, np.uint8), offsets[:-1], offsets[1:])
+
+
+def slices(rows: Rows, begin: Ints, end: Ints, valid: Flags | None = None) -> pa.BinaryArray:
+    """From each row the bytes from ``begin`` to ``end``, which lie in it; null where not ``valid``."""
+    count = len(begin)
+    if not count:
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * count, np.int32)
+    edges[0::2], edges[1::2] = begin, end
+    # As the rows follow each other, these bytes and the gaps between them are the cells of one column.
+    alternating = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), rows.buffer])
+    found = alternating.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+    if valid is None:
+        return found
+    return pa.Array.from_buffers(pa.binary(), count, [_bitmap(valid), *found.buffers()[1:]])
+
+
+def heads(rows: Rows, begin: Ints, width: int) -> Bytes:
+    """The ``width`` bytes of each row from ``begin`` on, as a matrix; CorruptError if a row ends before."""
+    if not len(begin) or not width:
+        return np.zeros((len(begin), width), np.uint8)
+    lengths = rows.end - begin
+    if (lengths < width).any():
+        row = int(np.argmax(lengths < width))
+        at = begin[row] - rows.begin[row]
+        raise corrupt(f"row {row}: {width} bytes expected at byte {at}, found {lengths[row]}")
+    if rows.end[-1] - begin[0] == width * len(begin):  # nothing lies between
+        return rows.data[begin[0] : rows.end[-1]].reshape(-1, width)
+    data = slices(rows, begin, begin + width).buffers()[2]
+    return np.frombuffer(data, np.uint8, width * len(begin)).reshape(-1, width)
+
+
+def check_ends(rows: Rows, at: Ints) -> None:
+    """CorruptError if a row does not end at ``at``."""
+    if (at != rows.end).any():
+        row = int(np.argmax(at != rows.end))
+        found, expected = rows.end[row] - rows.begin[row], at[row] - rows.begin[row]
+        raise corrupt(f"row {row} has {found} bytes, expected {expected}")
+
+
+def matrix(column: pa.Array, width: int) -> Bytes:
+    """The little-endian bytes of a column of numbers, one row per cell; zeros where it is null."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros((len(column), width), np.uint8)
+    found = np.frombuffer(data, np.uint8)[column.offset * width :][: len(column) * width].reshape(-1, width)
+    return np.where(valid_flags(column)[:, None], found, np.uint8(0)) if column.null_count else found
+
+
+def from_matrix(data: Bytes, kind: pa.DataType, valid: Flags | None = None) -> pa.Array:
+    """The column whose little-endian bytes these are; null where not ``valid``."""
+    if pa.types.is_boolean(kind):
+        flags = data.reshape(-1) if valid is None else np.where(valid, data.reshape(-1), np.uint8(0))
+        if (flags > 1).any():
+            raise corrupt(f"a boolean is {flags[flags > 1][0]}, expected 0 or 1")
+        return pa.array(flags.astype(np.bool_), pa.bool_(), mask=None if valid is None else ~valid)
+    found = pa.Array.from_buffers(kind, len(data), [_bitmap(valid), pa.py_buffer(_packed(data))])
+    if pa.types.is_decimal(kind):
+        try:
+            found.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise corrupt(str(error)) from error
+    return found
+
+
+def as_binary(data: Bytes) -> pa.BinaryArray:
+    """One binary cell for each row of a byte matrix."""
+    rows, width = data.shape
+    _check_size(rows * width)
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(_packed(data))])
+
+
+def side_by_side(parts: Sequence[Bytes]) -> Bytes:
+    """The columns of all matrices in one."""
+    return parts[0] if len(parts) == 1 else np.hstack(parts)
+
+
+def lengths_matrix(column: pa.BinaryArray) -> Bytes:
+    """The length of each cell as four little-endian bytes."""
+    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    found: Bytes = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
+    return found
+
+
+def joined(parts: Sequence[pa.Array]) -> pa.BinaryArray:
+    """The parts of each row, none null, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    _check_size(sum(_bytes_in(part) for part in parts))
+    return pc.binary_join_element_wise(*parts, b"")
+
+
+def as_kind(column: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    """Binary cells as a binary or text column; CorruptError if they are not UTF-8."""
+    if pa.types.is_binary(kind):
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise corrupt(str(error)) from error
+
+
+def valid_flags(column: pa.Array) -> Flags:
+    """True where the column is not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise InvalidInputError(
+            "BATCH_TOO_LARGE", f"the rows of one batch take {size} bytes, expected at most {MAX_BYTES}; split it"
+        )
+
+
+def _bytes_in(column: pa.BinaryArray) -> int:
+    rows = rows_of(column)
+    return int(rows.end[-1] - rows.begin[0]) if len(column) else 0
+
+
+def _bitmap(valid: Flags | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _packed(data: Bytes) -> npt.NDArray[np.generic]:
+    """The matrix without gaps, as a buffer can be made of it; copied number by number where there is one."""
+    rows, width = data.shape
+    if not rows or data.flags.c_contiguous or width not in (2, 4, 8) or data.strides[1] != 1:
+        return np.ascontiguousarray(data)
+    return np.ascontiguousarray(data.view(f"<u{width}"))

@@ -1,0 +1,93 @@
+"""Serde "natural", values of whole columns: the bytes that `ValueLayout` defines, without a Python call per row
+except for nested types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.serdes.cells import compact
+from statestore.formats.serdes.columns import (
+    Bytes,
+    Flags,
+    as_binary,
+    as_kind,
+    check_ends,
+    from_matrix,
+    heads,
+    joined,
+    lengths_matrix,
+    matrix,
+    rows_of,
+    side_by_side,
+    slices,
+    valid_flags,
+)
+from statestore.formats.serdes.damage import corrupt
+from statestore.formats.serdes.nested_columns import decoded_column, encoded_column
+from statestore.formats.serdes.value_layout import ValueLayout
+
+
+def values_to_bytes(layout: ValueLayout, columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray:
+    """One value a row. ``rows`` is needed only where the schema has no column that could tell."""
+    if not columns:
+        return as_binary(np.zeros((rows or 0, 0), np.uint8))
+    cells = [_cells(columns[column.place]) for column in layout.others]
+    head = [
+        np.packbits(np.stack([valid_flags(column) for column in columns], axis=1), axis=1, bitorder="little"),
+        *[matrix(columns[column.place], column.width) for column in layout.numbers],
+        *[lengths_matrix(column) for column in cells],
+    ]
+    return joined([as_binary(side_by_side(head)), *cells])
+
+
+def values_from_bytes(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
+    """The columns; where a value is null, all of them are. Raises CorruptError ROW_CORRUPT."""
+    if not values.null_count:
+        return _columns(layout, values)
+    stored = valid_flags(values)
+    places = pa.array(np.cumsum(stored) - 1, mask=~stored)
+    return [column.take(places) for column in _columns(layout, values.drop_null())]
+
+
+def _columns(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
+    rows = rows_of(values)
+    head = heads(rows, rows.begin, layout.head.size)
+    found: dict[int, pa.Array] = {}
+    valid = _validity(layout, head[:, : len(layout.full)])
+    at = len(layout.full)
+    for column in layout.numbers:
+        found[column.place] = from_matrix(head[:, at : at + column.width], column.kind, valid[column.place])
+        at += column.width
+    begin = rows.begin + layout.head.size
+    lengths = np.ascontiguousarray(head[:, at:]).view("<u4").astype(np.int64)
+    ends = begin[:, None] + np.cumsum(lengths, axis=1)
+    check_ends(rows, ends[:, -1] if layout.others else begin)
+    for number, column in enumerate(layout.others):
+        flags = valid[column.place]
+        if flags is not None and lengths[~flags, number].any():
+            raise corrupt("bytes in a column that is null")
+        cells = slices(rows, begin, ends[:, number], flags)
+        nested = pa.types.is_nested(column.kind)
+        found[column.place] = decoded_column(cells, column.kind, compact) if nested else as_kind(cells, column.kind)
+        begin = ends[:, number]
+    return [found[column.place] for column in layout.columns]
+
+
+def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Flags | None]:
+    """Of each column where it is not null; None if it is so everywhere."""
+    if (bitmap == np.frombuffer(layout.full, np.uint8)).all():
+        return [None] * len(layout.columns)
+    flags = np.unpackbits(bitmap, axis=1, bitorder="little").astype(np.bool_)
+    if flags[:, len(layout.columns) :].any():
+        raise corrupt(f"null bits for more than {len(layout.columns)} columns")
+    columns = [np.ascontiguousarray(flags[:, column.place]) for column in layout.columns]
+    return [None if column.all() else column for column in columns]
+
+
+def _cells(column: pa.Array) -> pa.BinaryArray:
+    """The bytes of each cell, none where it is null."""
+    if pa.types.is_nested(column.type):
+        return encoded_column(column, compact)
+    cells = column.cast(pa.binary())
+    return cells.fill_null(b"") if cells.null_count else cells

@@ -1,0 +1,84 @@
+"""Row serdes: what live stores keep of a key and a value, in RocksDB and in the changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.serdes import kafka_rows, natural_keys, natural_values, plain_keys, plain_values
+from statestore.formats.serdes.value_layout import value_layout
+
+
+class ValuesToBytes(Protocol):
+    """Value columns as one binary column; ``rows`` says how many where the schema has no value column."""
+
+    def __call__(self, columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray: ...
+
+
+@dataclass(frozen=True)
+class RowSerde:
+    """Keys and values of one store as bytes and back.
+
+    Single ones are as users write and see them (`KeyCodec.normalize` and ``to_user``); a wrong one raises what the
+    codecs raise (NULL_KEY, WRONG_KEY, WRONG_VALUE), bytes that are no row CorruptError ROW_CORRUPT, a time outside the
+    years that Python has UnsupportedError TIME_OUT_OF_RANGE. Columns are of the schema's types; a null in a column of
+    value bytes (a delete) is a row of nulls.
+    """
+
+    key_bytes: Callable[[Any], bytes]
+    key_of: Callable[[bytes], Any]
+    value_bytes: Callable[[Any], bytes]
+    value_of: Callable[[bytes], Any]
+    keys_to_bytes: Callable[[list[pa.Array]], pa.BinaryArray]
+    keys_from_bytes: Callable[[pa.BinaryArray], list[pa.Array]]
+    values_to_bytes: ValuesToBytes
+    values_from_bytes: Callable[[pa.BinaryArray], list[pa.Array]]
+
+
+def row_serde(serde: str, key: pa.Schema, value: pa.Schema) -> RowSerde:
+    """The serde of a store: "natural", or "kafka" with one key and one value column of types Kafka has serdes for.
+
+    Raises UnsupportedError UNSUPPORTED_SERDE.
+    """
+    if serde == "natural":
+        return _natural(KeyCodec(key), ValueCodec(value))
+    if serde != "kafka":
+        raise UnsupportedError("UNSUPPORTED_SERDE", f'serde {serde!r}; expected "natural" or "kafka"')
+    key_kind, value_kind = kafka_rows.kafka_kind(key, "key"), kafka_rows.kafka_kind(value, "value")
+    return _kafka(KeyCodec(key), key_kind, ValueCodec(value), value_kind)
+
+
+def _natural(key: KeyCodec, value: ValueCodec) -> RowSerde:
+    layout = value_layout(value.schema)
+    return RowSerde(
+        plain_keys.key_encoder(key),
+        plain_keys.key_decoder(key),
+        plain_values.value_encoder(layout, value),
+        plain_values.value_decoder(layout, value),
+        partial(natural_keys.keys_to_bytes, key.schema),
+        partial(natural_keys.keys_from_bytes, key.schema),
+        partial(natural_values.values_to_bytes, layout),
+        partial(natural_values.values_from_bytes, layout),
+    )
+
+
+def _kafka(key: KeyCodec, key_kind: pa.DataType, value: ValueCodec, value_kind: pa.DataType) -> RowSerde:
+    def to_bytes(columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray:
+        return kafka_rows.column_to_bytes(columns[0])
+
+    return RowSerde(
+        kafka_rows.key_encoder(key),
+        kafka_rows.decoder(key_kind),
+        kafka_rows.value_encoder(value),
+        kafka_rows.decoder(value_kind),
+        to_bytes,
+        lambda cells: [kafka_rows.column_from_bytes(cells, key_kind)],
+        to_bytes,
+        lambda cells: [kafka_rows.column_from_bytes(cells, value_kind)],
+    )
