@@ -9,14 +9,15 @@ replayed one by one. Times are epoch microseconds.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.current_rows import CurrentRows, current_rows
+from statestore.catalog.current_rows import CurrentRows, take_index
+from statestore.catalog.open_row_match import match_open_rows, sorted_with_positions
+from statestore.catalog.placing import Existing, NewRows, merged, place
 from statestore.catalog.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
@@ -44,19 +45,6 @@ class Records:
 
 
 @dataclass(frozen=True)
-class NewRows:
-    """Versions to be stored: ``record`` is the row of Records that holds key and value. Sorted by ``start``.
-
-    ``by_hash`` lists the rows in order of their key's hash, where that is known without sorting.
-    """
-
-    record: Ints
-    start: Ints
-    end: Ints
-    by_hash: Ints | None = None
-
-
-@dataclass(frozen=True)
 class Resolution:
     """What a commit of these records adds: value rows, tombstone rows, and (segment, rows, new ends) closures."""
 
@@ -65,7 +53,8 @@ class Resolution:
     closures: list[tuple[str, Ints, Ints]]
     hashes: Hashes
     ended: int = -1  # how many of the closed rows were open; -1: not known
-    entries: Ints | None = None  # of the keys, by hash, in the index of open rows, if every one is new at the end
+    index: CurrentRows | None = None  # taken to resolve this
+    known: tuple[Ints, Ints] | None = None  # the keys' (numbers by hash, entries) in it
 
 
 @dataclass(frozen=True)
@@ -77,32 +66,11 @@ class _Sorted:
     first: Ints  # position of each group's first record
     time: Ints
     hashes: Hashes  # per group
+    in_order: bool = False  # the records' times never fall
 
     @property
     def earliest(self) -> Ints:
         return self.time[self.first]
-
-
-@dataclass(frozen=True)
-class _Existing:
-    """Stored rows of these keys that end after the key's earliest record, by (group, start)."""
-
-    group: Ints
-    start: Ints
-    end: Ints
-    view: Ints
-    row: Ints
-    tombstone: Bools
-
-    def take(self, chosen: Ints | Bools) -> _Existing:
-        return _Existing(
-            self.group[chosen],
-            self.start[chosen],
-            self.end[chosen],
-            self.view[chosen],
-            self.row[chosen],
-            self.tombstone[chosen],
-        )
 
 
 def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolution:
@@ -113,15 +81,18 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
     hashes = hash_keys(records.keys)
     views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
     ordered = _sort(records, hashes)
-    current = current_rows(files, snapshot, len(ordered.first))
-    entries = None
-    if current is None:
+    index = take_index(files, snapshot, len(ordered.first))
+    if index is None:
         existing = _find_existing(files, views, records, ordered, ordered.earliest)
     else:
-        existing, entries = _find_current(files, views, records, ordered, current)
+        known = index.find(ordered.hashes)
+        plain = _follow_on(files, views, records, hashes, ordered, index, known)
+        if plain is not None:
+            return plain
+        existing = _find_current(files, views, records, ordered, index, known)
     kept = _last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
-    new, closures, ended = _place(
+    new, closures, ended = place(
         _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
     )
     if len(odd):
@@ -133,7 +104,7 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
     hash_order = not len(odd)
     count = len(records)
     values, tombstones = (_by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
-    return Resolution(values, tombstones, _by_segment(views, *closures), hashes, ended, entries)
+    return Resolution(values, tombstones, _by_segment(views, *closures), hashes, ended, index)
 
 
 def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
@@ -142,20 +113,23 @@ def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
 
 def _sort(records: Records, hashes: Hashes) -> _Sorted:
     in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
-    order = np.argsort(hashes) if in_order else np.lexsort((records.times, hashes))
-    sorted_hashes = hashes[order]
+    if in_order:
+        sorted_hashes, order = sorted_with_positions(hashes)
+    else:
+        order = np.lexsort((records.times, hashes))
+        sorted_hashes = hashes[order]
     same_hash = sorted_hashes[1:] == sorted_hashes[:-1]
-    if in_order and same_hash.any():
-        # A sort that keeps the order of equal ones takes several times as long, and mostly there are none.
-        order = np.argsort(hashes, kind="stable")
     touching = np.flatnonzero(same_hash)
     if len(touching):
         equal = keys_equal(records.keys, order[touching], records.keys, order[touching + 1])
         if not equal.all():
             return _sort_colliding(records, hashes)
+    if not len(touching):
+        alone = np.arange(len(order))
+        return _Sorted(order, alone, alone, records.times[order], sorted_hashes, in_order)
     starts_group = np.concatenate(([True], ~same_hash))
     first = np.flatnonzero(starts_group)
-    return _Sorted(order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first])
+    return _Sorted(order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first], in_order)
 
 
 def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
@@ -174,7 +148,7 @@ def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
 
 def _find_existing(
     files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, after: Ints
-) -> _Existing:
+) -> Existing:
     """Rows of each group that end after its ``after`` time; rows that were replaced are left out."""
     found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
     after = after.copy()
@@ -199,56 +173,67 @@ def _find_existing(
         found.append((groups, starts, ends, np.full(len(wanted), number, np.int64), rows[wanted], flags))
         after[groups[(ends == OPEN) & (starts <= after[groups])]] = OPEN
     group, start, end, view_number, row, dead = (np.concatenate(column) for column in zip(*found, strict=True))
-    existing = _Existing(group, start, end, view_number, row, dead.astype(bool))
+    existing = Existing(group, start, end, view_number, row, dead.astype(bool))
     if (group[1:] > group[:-1]).all():
         return existing
     return existing.take(np.lexsort((start, group)))
 
 
-def _find_current(
-    files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, current: CurrentRows
-) -> tuple[_Existing, Ints | None]:
-    """The same with the index of open rows: an open row that began before all of its key's records is the only one
-    that matters, and a key without an open row has no other. What is late is looked for in all segments.
+def _follow_on(
+    files: SegmentFiles,
+    views: list[SegmentView],
+    records: Records,
+    hashes: Hashes,
+    ordered: _Sorted,
+    index: CurrentRows,
+    known: tuple[Ints, Ints],
+) -> Resolution | None:
+    """The result where it is the plainest: values in order of time, each key once and nothing stored after it, so that
+    every record is an open row and ends the row that was; None where it is not."""
+    count = len(records)
+    if not ordered.in_order or len(ordered.first) < count or records.tombstones.any():
+        return None
+    group, entry = known
+    times = ordered.time[group]
+    if (index.start[entry] > times).any():
+        return None
+    found = match_open_rows(files, views, index, entry, records.keys, ordered.record[group])
+    if not found.equal.all():
+        return None
+    times = times[found.position]
+    closures = [(views[n].meta.name, found.row[begin:stop], times[begin:stop]) for n, begin, stop in found.parts]
+    values = NewRows(np.arange(count), records.times, np.full(count, OPEN), ordered.record)
+    nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
+    return Resolution(values, nothing, closures, hashes, len(group), index, known)
 
-    Also the entry of every key, if all have one that the commit will replace.
-    """
-    group, entry = current.find(ordered.hashes)
-    start = current.start[entry]
+
+def _find_current(
+    files: SegmentFiles,
+    views: list[SegmentView],
+    records: Records,
+    ordered: _Sorted,
+    index: CurrentRows,
+    known: tuple[Ints, Ints],
+) -> Existing:
+    """As ``_find_existing`` with the index of open rows: an open row that began before all of its key's records is the
+    only one that matters, and a key without an open row has no other. What is late is looked for in all segments."""
+    group, entry = known
+    start = index.start[entry]
     early = start <= ordered.earliest[group]
     elsewhere = [group[~early]]
     group, entry, start = group[early], entry[early], start[early]
-    numbers = {view.meta.name: number for number, view in enumerate(views)}
-    of_entry = current.segment[entry]
-    # Numbers of 16 bits are sorted by counting.
-    by_segment = np.argsort(of_entry.astype(np.uint16) if len(current.names) < 1 << 16 else of_entry, kind="stable")
-    segment = of_entry[by_segment]
-    borders = np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1], [True])))
-    row = current.row[entry]
-    view_number, dead, right = np.empty(len(group), np.int64), np.empty(len(group), bool), np.ones(len(group), bool)
-    for begin, stop in itertools.pairwise(borders.tolist() if len(segment) else []):
-        mine = by_segment[begin:stop]
-        number = numbers[current.names[segment[begin]]]
-        meta = views[number].meta
-        stored = [files.segment(meta).column_array(name) for name in files.spec.key_names]
-        right[mine] = keys_equal(records.keys, ordered.record[ordered.first[group[mine]]], stored, row[mine])
-        view_number[mine], dead[mine] = number, meta.tombstone
-    elsewhere.append(group[~right])
-    found = _Existing(
-        group[right], start[right], np.full(int(right.sum()), OPEN), view_number[right], row[right], dead[right]
-    )
+    found = match_open_rows(files, views, index, entry, records.keys, ordered.record[ordered.first[group]])
+    number, dead = np.empty(len(group), np.int64), np.empty(len(group), bool)
+    for view, begin, stop in found.parts:
+        number[begin:stop], dead[begin:stop] = view, views[view].meta.tombstone
+    mine = found.position
+    existing = Existing(group[mine], start[mine], np.full(len(mine), OPEN), number, found.row, dead)
+    elsewhere.append(existing.group[~found.equal])
     late = np.concatenate(elsewhere)
-    if not len(late):
-        return found, entry if len(entry) == len(ordered.first) else None
     after = np.full(len(ordered.first), OPEN, np.int64)
     after[late] = ordered.earliest[late]
-    return _merged(found, _find_existing(files, views, records, ordered, after)), None
-
-
-def _merged(left: _Existing, right: _Existing) -> _Existing:
-    pairs = zip(vars(left).values(), vars(right).values(), strict=True)
-    both = _Existing(*(np.concatenate(pair) for pair in pairs))
-    return both.take(np.lexsort((both.start, both.group)))
+    others = _find_existing(files, views, records, ordered, after)
+    return merged(existing.take(found.equal), others)
 
 
 def _last_of_each_time(ordered: _Sorted) -> Ints:
@@ -257,7 +242,7 @@ def _last_of_each_time(ordered: _Sorted) -> Ints:
     return np.flatnonzero(np.concatenate((~same, [True])))
 
 
-def _order_dependent(records: Records, ordered: _Sorted, existing: _Existing, kept: Ints) -> Ints:
+def _order_dependent(records: Records, ordered: _Sorted, existing: Existing, kept: Ints) -> Ints:
     """Groups where a null put may take back a value put at the same time, so that the order of the puts decides."""
     if not records.tombstones.any():
         return np.empty(0, np.int64)
@@ -296,53 +281,6 @@ def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, In
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
     return ordered.record[kept], ordered.group[kept], ordered.time[kept]
-
-
-def _place(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints], int]:
-    """Ends of the new rows, closures as parallel arrays (view, row, end), and how many of these rows were open."""
-    record, group, time = new
-    next_new = np.append(np.where(group[1:] == group[:-1], time[1:], OPEN), [OPEN])[: len(group)]
-    count = int(max(group.max(initial=-1), existing.group.max(initial=-1))) + 1
-    earliest = np.full(count, OPEN, np.int64)
-    earliest[group[::-1]] = time[::-1]
-    alone = bool((existing.group[1:] > existing.group[:-1]).all())
-    if not alone or (existing.start > earliest[existing.group]).any():
-        return _place_among(new, existing)
-    # Each key has at most one stored row that matters, and it began before all of the key's new rows.
-    container = np.full(count, OPEN, np.int64)
-    container[existing.group] = existing.end
-    bound = container[group]
-    ends = np.minimum(next_new, np.where(bound > time, bound, OPEN))
-    closures = [existing.view, existing.row, earliest[existing.group]]
-    return NewRows(record, time, ends), closures, int(np.count_nonzero(existing.end == OPEN))
-
-
-def _place_among(new: tuple[Ints, Ints, Ints], existing: _Existing) -> tuple[NewRows, list[Ints], int]:
-    """The same where late records fall among several stored rows of their key."""
-    record, group, time = new
-    count = len(record) + len(existing.group)
-    all_group = np.concatenate((existing.group, group))
-    all_start = np.concatenate((existing.start, time))
-    is_new = np.arange(count) >= len(existing.group)
-    # Both halves are sorted already, and at equal (group, start) the existing row comes first.
-    order = np.lexsort((all_start, all_group))
-    group_at, start_at, new_at = all_group[order], all_start[order], is_new[order]
-    stored_end = np.concatenate((existing.end, np.full(len(record), OPEN)))[order]
-
-    next_start = np.append(np.where(group_at[1:] == group_at[:-1], start_at[1:], OPEN), [OPEN])
-    positions = np.arange(count)
-    container = np.maximum.accumulate(np.where(new_at, -1, positions))
-    inside = (container >= 0) & (group_at[container] == group_at) & (stored_end[container] > start_at)
-    ends = np.minimum(next_start, np.where(inside, stored_end[container], OPEN))
-
-    follower = np.minimum.accumulate(np.where(new_at, positions, count)[::-1])[::-1]
-    at = np.minimum(follower, count - 1)
-    shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
-    closed = order[shortened]
-    placed = order[new_at] - len(existing.group)
-    closures = [existing.view[closed], existing.row[closed], start_at[at[shortened]]]
-    ended = int(np.count_nonzero(existing.end[closed] == OPEN))
-    return NewRows(record[placed], start_at[new_at], ends[new_at]), closures, ended
 
 
 def _replay(

@@ -43,7 +43,7 @@ class SegmentFiles:
         self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
         self._newest: Snapshot | None = None
         # Kept here for bulk writers (``current_rows``): one for all handles of the process.
-        self.current: object = None
+        self._current: object = None
         self.bulk_commits = 0
 
     def snapshot(self) -> Snapshot:
@@ -66,6 +66,12 @@ class SegmentFiles:
         """(position in ``hashes``, row of the segment) of every row whose key has one of these hashes."""
         position, row = self.index(meta).match(hashes)
         return position.astype(np.int64, copy=False), row.astype(np.int64)
+
+    def exchange_current(self, index: object) -> object:
+        """Leave an index of open rows here and take the one that was here; whoever has taken it has it alone."""
+        with self._lock:
+            found, self._current = self._current, index
+        return found
 
     def closures(self, piece: ClosureSlice) -> tuple[Ints, Ints]:
         """(rows ascending, new ends in epoch microseconds) of one closure list."""
@@ -112,7 +118,7 @@ class SegmentFiles:
             self._ends.clear()
             self._closures.clear()
             self._newest = None
-            self.current = None
+            self._current = None
 
     def _open_segment(self, meta: SegmentMeta) -> Segment:
         schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.current_rows import NewOpenRows, OpenRowsChange, carry_on
+from statestore.catalog.current_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
 from statestore.catalog.expired_rows import end_expired
 from statestore.catalog.log import CommitEntry, Horizon, write_entry
 from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
 from statestore.catalog.new_files import NewFiles, RowBlock
-from statestore.catalog.resolve import NewRows, Records, resolve
+from statestore.catalog.placing import NewRows
+from statestore.catalog.resolve import Hashes, Records, resolve
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot, advance
 from statestore.catalog.storage import Storage
@@ -61,8 +62,10 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
         new, entry, opened = _prepare(files, snapshot, wanted)
         if publish(files.storage, new, entry):
             committed = after_publish(files.storage, snapshot, entry)
-            carry_on(files, committed, opened)
+            with contextlib.suppress(MemoryError):  # the commit exists, with or without an index for the next
+                carry_on(files, committed, opened)
             return committed
+        give_back(files, opened.index)
     raise ConflictError(
         "TOO_MANY_CONFLICTS",
         f"store {files.spec.name!r}: lost the race for a version {MAX_ATTEMPTS} times in a row; "
@@ -165,16 +168,15 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[N
     new, opened = NewFiles(), []
     for rows, tombstone in ((found.values, False), (found.tombstones, True)):
         if len(rows.record):
-            block = _block(change.records, rows, version, tombstone)
+            everything = _is_everything(change.records, rows)
+            block = _block(change.records, rows, version, tombstone, everything)
             late = rows.start <= snapshot.stream_time_us
-            hashes = found.hashes[rows.record]
+            hashes = found.hashes if everything else found.hashes[rows.record]
             meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
             if rows.by_hash is not None:
                 files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
-            still = np.flatnonzero(rows.end == OPEN)
-            if rows.by_hash is not None:
-                still = rows.by_hash[rows.end[rows.by_hash] == OPEN]
-            opened.append(NewOpenRows(meta.name, hashes[still], still, rows.start[still]))
+            if found.index is not None:
+                opened.append(_open_rows(meta.name, rows, hashes))
     new.add_closures([(segment, version, rows, ends) for segment, rows, ends in found.closures])
     entry = new_entry(
         snapshot,
@@ -188,13 +190,25 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[N
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return new, entry, OpenRowsChange(tuple(opened), found.ended, found.entries)
+    return new, entry, OpenRowsChange(found.index, tuple(opened), found.ended, found.known)
 
 
-def _block(records: Records, rows: NewRows, version: int, tombstone: bool) -> RowBlock:
+def _open_rows(segment: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
+    """Those of a new segment's rows that no version ends, by hash where that order is known."""
+    order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
+    still = order[rows.end[order] == OPEN]
+    return NewOpenRows(segment, hashes[still], still, rows.start[still])
+
+
+def _is_everything(records: Records, rows: NewRows) -> bool:
+    """Whether the rows are all records in their order, so that no column needs to be gathered."""
+    return len(rows.record) == len(records) and np.array_equal(rows.record, np.arange(len(records)))
+
+
+def _block(records: Records, rows: NewRows, version: int, tombstone: bool, everything: bool) -> RowBlock:
     columns = list(records.keys if tombstone else [*records.keys, *records.values])
     count = len(rows.record)
-    if count < len(records) or not np.array_equal(rows.record, np.arange(count)):
+    if not everything:
         chosen = pa.array(rows.record)
         columns = [column.take(chosen) for column in columns]
     return RowBlock(

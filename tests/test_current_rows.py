@@ -17,6 +17,7 @@ from versioned_model import Model
 import statestore
 from statestore.catalog import current_rows as module
 from statestore.catalog.current_rows import CurrentRows
+from statestore.catalog.open_row_match import sorted_with_positions
 from statestore.catalog.row_state import newest_ends, views_of
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.segment_meta import OPEN
@@ -44,8 +45,9 @@ def as_table(rows: list[tuple[str, Any, int]]) -> pa.Table:
 
 
 def listed(found: CurrentRows) -> list[tuple[int, str, int]]:
-    names = [found.names[number] for number in found.segment]
-    return sorted(zip(found.hashes.tolist(), names, found.row.tolist(), strict=True))
+    names = [found.names[address >> 32] for address in found.address.tolist()]
+    rows = (found.address & np.uint64(0xFFFFFFFF)).tolist()
+    return sorted(zip(found.hashes.tolist(), names, rows, strict=True))
 
 
 def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
@@ -73,13 +75,13 @@ def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, li
                 store.compact(full=True)
                 continue
             if what == "foreign":  # as by another process: the index knows nothing of it
-                kept, store._files.current = store._files.current, None
+                kept = store._files.exchange_current(None)
             store.write(as_table(rows))
             if what == "foreign":
-                store._files.current = kept
+                store._files.exchange_current(kept)
             for row in rows:
                 model.put(*row)
-            found = store._files.current
+            found = store._files._current
             if isinstance(found, CurrentRows) and found.version == store._files.snapshot().version:
                 assert listed(found) == open_rows(store)
         for key in KEYS:
@@ -112,6 +114,103 @@ def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pyte
     store.close()
 
 
+def bulk(store: statestore.VersionedStore, value: int, time: int, keys: list[str] = KEYS) -> None:
+    store.write(as_table([(key, value, time) for key in keys]))
+
+
+def index_of(store: statestore.VersionedStore) -> CurrentRows:
+    found = store._files._current
+    assert isinstance(found, CurrentRows)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[statestore.VersionedStore]:
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    store._files.bulk_commits = 1
+    yield store
+    store.close()
+
+
+def test_commits_without_the_index_are_caught_up_with(store: statestore.VersionedStore) -> None:
+    """Foreign commits with new keys, late records and tombstones; nothing is made anew."""
+    bulk(store, 1, 10)
+    kept = store._files.exchange_current(None)
+    store._files.bulk_commits = -9
+    store.write(as_table([("k0", 2, 20), ("new", 2, 5), ("k1", None, 20), ("k2", 2, 5)]))
+    store.write(as_table([("k0", 3, 30), ("k3", 3, 10), ("new", None, 30)]))
+    assert store._files.exchange_current(kept) is None
+    built = store._files.bulk_commits
+    bulk(store, 4, 40)
+    assert index_of(store) is kept and store._files.bulk_commits == built
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_a_value_taken_back_spoils_the_index(store: statestore.VersionedStore) -> None:
+    """Its row ends and none comes in its place, which the index can not follow."""
+    bulk(store, 1, 10)
+    kept = index_of(store)
+    store.write(as_table([("k0", None, 10)]))
+    bulk(store, 2, 20, KEYS[1:])
+    assert index_of(store) is not kept
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_a_compaction_makes_it_anew(store: statestore.VersionedStore) -> None:
+    for round_ in range(4):
+        bulk(store, round_, 10 * round_)
+    kept = index_of(store)
+    store.compact(full=True)
+    bulk(store, 9, 90)
+    assert index_of(store) is not kept
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_an_older_snapshot_gets_no_index(store: statestore.VersionedStore) -> None:
+    """A writer that lags behind searches the segments; the index stays for the others."""
+    bulk(store, 1, 10)
+    old = store._files.snapshot()
+    bulk(store, 2, 20)
+    kept = index_of(store)
+    assert module.take_index(store._files, old, 100) is None
+    assert index_of(store) is kept
+
+
+def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) -> None:
+    bulk(store, 1, 10)
+    snapshot = store._files.snapshot()
+    taken = module.take_index(store._files, snapshot, 100)
+    assert taken is not None and store._files._current is None
+    bulk(store, 2, 20)
+    newer = index_of(store)
+    module.give_back(store._files, taken)
+    assert index_of(store) is newer
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 2**64 - 1), min_size=1), st.sets(st.integers(0, 2**64 - 1)))
+def test_the_directory_finds_what_a_search_finds(known: set[int], others: set[int]) -> None:
+    """With all keys known (which makes the directory) and after that with new ones."""
+    hashes = np.array(sorted(known), np.uint64)
+    numbers = np.arange(len(hashes))
+    index = CurrentRows(0, hashes, numbers.astype(np.uint64), numbers, ["s"])
+    index.replace(hashes, numbers.astype(np.uint64), numbers, index.find(hashes))
+    probes = np.array(sorted(known | others), np.uint64)
+    position, entry = index.find(probes)
+    assert probes[position].tolist() == sorted(known)
+    assert entry.tolist() == numbers.tolist()
+    index.replace(probes, np.arange(len(probes), dtype=np.uint64), np.arange(len(probes)), (position, entry))
+    assert index.hashes.tolist() == probes.tolist() and index.start.tolist() == list(range(len(probes)))
+
+
+@given(st.lists(st.integers(0, 9) | st.integers(0, 2**64 - 1)))
+def test_sorting_with_positions_is_a_stable_sort(values: list[int]) -> None:
+    array = np.array(values, np.uint64)
+    ordered, position = sorted_with_positions(array)
+    assert position.tolist() == np.argsort(array, kind="stable").tolist()
+    assert ordered.tolist() == sorted(values)
+
+
 def test_the_index_is_carried_on(tmp_path: Path) -> None:
     """A store that only this process writes builds it once."""
     store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
@@ -122,7 +221,7 @@ def test_the_index_is_carried_on(tmp_path: Path) -> None:
         assert open_rows(store)
     store.write(as_table([("k0", 1, 3), ("k1", None, 70)]))
     assert built == [1, 2, 2, 2, 2, 2] and store._files.bulk_commits == 2
-    found = store._files.current
+    found = store._files._current
     assert isinstance(found, CurrentRows)
     assert listed(found) == open_rows(store)
     store.close()

@@ -1,0 +1,105 @@
+"""Where new versions end and which stored rows they shorten, over whole batches: the rules of Kafka's versioned store.
+
+A version ends where the next one of its key starts; a late version is born closed; a version at an existing (key, time)
+replaces that row, which is closed at its own start. Times are epoch microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.segment_meta import OPEN
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Versions to be stored: ``record`` is the row of Records that holds key and value. Sorted by ``start``.
+
+    ``by_hash`` lists the rows in order of their key's hash, where that is known without sorting.
+    """
+
+    record: Ints
+    start: Ints
+    end: Ints
+    by_hash: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Existing:
+    """Stored rows of these keys that end after the key's earliest record, by (group, start)."""
+
+    group: Ints
+    start: Ints
+    end: Ints
+    view: Ints
+    row: Ints
+    tombstone: Bools
+
+    def take(self, chosen: Ints | Bools) -> Existing:
+        return Existing(
+            self.group[chosen],
+            self.start[chosen],
+            self.end[chosen],
+            self.view[chosen],
+            self.row[chosen],
+            self.tombstone[chosen],
+        )
+
+
+def merged(left: Existing, right: Existing) -> Existing:
+    pairs = zip(vars(left).values(), vars(right).values(), strict=True)
+    both = Existing(*(np.concatenate(pair) for pair in pairs))
+    return both.take(np.lexsort((both.start, both.group)))
+
+
+def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
+    """Ends of the new rows, closures as parallel arrays (view, row, end), and how many of these rows were open."""
+    record, group, time = new
+    next_new = np.append(np.where(group[1:] == group[:-1], time[1:], OPEN), [OPEN])[: len(group)]
+    count = int(max(group.max(initial=-1), existing.group.max(initial=-1))) + 1
+    earliest = np.full(count, OPEN, np.int64)
+    earliest[group[::-1]] = time[::-1]
+    alone = bool((existing.group[1:] > existing.group[:-1]).all())
+    if not alone or (existing.start > earliest[existing.group]).any():
+        return _place_among(new, existing)
+    # Each key has at most one stored row that matters, and it began before all of the key's new rows.
+    container = np.full(count, OPEN, np.int64)
+    container[existing.group] = existing.end
+    bound = container[group]
+    ends = np.minimum(next_new, np.where(bound > time, bound, OPEN))
+    closures = [existing.view, existing.row, earliest[existing.group]]
+    return NewRows(record, time, ends), closures, int(np.count_nonzero(existing.end == OPEN))
+
+
+def _place_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
+    """The same where late records fall among several stored rows of their key."""
+    record, group, time = new
+    count = len(record) + len(existing.group)
+    all_group = np.concatenate((existing.group, group))
+    all_start = np.concatenate((existing.start, time))
+    is_new = np.arange(count) >= len(existing.group)
+    # Both halves are sorted already, and at equal (group, start) the existing row comes first.
+    order = np.lexsort((all_start, all_group))
+    group_at, start_at, new_at = all_group[order], all_start[order], is_new[order]
+    stored_end = np.concatenate((existing.end, np.full(len(record), OPEN)))[order]
+
+    next_start = np.append(np.where(group_at[1:] == group_at[:-1], start_at[1:], OPEN), [OPEN])
+    positions = np.arange(count)
+    container = np.maximum.accumulate(np.where(new_at, -1, positions))
+    inside = (container >= 0) & (group_at[container] == group_at) & (stored_end[container] > start_at)
+    ends = np.minimum(next_start, np.where(inside, stored_end[container], OPEN))
+
+    follower = np.minimum.accumulate(np.where(new_at, positions, count)[::-1])[::-1]
+    at = np.minimum(follower, count - 1)
+    shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
+    closed = order[shortened]
+    placed = order[new_at] - len(existing.group)
+    closures = [existing.view[closed], existing.row[closed], start_at[at[shortened]]]
+    ended = int(np.count_nonzero(existing.end[closed] == OPEN))
+    return NewRows(record[placed], start_at[new_at], ends[new_at]), closures, ended
