@@ -147,7 +147,7 @@ def test_kafka_bytes(kind: pa.DataType, value: Any, data: bytes) -> None:
         serde.value_bytes({"v": None})
 
 
-KAFKA_CELLS = {
+KAFKA_CELLS: dict[pa.DataType, list[Any]] = {
     pa.string(): ["", "é\0"],
     pa.binary(): [b"", b"\0\xff"],
     pa.bool_(): [True, False],
