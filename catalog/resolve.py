@@ -9,6 +9,7 @@ replayed one by one. Times are epoch microseconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,7 @@ from statestore.formats.segment_meta import OPEN
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
+Closure = tuple[str, Ints, Ints]  # segment, rows, new ends
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,14 @@ class Resolution:
 
     values: NewRows
     tombstones: NewRows
-    closures: list[tuple[str, Ints, Ints]]
+    closures: list[Closure]
     hashes: Hashes
     ended: int = -1  # how many of the closed rows were open; -1: not known
     index: CurrentRows | None = None  # taken to resolve this
     known: tuple[Ints, Ints] | None = None  # the keys' (numbers by hash, entries) in it
+    unchecked: Callable[[], list[Closure] | None] | None = None
+    """Instead of ``closures``: compares the keys, which takes its time, and answers the closures, or None where a key
+    is not what its hash promised; then all of this is void."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ class _Sorted:
         return self.time[self.first]
 
 
-def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolution:
-    """Place ``records`` into the history that ``snapshot`` holds."""
+def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records, *, checked: bool = True) -> Resolution:
+    """Place ``records`` into the history that ``snapshot`` holds; the answer is ``unchecked`` only if asked for."""
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
@@ -86,7 +91,7 @@ def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Resolu
         existing = _find_existing(files, views, records, ordered, ordered.earliest)
     else:
         known = index.find(ordered.hashes)
-        plain = _follow_on(files, views, records, hashes, ordered, index, known)
+        plain = None if checked else _follow_on(files, views, records, hashes, ordered, index, known)
         if plain is not None:
             return plain
         existing = _find_current(files, views, records, ordered, index, known)
@@ -197,14 +202,16 @@ def _follow_on(
     times = ordered.time[group]
     if (index.start[entry] > times).any():
         return None
-    found = match_open_rows(files, views, index, entry, records.keys, ordered.record[group])
-    if not found.equal.all():
-        return None
-    times = times[found.position]
-    closures = [(views[n].meta.name, found.row[begin:stop], times[begin:stop]) for n, begin, stop in found.parts]
+
+    def check() -> list[Closure] | None:
+        found = match_open_rows(files, views, index, entry, records.keys, ordered.record[group])
+        ends = times[found.position]
+        closures = [(views[n].meta.name, found.row[begin:stop], ends[begin:stop]) for n, begin, stop in found.parts]
+        return closures if found.equal.all() else None
+
     values = NewRows(np.arange(count), records.times, np.full(count, OPEN), ordered.record)
     nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
-    return Resolution(values, nothing, closures, hashes, len(group), index, known)
+    return Resolution(values, nothing, [], hashes, len(group), index, known, check)
 
 
 def _find_current(

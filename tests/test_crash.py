@@ -23,7 +23,7 @@ from versioned_model import Model
 
 import statestore
 from statestore.catalog import catalog as catalog_module
-from statestore.catalog import compaction, maintenance, write
+from statestore.catalog import compaction, current_rows, maintenance, write
 from statestore.catalog.maintenance import _names
 from statestore.catalog.stores.versioned import VersionedStore
 
@@ -61,6 +61,18 @@ def _overwrite(model: Model) -> None:
     model.commit()
 
 
+def _bulk_write(store: VersionedStore) -> None:
+    store._files.bulk_commits = 1  # so that it takes the index of open rows, and writes by two threads
+    store.write(as_table(BULK))
+
+
+def _bulk(model: Model) -> None:
+    for row in BULK:
+        model.put(*row)
+    model.commit()
+
+
+BULK: list[Put] = [("a", 1, 20), ("b", 2, 21), ("e", 3, 22)]
 SMALL = ((compaction, "SEAL_MIN_ROWS", 2), (compaction, "LATE_MIN_ROWS", 2), (maintenance, "SEAL_MIN_ROWS", 2))
 MINOR = ((compaction, "MINOR_DELTAS", 3), (maintenance, "MINOR_DELTAS", 3))
 OPERATIONS = {
@@ -70,6 +82,7 @@ OPERATIONS = {
     "overwrite": Operation(
         lambda s: s.write(as_table([("b", 1, 20), ("e", 2, 20)]), mode="overwrite"), [_overwrite], puts=False
     ),
+    "bulk write": Operation(_bulk_write, [_bulk], puts=False, settings=((current_rows, "MIN_KEYS", 1),)),
     "full compaction": Operation(lambda s: s.compact(full=True), [Model.same_again], settings=SMALL),
     "second compaction": Operation(lambda s: s.compact(full=True), [Model.same_again], settings=SMALL, compacted=True),
     "minor compaction": Operation(lambda s: s.compact(), [Model.same_again], settings=MINOR),

@@ -211,6 +211,35 @@ def test_sorting_with_positions_is_a_stable_sort(values: list[int]) -> None:
     assert ordered.tolist() == sorted(values)
 
 
+def test_a_key_that_takes_the_hash_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plainest commit compares the keys, and is made again without what the hash promised; nothing stays behind."""
+    from statestore.catalog import new_files, resolve, write
+
+    def colliding(columns: Any) -> Any:
+        return np.array([int(key[-1]) for key in columns[0].to_pylist()], np.uint64)
+
+    plain = []
+
+    def at_once(*arguments: Any) -> Any:
+        plain.append(prepare_at_once(*arguments))
+        return plain[-1]
+
+    prepare_at_once = write._prepare_at_once
+    monkeypatch.setattr(resolve, "hash_keys", colliding)
+    monkeypatch.setattr(new_files, "hash_keys", colliding)
+    monkeypatch.setattr(write, "_prepare_at_once", at_once)
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    store._files.bulk_commits = 1
+    for time, name in enumerate(["a", "a", "b", "a", "b"]):
+        store.write(as_table([(f"{name}{n}", time, time) for n in range(5 + time)]))
+    assert [prepared is None for prepared in plain] == [False, False, True]
+    rows = store.scan(columns=["k", "v"]).read_all().to_pylist()
+    expected = {f"a{n}": 3 for n in range(8)} | {f"b{n}": 4 for n in range(9)}
+    assert {row["k"]: row["v"] for row in rows} == expected and len(rows) == len(expected)
+    assert store.vacuum(older_than=0, dry_run=True) == []
+    store.close()
+
+
 def test_the_index_is_carried_on(tmp_path: Path) -> None:
     """A store that only this process writes builds it once."""
     store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})

@@ -128,7 +128,8 @@ def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) ->
 
 def records_of(spec: StoreSpec, table: pa.Table) -> Records:
     """A table of the record schema as Records."""
-    columns = [column.combine_chunks() for column in table.columns]
+    # Arrow copies a column even if it is in one piece already.
+    columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     width = len(spec.key)
     times: npt.NDArray[np.int64] = columns[-2].view(pa.int64()).to_numpy(zero_copy_only=False)
     return Records(columns[:width], columns[width:-2], times, columns[-1].to_numpy(zero_copy_only=False))
