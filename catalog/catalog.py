@@ -212,7 +212,7 @@ class Catalog:
         """Put the store in ``folder`` where ``name`` is, unless that was written to since ``version``."""
         lock = take_writer_lock(self.root / name, name)
         try:
-            if table.newest_version() != version or any((self.root / name / CHANGELOGS).glob("*")):
+            if table.kept_versions()[1] != version or any((self.root / name / CHANGELOGS).glob("*")):
                 shutil.rmtree(folder, ignore_errors=True)
                 raise ConflictError(
                     "REBUILD_OVERTAKEN",

@@ -92,10 +92,10 @@ def _plan_by_version(
     oldest = 0 if snapshot.horizon is None else snapshot.horizon.version + 1
     first = oldest if query.start_version is None else query.start_version
     last = snapshot.version if query.end_version is None else query.end_version
-    if first > last and query.start_version is not None:
+    if query.start_version is not None and query.end_version is not None and first > last:
         raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
-    for version in (first, last):
-        if not oldest <= version <= snapshot.version and first <= last:
+    for version in (query.start_version, query.end_version):
+        if version is not None and not oldest <= version <= snapshot.version:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"store {files.spec.name!r}: changes of version {version} are not kept; "

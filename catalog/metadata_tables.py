@@ -152,9 +152,13 @@ class MetadataTable:
     def key_columns(self) -> tuple[str, ...]:
         return ()
 
-    def newest_version(self) -> int:
-        """The version that a query without one reads now."""
-        return load_snapshot(self.storage).version
+    @property
+    def identity(self) -> str:
+        return f"{self.spec.store_id}${self.suffix}"
+
+    def kept_versions(self) -> tuple[int, int]:
+        """(oldest, newest) version of the store that this tells of."""
+        return 0, load_snapshot(self.storage).version
 
     def schema(self, query: Query) -> pa.Schema:
         schema = TABLES[self.suffix][0]

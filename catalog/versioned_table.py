@@ -49,6 +49,10 @@ class VersionedTable:
         """What a user calls the key: without the columns that tell windows and sessions of one key apart."""
         return tuple(self.spec.user_key.names)
 
+    @property
+    def identity(self) -> str:
+        return self.spec.store_id
+
     def schema(self, query: Query) -> pa.Schema:
         """The asked columns in order; all of the mode's columns where none are asked.
 
@@ -85,9 +89,10 @@ class VersionedTable:
         for batch in read_split(self.files(), split, tuple(schema.names), query.filters):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
-    def newest_version(self) -> int:
-        """The version that a query without one reads now."""
-        return self.files().snapshot().version
+    def kept_versions(self) -> tuple[int, int]:
+        """(oldest, newest) version that can be read now."""
+        snapshot = self.files().snapshot()
+        return oldest_version(snapshot), snapshot.version
 
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)
@@ -135,9 +140,14 @@ def window_of(name: str, snapshot: Snapshot, query: Query) -> Window:
     return Window(moment, moment, version, newest)
 
 
+def oldest_version(snapshot: Snapshot) -> int:
+    """The oldest version that can be read, after the last expiry."""
+    return 0 if snapshot.horizon is None else snapshot.horizon.version
+
+
 def check_version(name: str, snapshot: Snapshot, version: int | None) -> int:
     """The version to read; NotFoundError VERSION_NOT_FOUND states the kept range."""
-    first = 0 if snapshot.horizon is None else snapshot.horizon.version
+    first = oldest_version(snapshot)
     if version is None:
         return snapshot.version
     if isinstance(version, bool) or not isinstance(version, int | np.integer):

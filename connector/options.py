@@ -14,15 +14,15 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 from statestore.formats.times import parse_time
 
-Use = Literal["read", "write"]
+Use = Literal["read", "write", "readStream", "writeStream"]
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option; ``name`` in Spark's spelling, which ignores case."""
+    """An option; ``name`` in Spark's spelling, which ignores case. ``kind``: time, int, bool, names or text."""
 
     name: str
-    use: Use
+    uses: tuple[Use, ...]
     kind: str
     meaning: str
 
@@ -35,31 +35,56 @@ class Option:
         return self.snake.replace("_", "-")
 
 
+_BATCH: tuple[Use, ...] = ("read",)
+_READS: tuple[Use, ...] = ("read", "readStream")
+_WRITES: tuple[Use, ...] = ("write", "writeStream")
+
 OPTIONS = (
-    Option("timestampAsOf", "read", "time", "the state as it was at this moment"),
-    Option("versionAsOf", "read", "int", "as recorded by this commit"),
-    Option("history", "read", "bool", "every version with its interval"),
-    Option("readChangeFeed", "read", "bool", "the change feed"),
-    Option("startingVersion", "read", "int", "changes from this commit on, inclusive"),
-    Option("endingVersion", "read", "int", "changes up to this commit, inclusive"),
-    Option("startingTimestamp", "read", "time", "changes or history from this state time on, inclusive"),
-    Option("endingTimestamp", "read", "time", "changes or history up to this state time, inclusive"),
-    Option("columns", "read", "names", "only these columns, separated by commas"),
+    Option("timestampAsOf", _BATCH, "time", "the state as it was at this moment"),
+    Option("versionAsOf", _BATCH, "int", "as recorded by this commit"),
+    Option("history", _BATCH, "bool", "every version with its interval"),
+    Option("readChangeFeed", _READS, "bool", "the change feed; a stream reads nothing else"),
+    Option("startingVersion", _READS, "int", "changes from this commit on, inclusive; in a stream also `latest`"),
+    Option("endingVersion", _BATCH, "int", "changes up to this commit, inclusive"),
+    Option("startingTimestamp", _READS, "time", "changes or history from this state time on, inclusive"),
+    Option("endingTimestamp", _BATCH, "time", "changes or history up to this state time, inclusive"),
+    Option("columns", _READS, "names", "only these columns, separated by commas"),
+    Option("maxVersionsPerTrigger", ("readStream",), "int", "at most so many commits in a micro-batch"),
     Option(
-        "txnAppId", "write", "text", "application of the transaction id; with txnVersion a repeated write is a no-op"
+        "txnAppId",
+        _WRITES,
+        "text",
+        "application of the transaction id; with txnVersion a repeated write is a no-op. A stream's is its query id, "
+        "and the batch its number",
     ),
-    Option("txnVersion", "write", "int", "batch number of the transaction id"),
+    Option("txnVersion", ("write",), "int", "batch number of the transaction id"),
 )
 
 # What Spark adds by itself, and what `register` passes on from the session.
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
-UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", SESSION_TIME_ZONE))
+UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", "checkpointLocation", SESSION_TIME_ZONE))
+LATEST = "latest"
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
-def checked_options(given: Mapping[str, str], use: Use) -> dict[str, str]:
-    """Options by lower-case name; InvalidInputError UNKNOWN_OPTION names the nearest known one."""
-    known = {option.name.lower(): option.name for option in OPTIONS if option.use == use}
+@dataclass(frozen=True)
+class StreamStart:
+    """Where a stream of changes begins, and how far one micro-batch goes.
+
+    ``version``: with the changes of this commit; None: with the oldest that is kept. ``latest``: after the newest
+    commit there is when the query first starts. ``time``: only changes from this state time on, epoch microseconds.
+    ``limit``: versions in a micro-batch.
+    """
+
+    version: int | None = None
+    latest: bool = False
+    time: int | None = None
+    limit: int | None = None
+
+
+def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
+    """Options by lower-case name; InvalidInputError UNKNOWN_OPTION names the nearest one known for any of ``uses``."""
+    known = {option.name.lower(): option.name for option in OPTIONS if set(uses) & set(option.uses)}
     found = {}
     for name, value in given.items():
         lowered = name.lower()
@@ -68,9 +93,19 @@ def checked_options(given: Mapping[str, str], use: Use) -> dict[str, str]:
         if lowered not in known:
             close = difflib.get_close_matches(lowered, known, 1, 0.5)
             hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
-            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} is not known for a {use}; {hint}")
+            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} is not known for a {uses[0]}; {hint}")
         found[lowered] = value
     return found
+
+
+def shape_of(given: Mapping[str, str]) -> Query:
+    """Only what decides the columns of an answer: Spark asks for them before it says whether the read is a stream."""
+    options = checked_options(given, "read", "readStream")
+    history, changes = _bool(options, "history"), _bool(options, "readChangeFeed")
+    _refuse_mixed(options, history, changes)
+    if options.get("startingversion", "").strip().lower() != LATEST and "maxversionspertrigger" not in options:
+        return query_of(given)
+    return Query(columns=_names(options, "columns"), mode="changes" if changes else "snapshot")
 
 
 def query_of(given: Mapping[str, str]) -> Query:
@@ -95,6 +130,30 @@ def query_of(given: Mapping[str, str]) -> Query:
         start_time=times["startingTimestamp"],
         end_time=times["endingTimestamp"],
     )
+
+
+def stream_query_of(given: Mapping[str, str]) -> tuple[Query, StreamStart]:
+    """The question that the options of a stream ask, and where it begins; errors as `query_of`."""
+    options = checked_options(given, "readStream")
+    if not _bool(options, "readChangeFeed"):
+        raise InvalidInputError(
+            "CHANGE_FEED_ONLY",
+            "a stream reads the change feed; say option readChangeFeed=true, or read the state with spark.read",
+        )
+    _refuse_mixed(options, False, True)
+    latest = options.get("startingversion", "").strip().lower() == LATEST
+    limit = _int(options, "maxVersionsPerTrigger")
+    if limit is not None and limit < 1:
+        raise InvalidInputError("INVALID_OPTION", f"option maxVersionsPerTrigger is {limit}; expected 1 or more")
+    start = StreamStart(
+        None if latest else _int(options, "startingVersion"), latest, _time(options, "startingTimestamp", given), limit
+    )
+    return Query(columns=_names(options, "columns"), mode="changes"), start
+
+
+def application_of(given: Mapping[str, str]) -> str | None:
+    """The application that the options of a streaming write name, for its transaction ids."""
+    return checked_options(given, "writeStream").get("txnappid")
 
 
 def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:

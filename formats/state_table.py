@@ -55,8 +55,12 @@ class StateTable(Protocol):
     @property
     def key_columns(self) -> tuple[str, ...]: ...
 
-    def newest_version(self) -> int:
-        """The version that a query without one reads now."""
+    @property
+    def identity(self) -> str:
+        """Tells this thing from whatever else may once stand at the same place."""
+
+    def kept_versions(self) -> tuple[int, int]:
+        """(oldest, newest) version that can be read now; changes are known of every version after the oldest."""
 
     def schema(self, query: Query) -> pa.Schema:
         """Columns of the answer in order; raises NotFoundError for an unknown column."""

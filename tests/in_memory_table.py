@@ -36,8 +36,12 @@ class MemoryTable:
     asked: list[Query] = field(default_factory=list)
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
 
-    def newest_version(self) -> int:
-        return len(self.commits) - 1
+    @property
+    def identity(self) -> str:
+        return self.name
+
+    def kept_versions(self) -> tuple[int, int]:
+        return 0, len(self.commits) - 1
 
     def schema(self, query: Query) -> pa.Schema:
         names = SCHEMA.names if query.columns is None else query.columns
@@ -45,9 +49,10 @@ class MemoryTable:
 
     def splits(self, query: Query) -> Sequence[MemorySplit]:
         self.asked.append(query)
-        version = self.newest_version() if query.version is None else query.version
-        if not 0 <= version < len(self.commits):
-            raise NotFoundError("VERSION_NOT_FOUND", f"no version {version}; 0 to {self.newest_version()} can be read")
+        newest = self.kept_versions()[1]
+        version = newest if query.version is None else query.version
+        if not 0 <= version <= newest:
+            raise NotFoundError("VERSION_NOT_FOUND", f"no version {version}; 0 to {newest} can be read")
         rows = len(self.commits[version])
         return [MemorySplit(version, rows, True), MemorySplit(version, rows, False)]
 

@@ -152,7 +152,7 @@ CALLS: dict[str, tuple[type[StateStoreError], str, Callable[[Any], object], tupl
         InvalidInputError,
         "OVERWRITE_TOO_OLD",
         lambda s: s.write(as_table([("a", 1, 2)]), mode="overwrite"),
-        ("1970-01-01T00:00:00.002Z", "1970-01-01T00:00:00.010Z"),
+        ("key 'a'", "1970-01-01T00:00:00.002Z", "1970-01-01T00:00:00.008Z"),
     ),
     "nothing to expire by": (InvalidInputError, "NO_RETENTION", lambda s: s.expire(), ("history_retention",)),
     "negative age": (InvalidInputError, "INVALID_DURATION", lambda s: s.vacuum(older_than=-1), ("older_than",)),

@@ -161,7 +161,7 @@ def test_it_is_a_table_like_others(warehouse: Path) -> None:
     found = open_warehouse(warehouse)
     assert sorted(found.metadata_tables()) == [f"prices${suffix}" for suffix in SUFFIXES]
     table = pickle.loads(pickle.dumps(found.table("prices$versions")))
-    assert (table.name, table.key_columns, table.newest_version()) == ("prices$versions", (), 3)
+    assert (table.name, table.key_columns, table.kept_versions()) == ("prices$versions", (), (0, 3))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

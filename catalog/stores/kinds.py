@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores import live_tables
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore
 from statestore.catalog.stores.live_versioned import LiveVersionedStore
+from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
@@ -19,6 +23,14 @@ HANDLES: dict[str, type[StoreHandle]] = {
     "join_window": JoinWindowStore,
     "session": SessionStore,
 }
+
+
+def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
+    """Raises InvalidInputError WRONG_SCHEMA if tables of ``schema`` are not what ``put_all`` of the kind takes."""
+    if spec.kind == "versioned":
+        record_batch(spec, pa.RecordBatch.from_pylist([], schema=schema))
+    else:
+        live_tables.check_columns(spec, schema)
 
 
 def open_handle(

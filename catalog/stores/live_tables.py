@@ -83,6 +83,11 @@ def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> t
     return _without_late(accepted, spec.windowing, stream_time), sequence
 
 
+def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
+    """Raises InvalidInputError WRONG_SCHEMA if no table of ``schema`` can be written to the store."""
+    _rows(spec, pa.RecordBatch.from_pylist([], schema=schema))
+
+
 def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
     """The rows, and before them a delete for each row of the tier that is not among them."""
     kept = set(found.row_keys.to_pylist())

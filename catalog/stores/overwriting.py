@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.resolve import Records
+from statestore.catalog.row_state import newest_ends, views_of
 from statestore.catalog.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
@@ -15,26 +17,23 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.key_equality import keys_equal
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
+from statestore.formats.segment_meta import OPEN
 from statestore.formats.times import format_time
+
+Ints = npt.NDArray[np.int64]
 
 
 def overwrite_records(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Records:
-    """``records`` and a tombstone, at their earliest time, for each live key that is not among them.
+    """What of ``records`` is new, and a tombstone for each live key that is not among them.
 
-    Raises InvalidInputError OVERWRITE_TOO_OLD if a record is older than the stream time: something later would remain.
+    The tombstones are at the earliest of the records' times, or at the stream time where that is later. A record that
+    is the newest version of its key already, with that time and those values, is left out.
+    Raises InvalidInputError OVERWRITE_TOO_OLD for a record whose key has something later: that would remain.
     """
     stream_time = snapshot.stream_time_us
-    if len(records):
-        moment = int(records.times.min())
-        if moment < stream_time:
-            raise InvalidInputError(
-                "OVERWRITE_TOO_OLD",
-                f"overwrite of store {files.spec.name!r}: a row has timestamp {format_time(moment)}, the store has "
-                f"seen {format_time(stream_time)}; give the rows that time or a later one, or append them",
-            )
-    else:
-        moment = max(stream_time, time.time_ns() // 1_000_000 * 1_000)
+    moment = max(stream_time, int(records.times.min()) if len(records) else time.time_ns() // 1_000_000 * 1_000)
     gone = _live_keys_without(files, snapshot, records)
+    records = _without_unchanged(files, snapshot, records)
     count = len(gone[0])
     if not count:
         return records
@@ -45,6 +44,55 @@ def overwrite_records(files: SegmentFiles, snapshot: Snapshot, records: Records)
         np.concatenate((np.full(count, moment), records.times)),
         np.concatenate((np.ones(count, bool), records.tombstones)),
     )
+
+
+def _without_unchanged(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Records:
+    if not len(records):
+        return records
+    hashes = hash_keys(records.keys)
+    unchanged = np.zeros(len(records), bool)
+    for view in views_of(snapshot.segments, snapshot.closures):
+        if view.meta.role == "belief" or view.meta.max_valid_to != OPEN:
+            continue
+        segment = files.segment(view.meta)
+        record, row = files.match(view.meta, hashes)
+        start = segment.int64("valid_from")[row]
+        newest = (newest_ends(files, view)[row] == OPEN) & (start >= records.times[record])
+        record, row, start = record[newest], row[newest], start[newest]
+        stored = [segment.column_array(name) for name in files.spec.key_names]
+        same = keys_equal(records.keys, record, stored, row)
+        record, row, start = record[same], row[same], start[same]
+        _refuse_older(files, records, record, start)
+        if not view.meta.tombstone:
+            values = [segment.column_array(field.name) for field in files.spec.value]
+            equal = keys_equal(records.values, record, values, row) & ~records.tombstones[record]
+            unchanged[record[equal]] = True
+    # Of several records with one key the last counts, so only one that stands alone can be left out.
+    _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+    alone = np.zeros(len(records), bool)
+    alone[first[counts == 1]] = True
+    kept = np.flatnonzero(~(unchanged & alone))
+    if len(kept) == len(records):
+        return records
+    rows = pa.array(kept)
+    return Records(
+        [column.take(rows) for column in records.keys],
+        [column.take(rows) for column in records.values],
+        records.times[kept],
+        records.tombstones[kept],
+    )
+
+
+def _refuse_older(files: SegmentFiles, records: Records, record: Ints, start: Ints) -> None:
+    late = np.flatnonzero(start > records.times[record])
+    if len(late):
+        key = ", ".join(repr(column[int(record[late[0]])].as_py()) for column in records.keys)
+        raise InvalidInputError(
+            "OVERWRITE_TOO_OLD",
+            f"overwrite of store {files.spec.name!r}: the row of key {key} has timestamp "
+            f"{format_time(int(records.times[record[late[0]]]))}, but the key has a version of "
+            f"{format_time(int(start[late[0]]))}, which would remain; give it a later time, or append it",
+        )
 
 
 def _live_keys_without(files: SegmentFiles, snapshot: Snapshot, records: Records) -> list[pa.Array]:

@@ -132,9 +132,7 @@ class Reading:
     def _new_pin(self) -> _Pin:
         query = self.query
         if query.version is None and query.mode != "changes":
-            newest = getattr(self.table, "newest_version", None)
-            if newest is not None:
-                query = replace(query, version=newest())
+            query = replace(query, version=self.table.kept_versions()[1])
         # Plans for different filters agree on the version only where the query states it.
         return _Pin(query, filterable=query.version is not None)
 

@@ -17,8 +17,9 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
-from statestore.connector.options import SESSION_TIME_ZONE
+from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
+from statestore.connector.spark.stream_writer import update_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,7 @@ _undo: WeakKeyDictionary[Any, list[Callable[[], Any]]] = WeakKeyDictionary()  # 
 def register(spark: SparkSession) -> None:
     """Make ``format("statestore")`` mean our source. Calling it again does nothing more; `unregister` takes it back.
 
+    Spark refuses update mode to sinks written in Python; here it works: such a stream is written batch by batch.
     Also switches on the pushdown of filters to Python sources and has Spark's workers run this interpreter.
     """
     if spark not in _undo:
@@ -121,8 +123,7 @@ def _route(module: str, name: str) -> None:
     owner = getattr(importlib.import_module(module), name)
     if owner in _originals:
         return
-    replaced = ("format", "option", "options", "load") if name.endswith("Reader") else ("format", "option", "options")
-    methods = {method: getattr(owner, method) for method in replaced}
+    methods = {method: getattr(owner, method) for method in _replaced(module, name)}
     _originals[owner] = methods
 
     def format(self: Any, source: str) -> Any:
@@ -133,6 +134,7 @@ def _route(module: str, name: str) -> None:
         return methods["format"](self, BUILTIN if builtin else SOURCE_NAME)
 
     def option(self: Any, key: str, value: Any) -> Any:
+        vars(self).setdefault("_statestore_options", {})[key.lower()] = str(value)
         if key.lower() == "provider" and str(value).lower() == "builtin":
             self._statestore_builtin = True
             return format(self, self._statestore_source) if hasattr(self, "_statestore_source") else self
@@ -148,12 +150,51 @@ def _route(module: str, name: str) -> None:
         if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
             # The source plans in another process, which knows nothing of the session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
+            if name == "DataStreamReader":  # or Spark would say it only when the query has begun
+                stream_query_of({**getattr(self, "_statestore_options", {}), **given, SESSION_TIME_ZONE: "UTC"})
         return methods["load"](self, path, format, schema, **given)
 
-    for replacement in (format, option, options, load):
-        if replacement.__name__ in methods:
-            replacement.__doc__ = methods[replacement.__name__].__doc__
-            setattr(owner, replacement.__name__, replacement)
+    def output_mode(self: Any, outputMode: str) -> Any:
+        self._statestore_mode = outputMode
+        return methods["outputMode"](self, outputMode)
+
+    def start(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: Any = None,
+        queryName: str | None = None,
+        **given: Any,
+    ) -> Any:
+        source, mode = format or getattr(self, "_statestore_source", None), outputMode or _mode(self)
+        builtin = getattr(self, "_statestore_builtin", False)
+        if builtin or not (_is_ours(source) and isinstance(mode, str) and mode.lower() == "update"):
+            return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
+        options(self, **given)
+        self.outputMode(mode)
+        asked = dict(getattr(self, "_statestore_options", {}))
+        self.foreachBatch(update_writer(path or asked.get("path"), self._df.schema, asked))
+        return methods["start"](self, None, None, None, partitionBy, queryName)
+
+    own = {"format": format, "option": option, "options": options, "load": load}
+    own |= {"outputMode": output_mode, "start": start}
+    for name_, replacement in own.items():
+        if name_ in methods:
+            replacement.__doc__ = methods[name_].__doc__
+            setattr(owner, name_, replacement)
+
+
+def _mode(writer: Any) -> Any:
+    return getattr(writer, "_statestore_mode", None)
+
+
+def _replaced(module: str, name: str) -> tuple[str, ...]:
+    if name.endswith("Reader"):
+        return ("format", "option", "options", "load")
+    if name == "DataStreamWriter" and ".connect." not in module:
+        return ("format", "option", "options", "outputMode", "start")
+    return ("format", "option", "options")
 
 
 def _is_ours(source: Any) -> bool:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.catalog.discovery import open_table
-from statestore.connector.options import query_of
+from statestore.connector.options import query_of, shape_of, stream_query_of
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.filters import as_filter
-from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.connector.spark.location import checked_path
+from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
+from statestore.connector.spark.schema import spark_schema
+from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
+from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, StateTable
 
 SOURCE_NAME = "arrow_statestore"
-BATCH_ROWS = 1 << 16
-URI = re.compile(r"[a-zA-Z][\w+.-]+:/")
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -39,7 +39,7 @@ class StateStoreSource(DataSource):
     def schema(self) -> StructType:
         with message_only():
             table = self._table()
-            return spark_schema(table.schema(_as_spelled(table, query_of(self.options))))
+            return spark_schema(table.schema(_as_spelled(table, shape_of(self.options))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():
@@ -51,39 +51,23 @@ class StateStoreSource(DataSource):
         with message_only():
             return StateStoreWriter(self._path(), schema, overwrite, self.options)
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        raise _no_streaming()
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            table = self._table()
+            query, start = stream_query_of(self.options)
+            return StateStoreStreamReader(table, _narrowed(table, query, schema), schema, start)
+        except StateStoreError as error:
+            return RefusedStream(error)
 
-    def simpleStreamReader(self, schema: StructType) -> NoReturn:
-        raise _no_streaming()
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise _no_streaming()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StateStoreStreamWriter:
+        with message_only():
+            return StateStoreStreamWriter(self._path(), schema, overwrite, self.options)
 
     def _table(self) -> StateTable:
         return open_table(self._path())
 
     def _path(self) -> str:
-        provider = _option(self.options, "provider")
-        if provider is not None and provider.lower() not in (SOURCE_NAME, "statestore"):
-            raise InvalidInputError(
-                "INVALID_OPTION",
-                f"option provider is {provider!r}; expected builtin, for Spark's own source, or nothing",
-            )
-        path = _option(self.options, "path")
-        if not path:
-            raise InvalidInputError("MISSING_PATH", "expected one path; write .load('warehouse/store') or .save(…)")
-        local = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
-        if URI.match(local):
-            raise UnsupportedError("UNSUPPORTED_PATH", f"{path}: this release reads and writes local directories only")
-        return str(Path(local).absolute())  # tasks may run in another working directory
-
-
-@dataclass
-class TablePartition(InputPartition):
-    """One split, or None for a read without any row."""
-
-    split: Any
+        return checked_path(self.options)
 
 
 class TableReader(DataSourceReader):
@@ -95,19 +79,11 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        with message_only():
-            # Spark asks for at least one partition.
-            return [TablePartition(split) for split in self._table.splits(self._query)] or [TablePartition(None)]
+        # Spark asks for at least one partition.
+        return partitions_of(self._table, self._query) or [TablePartition(None, self._query)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TablePartition)
-        if partition.split is None:
-            return
-        schema = arrow_schema(self._schema)
-        with message_only():
-            for batch in self._table.read(partition.split, self._query):
-                for start in range(0, batch.num_rows, BATCH_ROWS):
-                    yield _as_spark_has_it(batch.slice(start, BATCH_ROWS), schema)
+        return read_partition(self._table, partition, self._schema)
 
 
 class FilteringReader(TableReader):
@@ -155,21 +131,6 @@ def _as_spelled(table: StateTable, query: Query) -> Query:
     return replace(query, columns=tuple(columns))
 
 
-def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the names Spark gives to what is inside lists and maps; nothing is copied for plain columns."""
-    for column, field in zip(batch.columns, schema, strict=True):
-        if column.null_count and not field.nullable:  # to Spark that is corrupt data
-            raise InvalidInputError(
-                "NULL_NOT_EXPECTED",
-                f"column {field.name!r} holds a null, but the schema given to the read says NOT NULL; leave that out",
-            )
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def _plans_with_filters() -> bool:
     """True in the process that Spark plans filtered reads in, which it starts only while pushdown is switched on.
 
@@ -177,14 +138,3 @@ def _plans_with_filters() -> bool:
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == PUSHDOWN_WORKER
-
-
-def _option(options: Mapping[str, str], name: str) -> str | None:
-    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
-
-
-def _no_streaming() -> UnsupportedError:
-    return UnsupportedError(
-        "UNSUPPORTED_STREAMING",
-        "this release reads and writes batches only; use spark.read / df.write, or foreachBatch in a stream",
-    )

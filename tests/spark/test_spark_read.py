@@ -138,12 +138,6 @@ def test_a_missing_store_is_named(spark: SparkSession, path: str) -> None:
     assert "MISSING_PATH" in refusal(lambda: spark.read.format("statestore").load())
 
 
-def test_streams_are_refused(spark: SparkSession, path: str, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="UNSUPPORTED_STREAMING"):
-        stream = spark.readStream.format("statestore").load(path)
-        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().processAllAvailable()
-
-
 def remaining_filters(frame: DataFrame) -> str:
     """The condition Spark evaluates itself, from the plan."""
     plan = frame._jdf.queryExecution().executedPlan().toString()

@@ -11,7 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 import statestore
-from statestore.connector.spark.writer import Staged, StateStoreWriter
+from statestore.connector.spark.staging import Staged
+from statestore.connector.spark.writer import StateStoreWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,58 @@
+"""One split as one Spark partition, and its batches as Spark has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.state_table import Query, StateTable
+
+BATCH_ROWS = 1 << 16
+
+
+@dataclass
+class TablePartition(InputPartition):
+    """One split of the answer to ``query``, or None for a read without any row."""
+
+    split: Any
+    query: Query
+
+
+def partitions_of(table: StateTable, query: Query) -> Sequence[InputPartition]:
+    with message_only():
+        return [TablePartition(split, query) for split in table.splits(query)]
+
+
+def read_partition(table: StateTable, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition in batches of at most BATCH_ROWS, in the Arrow schema that Spark expects."""
+    assert isinstance(partition, TablePartition)
+    if partition.split is None:
+        return
+    expected = arrow_schema(schema)
+    with message_only():
+        for batch in table.read(partition.split, partition.query):
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield _as_spark_has_it(batch.slice(start, BATCH_ROWS), expected)
+
+
+def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the names Spark gives to what is inside lists and maps; nothing is copied for plain columns."""
+    for column, field in zip(batch.columns, schema, strict=True):
+        if column.null_count and not field.nullable:  # to Spark that is corrupt data
+            raise InvalidInputError(
+                "NULL_NOT_EXPECTED",
+                f"column {field.name!r} holds a null, but the schema given to the read says NOT NULL; leave that out",
+            )
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,95 @@
+"""What tasks of a Spark write leave for the driver: private files, which one commit takes in or nobody ever reads."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from statestore.catalog.catalog import connect
+from statestore.catalog.discovery import open_table
+from statestore.catalog.stores.kinds import check_columns
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.errors import ConflictError, ReadOnlyError
+
+STAGING = "staging"
+LOCK_WAIT = 300.0  # seconds that a write waits for another writer of the same live store
+LOCK_POLL = 0.05
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """The file one task attempt wrote, None if it had no row; and the streaming query it belongs to, if it is one."""
+
+    file: str | None
+    partition: int
+    query_id: str | None = None
+
+
+def check_target(path: str, schema: StructType) -> pa.Schema:
+    """The Arrow schema of the rows to write; raises ReadOnlyError or InvalidInputError WRONG_SCHEMA before any task."""
+    table = open_table(path)
+    if not isinstance(table, VersionedTable):
+        raise ReadOnlyError("READ_ONLY", f"{path} is metadata of a store; write to the store itself")
+    arrow = arrow_schema(schema)
+    check_columns(table.spec, arrow)
+    return arrow
+
+
+def stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """Write one task's rows to a file of its own name in ``folder``."""
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+    query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    first = next(batches, None)
+    if first is None:
+        return Staged(None, partition, query_id)
+    path = folder / f"{partition:06d}-{uuid.uuid4().hex}.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, first.schema) as file:
+        file.write_batch(first)
+        for batch in batches:
+            file.write_batch(batch)
+    return Staged(str(path), partition, query_id)
+
+
+def commit_staged(
+    path: Path, schema: pa.Schema, staged: Sequence[Staged], overwrite: bool, transaction: tuple[str, int] | None
+) -> None:
+    """All rows of ``staged``, in order of their partitions, as one commit of the store at ``path``."""
+    files = [m.file for m in sorted(staged, key=lambda m: m.partition) if m.file is not None]
+    deadline = time.monotonic() + LOCK_WAIT
+    while True:
+        reader = pa.RecordBatchReader.from_batches(schema, _batches(files))
+        try:
+            with message_only(), connect(path.parent).open_store(path.name) as store:
+                store.write(reader, mode="overwrite" if overwrite else "append", transaction=transaction)
+            return
+        except ConflictError as error:
+            # Live stores have one writer at a time; two streams into one store take turns, a commit each.
+            if error.code != "STORE_LOCKED" or time.monotonic() > deadline:
+                raise
+            time.sleep(LOCK_POLL)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove ``folder`` and the staging folder around it, unless another write is staging there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
+
+
+def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with pa.memory_map(file) as source, pa.ipc.open_stream(source) as stream:
+            yield from stream

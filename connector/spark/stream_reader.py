@@ -1,0 +1,132 @@
+"""The change feed of a store as a stream: offsets are versions.
+
+An offset is ``{"version": n}``: everything up to commit n has been told. The feed is made from the rows themselves, so
+compaction and vacuum do not touch it; what an expiry has dropped is an error that names the oldest version left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.connector.options import StreamStart
+from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.partitions import partitions_of, read_partition
+from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.filters import Filter
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import to_datetime
+
+try:  # since Spark 4.2; before, availableNow is one batch and there is no limit
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:
+    ReadAllAvailable = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
+
+Offset = dict[str, Any]
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says what is wrong when Spark asks where to begin: an error in making a reader is lost in Spark's process."""
+
+    def __init__(self, error: StateStoreError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        with message_only():
+            raise self._error
+
+    def latestOffset(self, *given: Any) -> NoReturn:
+        with message_only():
+            raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> NoReturn:
+        with message_only():
+            raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        with message_only():
+            raise self._error
+
+
+class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches of the changes that ``query`` asks for, from ``start`` on."""
+
+    def __init__(self, table: StateTable, query: Query, schema: StructType, start: StreamStart) -> None:
+        if start.time is not None:
+            query = replace(query, filters=(*query.filters, Filter("valid_from", ">=", to_datetime(start.time))))
+        self._table = table
+        self._query = query
+        self._schema = schema
+        self._start = start
+        self._last: Offset | None = None  # handed out last, for releases that do not tell the start
+        self._target: int | None = None  # where an availableNow run ends
+
+    def initialOffset(self) -> Offset:
+        with message_only():
+            oldest, newest = self._table.kept_versions()
+            if self._start.latest:
+                return self._offset(newest)
+            first = self._start.version
+            if first is None:
+                return self._offset(oldest)
+            if not oldest < first <= newest + 1:
+                self._table.splits(
+                    replace(self._query, start_version=first, end_version=first)
+                )  # says which versions there are
+            return self._offset(first - 1)
+
+    def getDefaultReadLimit(self) -> Any:
+        """Spark hands it back to latestOffset, unless the trigger wants everything; there are no limits by version."""
+        return ReadAllAvailable() if self._start.limit is None else ReadMaxRows(self._start.limit)
+
+    def latestOffset(self, *given: Any) -> Offset:
+        """Spark 4.2 and later tell the start and the limit in force, earlier ones nothing."""
+        with message_only():
+            start = given[0] if given else self._last or self.initialOffset()
+            newest = self._newest_after(start)
+            if self._target is not None:
+                newest = min(newest, self._target)
+            unlimited = len(given) > 1 and isinstance(given[1], ReadAllAvailable)
+            if self._start.limit is not None and not unlimited:
+                newest = min(newest, start["version"] + self._start.limit)
+            self._last = self._offset(max(start["version"], newest))
+            return self._last
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._table.kept_versions()[1]
+
+    def reportLatestOffset(self) -> Offset:
+        return self._offset(self._table.kept_versions()[1])
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        with message_only():
+            self._newest_after(start)
+        if start["version"] >= end["version"]:
+            return []
+        query = replace(self._query, start_version=start["version"] + 1, end_version=end["version"])
+        return partitions_of(self._table, query)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._table, partition, self._schema)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing to release: the feed is kept for as long as the store keeps its history."""
+
+    def _offset(self, version: int) -> Offset:
+        return {"version": version, "store": self._table.identity}
+
+    def _newest_after(self, start: Offset) -> int:
+        """The newest version; NotFoundError STORE_REPLACED if ``start`` is of another store than the one here now."""
+        newest = self._table.kept_versions()[1]
+        if start.get("store") != self._table.identity or start["version"] > newest:
+            raise NotFoundError(
+                "STORE_REPLACED",
+                f"the stream has read {self._table.name!r} up to version {start['version']}, but that store is no "
+                f"longer here: there is another one now, at version {newest}; start a query with a new checkpoint",
+            )
+        return newest

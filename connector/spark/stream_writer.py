@@ -1,0 +1,94 @@
+"""Streams into a store: each micro-batch is one commit, exactly once.
+
+A batch's transaction id is (id of the streaming query, number of the batch). Both survive restarts in the query's
+checkpoint, so a batch that comes again because the query died between our commit and Spark's own finds its
+transaction in the log and changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from statestore.connector.options import application_of
+from statestore.connector.spark.location import checked_path
+from statestore.connector.spark.staging import STAGING, Staged, check_target, commit_staged, remove_folder, stage
+from statestore.formats.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+QUERY_ID = "sql.streaming.queryId"  # the name of Spark's own local property
+
+
+class StateStoreStreamWriter(DataSourceStreamArrowWriter):
+    """Append mode adds the rows of a batch, complete mode makes them the whole current state.
+
+    Columns as for batch writes. Spark makes a new object for each batch and another for each commit, so all that joins
+    them is in the messages.
+    """
+
+    def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
+        self._schema = check_target(path, schema)
+        self._path = Path(path).absolute()
+        self._overwrite = overwrite
+        self._application = application_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        folder = self._folder(_query_id())
+        folder.mkdir(parents=True, exist_ok=True)
+        return stage(folder, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        staged = [m for m in messages if isinstance(m, Staged)]
+        if not staged or not (self._overwrite or any(m.file for m in staged)):
+            return  # no row: nothing to record, however often the batch comes again
+        query_id = str(staged[0].query_id)
+        transaction = (self._application or query_id, batchId)
+        commit_staged(self._path, self._schema, staged, self._overwrite, transaction)
+        # Everything the query staged belongs to this batch or to attempts at it and at earlier ones.
+        remove_folder(self._folder(query_id))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        for message in messages:
+            if isinstance(message, Staged) and message.file is not None:
+                with contextlib.suppress(OSError):
+                    Path(message.file).unlink()
+
+    def _folder(self, query_id: str) -> Path:
+        return self._path / STAGING / query_id
+
+
+def update_writer(path: str | None, schema: StructType, given: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """What ``foreachBatch`` calls to write update-mode batches, which Spark keeps from Python sinks: same rows, same
+    commits, same transaction ids as `StateStoreStreamWriter`. Path, options and schema are checked now."""
+    location = checked_path({**given, **({} if path is None else {"path": path})})
+    check_target(location, schema)
+    application = application_of(given)
+
+    def write(rows: DataFrame, batch: int) -> None:
+        query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        writer = rows.write.format("arrow_statestore").mode("append")
+        writer.option("txnAppId", application or _known(query_id)).option("txnVersion", batch).save(location)
+
+    return write
+
+
+def _query_id() -> str:
+    context = TaskContext.get()
+    return _known(None if context is None else context.getLocalProperty(QUERY_ID))
+
+
+def _known(query_id: str | None) -> str:
+    if not query_id:
+        raise UnsupportedError(
+            "NO_QUERY_ID", "Spark does not tell which query this batch is of; name one with the option txnAppId"
+        )
+    return query_id
