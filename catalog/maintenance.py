@@ -161,9 +161,9 @@ def _needed_since(files: SegmentFiles, newest: Snapshot, cutoff: int) -> set[str
     """Files of every version that was the newest at some moment since ``cutoff``."""
     older = np.flatnonzero(newest.versions.timestamp <= cutoff)
     first = int(older[-1]) if len(older) else 0
-    needed = _names(newest)
+    needed = file_names(newest)
     if first < newest.version:
-        needed |= _names(load_snapshot(files.storage, version=first))
+        needed |= file_names(load_snapshot(files.storage, version=first))
         for version in range(first + 1, newest.version + 1):
             entry = read_entry(files.storage, version)
             refs = [ref for m in entry.added for ref in (m.file, m.index)] + [c.file for c in entry.closures]
@@ -171,7 +171,8 @@ def _needed_since(files: SegmentFiles, newest: Snapshot, cutoff: int) -> set[str
     return needed
 
 
-def _names(snapshot: Snapshot) -> set[str]:
+def file_names(snapshot: Snapshot) -> set[str]:
+    """The data files of a snapshot: segments, key indexes and closure lists."""
     refs: list[FileRef | None] = [ref for m in snapshot.segments for ref in (m.file, m.index)]
     refs += [c.file for slices in snapshot.closures.values() for c in slices]
     return {ref.name for ref in refs if ref is not None}

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.difference import Point, difference
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.filters import parse_filters
 from statestore.formats.key_codec import KeyCodec
 from statestore.formats.state_table import Query, StateTable
@@ -82,6 +84,26 @@ class ReadableTable:
             end_time=_us(end_timestamp, "end_timestamp"),
         )
         return read(self.table, query, columns, filter)
+
+    def diff(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows that differ between two points, each a version, a state time or both; no end: now.
+
+        Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
+        values) and ``_changed_columns``. With ``columns`` only these value columns are compared. The start may be later
+        than the end: then it is what would have to be undone.
+        """
+        if start_version is None and start_timestamp is None:
+            raise InvalidInputError("MISSING_OPTION", "diff: give start_version, start_timestamp or both")
+        old = Point(start_version, _us(start_timestamp, "start_timestamp"))
+        new = Point(end_version, _us(end_timestamp, "end_timestamp"))
+        return difference(self.table, old, new, columns)
 
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:

@@ -10,51 +10,21 @@ import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+import command_line
 import pytest
+from command_line import Run
 
 import statestore
-from statestore.connector.cli.main import main
 from statestore.formats.errors import NotFoundError
 
 SCRIPT = Path(sys.executable).parent / "statestore"
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """JSON lines; NaN and Infinity, which Python would read, are no JSON."""
-        return [json.loads(line, parse_constant=refuse) for line in self.out.splitlines()]
-
-
-class Run(Protocol):
-    def __call__(self, *arguments: str | Path) -> Answer: ...
-
-
-def refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is not JSON")
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command line in this process, through its entry point."""
-
-    def call(*arguments: str | Path) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["statestore", *map(str, arguments)])
-        code: int | str | None = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = exit_.code
-        assert isinstance(code, int)
-        return Answer(code, *capsys.readouterr())
-
-    return call
+def run() -> Run:
+    return command_line.run
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +58,12 @@ def at(second: int | None) -> str | None:
 
 def test_inspect_has_a_row_for_each_store(run: Run, warehouse: Path) -> None:
     pairs, prices = run("inspect", warehouse, "--json").rows
-    assert (pairs["store"], pairs["key"], pairs["value"]) == ("pairs", "a bigint, b timestamp", "v double, raw binary")
-    assert {name: prices[name] for name in ("store", "version", "rows", "from", "to")} == {
+    assert (pairs["store"], pairs["key"]) == ("pairs", {"a": "bigint", "b": "timestamp"})
+    assert pairs["value"] == {"v": "double", "raw": "binary"}
+    assert {name: prices[name] for name in ("store", "version", "keys", "rows", "from", "to")} == {
         "store": "prices",
         "version": 2,
+        "keys": 1,
         "rows": 3,
         "from": at(1),
         "to": at(6),

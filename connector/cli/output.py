@@ -1,4 +1,8 @@
-"""What commands print: tables for people, JSON for machines. Data goes to stdout, everything else to stderr."""
+"""What commands print: tables for people, JSON for machines. Data goes to stdout, everything else to stderr.
+
+On a terminal a table never wraps: long cells are cut with … (``full``: none), and where even that does not fit, each
+row becomes a block of lines. In a pipe cells are whole, one line a row, without colour.
+"""
 
 from __future__ import annotations
 
@@ -6,66 +10,126 @@ import base64
 import json
 import math
 import re
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from statestore.connector.cli.grid import Grid, blocks, cut_to, fits, widths_within
 
-PIPE_WIDTH = 200
-# All but tab and line feed: what a value holds must not move the cursor or recolour the terminal.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.text import Text
+
+LONG_CELL = 60  # characters of a cell on a terminal
+# What a value holds must not move the cursor, recolour the terminal or break a table's row.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL_BUT_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def data_console() -> Console:
-    """Stdout; without a terminal wide enough that a pipe gets whole cells."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=False)
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is, None where it is a pipe or a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def message_console() -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 
-def show_table(table: pa.Table, *, as_json: bool, title: str | None = None) -> None:
+def show_table(table: pa.Table, *, as_json: bool, title: str | None = None, full: bool = False) -> None:
     """All rows of ``table``: JSON lines, one object a row, or a table."""
     if as_json:
-        names = _unique(table.column_names)
-        for row in _rows(table):
-            print(json.dumps(dict(zip(names, map(plain, row), strict=True)), ensure_ascii=False))
+        show_json(table.to_batches())
         return
-    console = data_console()
-    if title:
-        console.print(Text(title, style="italic"))
-    shown = Table(header_style="bold")
-    for field in table.schema:
-        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        shown.add_column(cell(field.name), justify="right" if numeric else "left", overflow="fold")
-    for row in _rows(table):
-        shown.add_row(*map(cell, row))
-    console.print(shown)
+    show_grid(grid_of(table), title=title, full=full)
+
+
+def show_json(batches: Iterable[pa.RecordBatch]) -> None:
+    """JSON lines, as the batches come."""
+    for batch in batches:
+        names = _unique(batch.schema.names)
+        for row in _rows(batch):
+            show_line(dict(zip(names, row, strict=True)))
+
+
+def show_line(value: Mapping[str, Any]) -> None:
+    """One JSON object on one line."""
+    print(json.dumps(plain(value), ensure_ascii=False))
 
 
 def show_object(value: dict[str, Any], *, as_json: bool, title: str | None = None) -> None:
     """One thing: a JSON object, or a two-column table of its fields."""
     if as_json:
-        print(json.dumps({name: plain(item) for name, item in value.items()}, ensure_ascii=False))
+        show_line(value)
         return
-    console = data_console()
+    grid = Grid(["field", "value"], [False, False], [[name, cell(item)] for name, item in value.items()])
+    show_grid(grid, title=title, full=True)
+
+
+def grid_of(table: pa.Table) -> Grid:
+    """The cells of a table as texts."""
+    import pyarrow as pa
+
+    types = pa.types
+    numeric = [
+        bool(types.is_integer(f.type) or types.is_floating(f.type) or types.is_decimal(f.type)) for f in table.schema
+    ]
+    rows = [[cell(value) for value in row] for batch in table.to_batches() for row in _rows(batch)]
+    return Grid([printable(name) for name in table.column_names], numeric, rows)
+
+
+def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> None:
+    """Print cells as a table, or as blocks where the terminal is too narrow for one."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    width = terminal_width()
+    shown = grid if width is None or full else cut_to(grid, LONG_CELL)
+    needed = fits(shown)
+    if width is not None and needed > width:
+        widths = None if full else widths_within(shown, width)
+        if widths is None:
+            _show_blocks(grid, width, title, full)
+            return
+        shown = cut_to(shown, widths)
+    console = Console(width=max(needed, width or 0, 1), highlight=False)
     if title:
         console.print(Text(title, style="italic"))
-    shown = Table(show_header=False)
-    for name, item in value.items():
-        shown.add_row(Text(name, style="bold"), cell(item))
-    console.print(shown)
+    table = Table(header_style="bold")
+    for name, right in zip(shown.names, shown.numeric, strict=True):
+        table.add_column(Text(name), justify="right" if right else "left", no_wrap=True)
+    for row in shown.rows:
+        table.add_row(*map(_styled, row))
+    console.print(table)
+
+
+def _show_blocks(grid: Grid, width: int, title: str | None, full: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if title:
+        console.print(Text(title, style="italic"))
+    for line in blocks(grid, None if full else width):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _styled(text: str | None) -> Text:
+    from rich.text import Text
+
+    return Text("null", style="dim") if text is None else Text(text)
 
 
 def say(text: str) -> None:
     """A message to the person at the terminal."""
-    message_console().print(Text(printable(text)), soft_wrap=True)
+    from rich.text import Text
+
+    message_console().print(Text(CONTROL_BUT_BREAKS.sub(_escaped, text)), soft_wrap=True)
 
 
 def say_error(text: str) -> None:
@@ -73,19 +137,24 @@ def say_error(text: str) -> None:
     say(f"statestore: {' '.join(text.split())}")
 
 
-def cell(value: Any) -> Text:
-    """A value in a table; never read as markup."""
+def cell(value: Any) -> str | None:
+    """A value in a table, None for null."""
     if value is None:
-        return Text("null", style="dim")
+        return None
     if isinstance(value, str):
-        return Text(printable(value))
+        return printable(value)
     shown = plain(value)
-    return Text(printable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)))
+    return printable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters written out, like \\x1b."""
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """``text`` in one line, with control characters written out, like \\x1b."""
+    return CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return known.get(found[0], f"\\x{ord(found[0]):02x}")
 
 
 def plain(value: Any) -> Any:
@@ -102,19 +171,20 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, pa.MonthDayNano):
+    if type(value).__name__ == "MonthDayNano":  # a named tuple of Arrow's
         return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return str(value)
 
 
-def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Not as dicts: SQL may name two columns alike."""
-    for batch in table.to_batches():
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    if not batch.num_columns:
+        return iter([()] * batch.num_rows)
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -3,26 +3,140 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.difference import Point
 from statestore.catalog.discovery import open_warehouse
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Mode, Query, StateTable
-from statestore.formats.times import parse_time
+from statestore.formats.times import format_time, parse_time, to_us
+
+VERSION_NUMBER = re.compile(r"[0-9]+")
+EPOCH_MS = re.compile(r"([+-]?[0-9]+)ms")
+NO_VERSION = 10**10  # greater ones were meant as times
 
 
 def read_key(
-    path: Path, store: str, key: str, *, mode: Mode, as_of: str | None = None, version: int | None = None
+    path: Path,
+    store: str,
+    key: str,
+    *,
+    mode: Mode,
+    version: int | None = None,
+    as_of: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
 ) -> pa.Table:
     """The rows of one key; InvalidInputError WRONG_KEY if the text is not a key of the store."""
     table = open_warehouse(path).table(store)
-    moment = None if as_of is None else parse_time(as_of, "--as-of")
-    query = Query(mode=mode, as_of=moment, version=version, filters=key_filters(table, key))
+    query = Query(
+        mode=mode,
+        version=version,
+        as_of=moment(as_of, "--as-of"),
+        start_time=moment(start, "--from"),
+        end_time=moment(end, "--to"),
+        filters=key_filters(table, key),
+    )
     return read_all(table, query)
+
+
+def moment(text: str | None, option: str) -> int | None:
+    """A state time as epoch microseconds; epoch milliseconds may have their unit behind them."""
+    if text is None:
+        return None
+    found = EPOCH_MS.fullmatch(text.strip())
+    return to_us(int(found[1]), option) if found else parse_time(text, option)
+
+
+def point(text: str, option: str) -> Point:
+    """What --from and --to name: digits are a version, ``latest`` the newest, anything else a state time.
+
+    ``7@2013-01-01T05:00Z`` is what version 7 believed about that moment.
+    """
+    text = text.strip()
+    version, at, time = text.partition("@")
+    if at:
+        return Point(point(version, option).version, moment(time, option))
+    if text.lower() == "latest":
+        return Point()
+    if not VERSION_NUMBER.fullmatch(text):
+        return Point(None, moment(text, option))
+    if len(text) > len(str(NO_VERSION)):
+        raise InvalidInputError(
+            "INVALID_VERSION", f"{option} is {text}: a number is a version; for a time in milliseconds say {text}ms"
+        )
+    return Point(int(text))
+
+
+def change_range(start: str | None, end: str | None, columns: tuple[str, ...] | None) -> Query:
+    """The change feed between two points, both of them versions or both times (``latest`` goes with either)."""
+    first = Point() if start is None else point(start, "--from")
+    last = Point() if end is None else point(end, "--to")
+    times = (first.as_of, last.as_of) != (None, None)
+    if times and (first.version, last.version) != (None, None):
+        raise InvalidInputError(
+            "CONFLICTING_OPTIONS", f"changes from {start} to {end}: give two versions or two times, not one of each"
+        )
+    if times:
+        return Query(mode="changes", columns=columns, start_time=first.as_of, end_time=last.as_of)
+    return Query(mode="changes", columns=columns, start_version=first.version, end_version=last.version)
+
+
+def column_names(text: str | None) -> tuple[str, ...] | None:
+    """a,b,c as names."""
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@dataclass
+class Rows:
+    """Some of a table's rows: ``batches`` gives ``limit`` of them, then ``more`` says how many others there may be."""
+
+    schema: pa.Schema
+    source: Iterator[pa.RecordBatch]
+    limit: int
+    most: int
+    """Upper bound of all rows; ``more`` is 0 where nothing was left out."""
+    more: int = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        room = self.limit
+        for batch in self.source:
+            if batch.num_rows > room:
+                yield batch.slice(0, room)
+                self.more = max(self.most - self.limit, batch.num_rows - room)
+                return
+            yield batch
+            room -= batch.num_rows
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self.batches(), schema=self.schema)
+
+
+def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
+    """The first rows of a scan; segments that are not needed for these are not read."""
+    splits = table.splits(query)
+    batches = (batch for split in splits for batch in table.read(split, query) if batch.num_rows)
+    return Rows(table.schema(query), batches, limit, sum(split.rows for split in splits))
+
+
+def where_rows(path: Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
+    """The rows for which an SQL expression (DuckDB's) holds."""
+    from statestore.connector.duckdb.relation import quoted
+    from statestore.connector.sql import sql
+
+    columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))
+    version = "" if query.version is None else f" AT (VERSION => {query.version})"
+    time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
+    text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
+    found = sql(str(path), text)
+    return Rows(found.schema, iter(found.to_batches()), limit, limit + 1)
 
 
 def read_table(path: Path, name: str, query: Query | None = None) -> pa.Table:

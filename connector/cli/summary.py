@@ -1,43 +1,109 @@
-"""`statestore inspect`: one row per store, from metadata alone."""
+"""`statestore inspect`: one row per table, from metadata; a damaged store does not hide the others."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any
 
 from statestore.catalog.discovery import Warehouse, open_warehouse
-from statestore.connector.cli.output import human_bytes, human_duration
-from statestore.connector.cli.reading import read_all
-from statestore.formats.state_table import Query
+from statestore.catalog.store_summary import StoreSummary, summarize
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.connector.cli.grid import Grid
+from statestore.connector.cli.output import cell, human_bytes, human_duration
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import format_time
+from statestore.formats.types import type_name
+
+SHOWN = (
+    "store",
+    "kind",
+    "key",
+    "value",
+    "keys",
+    "version",
+    "from",
+    "to",
+    "bytes",
+    "retention",
+    "last_commit",
+    "writer",
+)
+NUMBERS = ("keys", "version", "bytes")
+KNOWN_OF_STORES = (
+    "keys", "rows", "version", "oldest_version", "from", "to", "kept_from", "segments", "deltas", "bytes",
+    "changelog_bytes", "uncommitted", "cache_bytes", "unreferenced_bytes", "last_commit", "writer",
+)  # fmt: skip
 
 
-def summary_table(path: Path) -> pa.Table:
-    """Name, columns, versions, rows kept, live time span, bytes and last writer of every store at ``path``."""
+def summaries(path: Path) -> list[dict[str, Any]]:
+    """An object for each table at ``path``: sizes in bytes, times as ISO-8601, null where nothing is known."""
     warehouse = open_warehouse(path)
-    return pa.Table.from_pylist([_summary(warehouse, name) for name in warehouse.tables()])
+    return [_summary(warehouse, name) for name in warehouse.tables()]
 
 
-def _summary(warehouse: Warehouse, name: str) -> dict[str, object]:
-    versions = read_all(warehouse.table(f"{name}$versions"), Query())
-    segments = read_all(warehouse.table(f"{name}$segments"), Query())
-    schema = read_all(warehouse.table(f"{name}$schema"), Query()).to_pylist()
-    values = segments.filter(pc.and_(pc.invert(segments["tombstones"]), pc.not_equal(segments["role"], "belief")))
-    about = warehouse.about(name)
-    last = versions.slice(versions.num_rows - 1).to_pylist()[0]
-    size = sum(segments["bytes"].to_pylist()) + sum(segments["index_bytes"].to_pylist())
+def as_grid(found: list[dict[str, Any]]) -> Grid:
+    """The same for people."""
+    rows = [[*(_cell(name, item[name]) for name in SHOWN), "; ".join(item["health"]) or "ok"] for item in found]
+    names = [name.replace("_", " ") for name in (*SHOWN, "health")]
+    return Grid(names, [name in NUMBERS for name in (*SHOWN, "health")], rows)
+
+
+def _cell(name: str, value: Any) -> str | None:
+    if isinstance(value, dict):
+        return cell(", ".join(f"{column} {kind}" for column, kind in value.items()))
+    if name == "retention" and value is None:
+        return "for ever"
+    return human_bytes(value) if name == "bytes" and value is not None else cell(value)
+
+
+def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
+    item |= {"retention": None, "retention_ms": None, **dict.fromkeys(KNOWN_OF_STORES)}
+    item |= {"health": [], "status": "ok"}
+    try:
+        about = warehouse.about(name)
+        kept = about.retention
+        item |= {"kind": about.kind, "retention": None if kept is None else human_duration(kept), "retention_ms": kept}
+        table = warehouse.table(name)
+        item |= _columns(table)
+        if isinstance(table, VersionedTable):
+            item |= _of_store(summarize(table.storage, table.spec))
+    except StateStoreError as error:
+        what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "can not be read"
+        item |= {"health": [f"{what}: {error}"], "status": "damaged"}
+    return item
+
+
+def _columns(table: StateTable) -> dict[str, Any]:
+    fields = {field.name: type_name(field.type) for field in table.schema(Query())}
+    keys = table.spec.key_names if isinstance(table, VersionedTable) else table.key_columns
+    values = [name for name in fields if name not in (*keys, "valid_from", "valid_to")]
+    return {"key": {name: fields[name] for name in keys}, "value": {name: fields[name] for name in values}}
+
+
+def _of_store(found: StoreSummary) -> dict[str, Any]:
     return {
-        "store": name,
-        "kind": about.kind,
-        "retention": None if about.retention is None else human_duration(about.retention),
-        "key": ", ".join(f"{c['column']} {c['type']}" for c in schema if c["role"] == "key"),
-        "value": ", ".join(f"{c['column']} {c['type']}" for c in schema if c["role"] == "value"),
-        "version": last["version"],
-        "rows": pc.sum(values["rows"]).as_py() or 0,
-        "from": pc.min(values["min_valid_from"]).as_py(),
-        "to": last["stream_time"],
-        "size": human_bytes(size),
-        "last_commit": last["timestamp"],
-        "writer": last["writer"],
+        "keys": found.keys,
+        "rows": found.rows,
+        "version": found.version,
+        "oldest_version": found.oldest_version,
+        "from": _time(found.first_time),
+        "to": _time(found.stream_time),
+        "kept_from": _time(found.kept_from),
+        "segments": found.segments,
+        "deltas": found.deltas,
+        "bytes": found.bytes,
+        "changelog_bytes": found.changelog_bytes,
+        "uncommitted": found.uncommitted,
+        "cache_bytes": found.cache_bytes,
+        "unreferenced_bytes": found.unreferenced_bytes,
+        "last_commit": _time(found.last_commit),
+        "writer": found.writer,
+        "health": list(found.problems),
+        "status": "damaged" if found.damaged else "attention" if found.problems else "ok",
     }
+
+
+def _time(us: int | None) -> str | None:
+    return None if us is None else format_time(us)

@@ -1,0 +1,288 @@
+"""What changed between two points of a table: which keys were added, removed, or have other values.
+
+A point is a version, a state time, or both ("what commit 7 believed about that moment"); either may be the later one,
+so the reversed question is the undo view. Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the
+order of a map's entries means nothing. Rows of our stores that are valid at both points are left out by their intervals
+alone, so the cost follows what differs; of other tables both states are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.comparable import comparable
+from statestore.catalog.row_state import ends_at, newest_ends
+from statestore.catalog.scan import CHUNK_ROWS, Piece, Window, plan
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.versioned_table import VersionedTable, window_of
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.key_equality import keys_equal
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.key_index import KeyIndex
+from statestore.formats.segment_meta import SegmentMeta
+from statestore.formats.state_table import Query, StateTable
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
+PART_ROWS = 1 << 20  # rows that differ are compared about so many at a time
+CHANGE, OLD, NEW, CHANGED = "_change", "_old", "_new", "_changed_columns"
+KINDS = pa.array(["added", "changed", "removed"])
+ADDED, MODIFIED, REMOVED = range(3)
+INTERVAL = ("valid_from", "valid_to")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A version (None: the newest) and a state time in epoch microseconds (None: the newest that version knew)."""
+
+    version: int | None = None
+    as_of: int | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a comparison: those that name a row, and those that are compared."""
+
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Rows of one point, as parallel columns."""
+
+    keys: list[pa.Array]
+    values: list[pa.Array]
+    hashes: Hashes
+
+
+def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str] | None = None) -> pa.RecordBatchReader:
+    """The rows that differ between ``old`` and ``new``, in no particular order.
+
+    Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the value
+    columns, null where there is no row) and ``_changed_columns`` (names, null but for ``changed``). With ``columns``
+    only these value columns are compared and shown. Where a table's key does not tell its rows apart, whole rows are
+    added and removed. Raises NotFoundError for a version or time outside the kept range and for an unknown column.
+    """
+    if isinstance(table, VersionedTable):
+        names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
+        schema = _schema(table.schema(Query()), names)
+        return pa.RecordBatchReader.from_batches(schema, _of_store(table, old, new, names, schema))
+    shown = table.schema(Query())
+    rest = tuple(n for n in shown.names if n not in table.key_columns and n not in INTERVAL)
+    names = _chosen(table.name, table.key_columns, rest, columns)
+    schema = _schema(shown, names)
+    return pa.RecordBatchReader.from_batches(schema, _of_table(table, old, new, names, schema))
+
+
+def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterable[str] | None) -> Columns:
+    if asked is None:
+        return Columns(tuple(keys), tuple(values))
+    chosen = tuple(dict.fromkeys(c for c in asked if c not in keys))
+    unknown = [c for c in chosen if c not in values]
+    if unknown:
+        raise NotFoundError(
+            "COLUMN_NOT_FOUND", f"{name!r} has no value column {unknown[0]!r} to compare; it has {', '.join(values)}"
+        )
+    if not chosen:
+        raise InvalidInputError("INVALID_OPTION", f"columns: name value columns of {name!r}: {', '.join(values)}")
+    return Columns(tuple(keys), chosen)
+
+
+def _schema(shown: pa.Schema, names: Columns) -> pa.Schema:
+    values = pa.struct([shown.field(n) for n in names.values])
+    keys = [shown.field(n) for n in names.keys]
+    rest = [pa.field(OLD, values), pa.field(NEW, values), pa.field(CHANGED, pa.list_(pa.string()))]
+    return pa.schema([pa.field(CHANGE, pa.string()), *keys, *rest])
+
+
+# Stores of ours
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of one segment that are valid at one of the points only, with their key hashes."""
+
+    meta: SegmentMeta
+    rows: Ints
+    hashes: Hashes
+
+
+def _of_store(
+    table: VersionedTable, old: Point, new: Point, names: Columns, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Checks the points at once; what it answers reads lazily."""
+    files = table.files()
+    snapshot = files.snapshot()
+    windows = [window_of(table.name, snapshot, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
+    before, after = _only(files, snapshot, windows)
+    total = sum(len(item.rows) for item in (*before, *after))
+    bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
+    return (
+        batch
+        for part in range(1 << bits)
+        for batch in _compared(
+            _gather(files, before, names, part, bits), _gather(files, after, names, part, bits), names, schema
+        )
+    )
+
+
+def _only(files: SegmentFiles, snapshot: Snapshot, windows: list[Window]) -> tuple[list[_Rows], list[_Rows]]:
+    """The rows that are valid at the first point only, and those that are at the second only."""
+    pieces = [{piece.view.meta.name: piece for piece in plan(files, snapshot, window, ())} for window in windows]
+    windows = [window.clamped(snapshot) for window in windows]
+    sides: tuple[list[_Rows], list[_Rows]] = [], []
+    for meta in snapshot.segments:
+        live = [_live_rows(files, pieces[i].get(meta.name), windows[i], meta.rows) for i in (0, 1)]
+        for side, mine, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
+            rows = np.flatnonzero(mine & ~theirs)
+            if len(rows):
+                side.append(_Rows(meta, rows, _hashes(files, meta, rows)))
+    return sides
+
+
+def _live_rows(files: SegmentFiles, piece: Piece | None, window: Window, count: int) -> Bools:
+    """Which rows of the segment are valid at the point."""
+    live = np.zeros(count, bool)
+    if piece is not None:
+        live[piece.start : piece.stop] = True
+        if piece.cut:
+            ends = newest_ends(files, piece.view) if window.newest else ends_at(files, piece.view, window.version)
+            live[piece.start : piece.stop] &= ends[piece.start : piece.stop] > window.low
+    return live
+
+
+def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
+    found: list[Hashes] = []
+    at = 0
+    for batch in files.segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
+        low, high = np.searchsorted(rows, (at, at + batch.num_rows))
+        if low < high:
+            found.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
+        at += batch.num_rows
+    return np.concatenate(found)
+
+
+def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, bits: int) -> Side:
+    """The rows of a side whose hashes begin with the bits of ``part``."""
+    spec = files.spec
+    chosen = []
+    for item in side:
+        mine = slice(None) if not bits else (item.hashes >> np.uint64(64 - bits)) == part
+        chosen.append(_Rows(item.meta, item.rows[mine], item.hashes[mine]))
+    fields = {f.name: f.type for f in (*spec.key, *spec.value)}
+    columns = {}
+    for name in (*names.keys, *names.values):
+        parts = [files.segment(r.meta).column_array(name).take(pa.array(r.rows)) for r in chosen]
+        columns[name] = pa.concat_arrays([pa.array([], fields[name]), *parts])
+    hashes = np.concatenate([np.empty(0, np.uint64), *(r.hashes for r in chosen)])
+    return Side([columns[n] for n in names.keys], [columns[n] for n in names.values], hashes)
+
+
+# Any table
+
+
+def _of_table(table: StateTable, old: Point, new: Point, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    newest = table.kept_versions()[1]
+    before, after = (_read(table, point, names, newest) for point in (old, new))
+    if not names.keys or _repeats(before) or _repeats(after):
+        before, after = _whole_rows(before), _whole_rows(after)
+    return _compared(before, after, names, schema)
+
+
+def _read(table: StateTable, point: Point, names: Columns, newest: int) -> Side:
+    version = newest if point.version is None else point.version
+    query = Query(columns=(*names.keys, *names.values), version=version, as_of=point.as_of)
+    batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
+    found = pa.Table.from_batches(batches, schema=table.schema(query))
+    columns = [_one_array(column) for column in found.columns]
+    keys = columns[: len(names.keys)]
+    hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(found.num_rows, np.uint64)
+    return Side(keys, columns[len(names.keys) :], hashes)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.array([], column.type), *column.chunks])
+
+
+def _repeats(side: Side) -> bool:
+    return len(np.unique(side.hashes)) < len(side.hashes)
+
+
+def _whole_rows(side: Side) -> Side:
+    """Each row hashed as a whole; the second of two equal rows gets another hash than the first."""
+    hashes = hash_keys([comparable(c) for c in (*side.keys, *side.values)])
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
+    rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    mixed = np.empty_like(hashes)
+    mixed[order] = ordered + rank.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return replace(side, hashes=mixed)
+
+
+# The comparison
+
+
+def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    left, found = KeyIndex.build(after.hashes).match(before.hashes)
+    right = found.astype(np.int64)
+    same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
+    left, right = left[same], right[same]
+    differs = _differences(before, after, left, right)
+    changed = np.flatnonzero(differs.any(axis=1)) if names.values else np.empty(0, np.int64)
+    removed, added = _others(len(before.hashes), left), _others(len(after.hashes), right)
+    kind = np.repeat([ADDED, MODIFIED, REMOVED], [len(added), len(changed), len(removed)])
+    if not len(kind):
+        return
+    count = len(added), len(changed), len(removed)
+    keys = [
+        pa.concat_arrays([theirs.take(pa.array(np.append(added, right[changed]))), ours.take(pa.array(removed))])
+        for ours, theirs in zip(before.keys, after.keys, strict=True)
+    ]
+    old = _values(before, np.append(left[changed], removed), schema.field(OLD).type, count[0], 0)
+    new = _values(after, np.append(added, right[changed]), schema.field(NEW).type, 0, count[2])
+    columns = [KINDS.take(pa.array(kind)), *keys, old, new, _names(differs[changed], names.values, count[0], count[2])]
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
+    """One row for each pair, one column for each value column."""
+    found = np.zeros((len(left), len(before.values)), bool)
+    for number, (ours, theirs) in enumerate(zip(before.values, after.values, strict=True)):
+        found[:, number] = ~keys_equal([comparable(ours)], left, [comparable(theirs)], right)
+    return found
+
+
+def _others(count: int, rows: Ints) -> Ints:
+    rest = np.ones(count, bool)
+    rest[rows] = False
+    return np.flatnonzero(rest)
+
+
+def _values(side: Side, rows: Ints, kind: pa.StructType, nulls_before: int, nulls_after: int) -> pa.Array:
+    """The values of these rows as structs, between nulls."""
+    whole = np.concatenate([np.full(nulls_before, -1), rows, np.full(nulls_after, -1)])
+    absent = whole < 0
+    taken = pa.array(whole, mask=absent)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    if not fields:
+        return pa.array([None if gone else {} for gone in absent.tolist()], kind)
+    return pa.StructArray.from_arrays([c.take(taken) for c in side.values], fields=fields, mask=pa.array(absent))
+
+
+def _names(differs: Bools, names: tuple[str, ...], nulls_before: int, nulls_after: int) -> pa.Array:
+    lengths = np.concatenate([np.zeros(nulls_before, np.int64), differs.sum(axis=1), np.zeros(nulls_after, np.int64)])
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    absent = np.ones(len(lengths), bool)
+    absent[nulls_before : nulls_before + len(differs)] = False
+    members = pa.array(names, pa.string()).take(pa.array(np.nonzero(differs)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), members, mask=pa.array(absent))

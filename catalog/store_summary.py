@@ -1,0 +1,176 @@
+"""What a store holds and whether it needs care, from its log and the sizes of its files.
+
+Segments are not read, but for the ends of the rows of a segment that is neither all open nor all closed: without them
+nobody knows how many keys there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from statestore.catalog.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
+from statestore.catalog.maintenance import LEFT_BEHIND, file_names, run_vacuum
+from statestore.catalog.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
+from statestore.catalog.stores.acknowledged import OURS
+from statestore.formats.changelog import read_changelog
+from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.segment_meta import OPEN
+
+KEPT_US = 7 * 86_400_000_000  # what vacuum leaves alone unless it is told otherwise
+MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are told in bytes only
+CACHE = "live/"  # the hot tier of live stores
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class StoreSummary:
+    """Numbers of the newest version. Times are epoch microseconds, sizes bytes; None: unknown, or there is none.
+
+    ``keys``: rows that are valid now. ``rows``: versions of keys that are stored. ``bytes``: the files that the newest
+    version needs. ``uncommitted``: acknowledged puts that no commit has yet. ``problems``: what to do, or what is
+    damaged; empty if all is well.
+    """
+
+    version: int
+    oldest_version: int
+    keys: int | None
+    rows: int
+    first_time: int | None
+    stream_time: int | None
+    kept_from: int | None
+    segments: int
+    deltas: int
+    bytes: int
+    changelog_bytes: int
+    uncommitted: int | None
+    cache_bytes: int
+    unreferenced_bytes: int
+    last_commit: int
+    writer: str
+    problems: tuple[str, ...]
+    damaged: bool
+
+
+def summarize(storage: Storage, spec: StoreSpec) -> StoreSummary:
+    """The summary of a store; CorruptError LOG_CORRUPT if nobody can tell what it holds."""
+    files = SegmentFiles(storage, spec)
+    snapshot = files.snapshot()
+    listed = storage.list("")
+    needed = file_names(snapshot)
+    spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
+    damage = _missing(listed, needed)
+    unfolded = _told(damage, lambda: _open_rows(files, snapshot))
+    pending_bytes, pending = _told(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
+    problems = [f"damaged: {found}" for found in damage]
+    values = [m for m in snapshot.segments if not m.tombstone and m.role != "belief"]
+    rows = sum(m.rows for m in values)
+    deltas = sum(m.role == "delta" for m in snapshot.segments)
+    if unfolded is not None and _compaction_due(snapshot, unfolded):
+        problems.append(f"needs compaction ({deltas} deltas)")
+    if pending or (pending is None and pending_bytes):
+        count = "" if pending is None else f"{pending} "
+        problems.append(f"{count}uncommitted puts ({pending_bytes} bytes of changelog)")
+    removable = _removable(files, snapshot, spare)
+    if removable:
+        problems.append(f"needs vacuum ({removable} bytes of unreferenced files)")
+    versions = snapshot.versions
+    return StoreSummary(
+        version=snapshot.version,
+        oldest_version=0 if snapshot.horizon is None else snapshot.horizon.version,
+        keys=None if unfolded is None else sum(unfolded[m.name] for m in values),
+        rows=rows,
+        first_time=min((m.min_valid_from for m in values), default=None),
+        stream_time=snapshot.stream_time,
+        kept_from=None if snapshot.horizon is None else snapshot.horizon.time,
+        segments=len(snapshot.segments),
+        deltas=deltas,
+        bytes=sum(item.bytes for item in listed if item.name in needed),
+        changelog_bytes=pending_bytes,
+        uncommitted=pending,
+        cache_bytes=sum(item.bytes for item in listed if item.name.startswith(CACHE)),
+        unreferenced_bytes=sum(item.bytes for item in spare),
+        last_commit=int(versions.timestamp[-1]),
+        writer=versions.writer[-1],
+        problems=tuple(problems),
+        damaged=bool(damage),
+    )
+
+
+def _told(damage: list[str], find: Callable[[], Found]) -> Found | None:
+    """What ``find`` answers; None if files are damaged, and how is added to ``damage``."""
+    try:
+        return find()
+    except (CorruptError, NotFoundError) as error:
+        if not any(known in error.message for known in damage):
+            damage.append(str(error))
+        return None
+
+
+def _missing(listed: list[ObjectInfo], needed: set[str]) -> list[str]:
+    return [f"{name} is missing" for name in sorted(needed - {item.name for item in listed})]
+
+
+def _open_rows(files: SegmentFiles, snapshot: Snapshot) -> dict[str, int]:
+    """How many rows of each segment are still open."""
+    return {view.meta.name: _open_rows_of(files, view) for view in views_of(snapshot.segments, snapshot.closures)}
+
+
+def _open_rows_of(files: SegmentFiles, view: SegmentView) -> int:
+    meta, closures = view.meta, view.closures
+    if meta.max_valid_to != OPEN or meta.role == "belief":
+        return 0
+    if meta.min_valid_to == OPEN and len(closures) < 2:
+        return meta.rows - sum(piece.count for piece in closures)
+    if meta.min_valid_to == OPEN:  # a row may be closed more than once
+        return meta.rows - len(np.unique(np.concatenate([files.closures(piece)[0] for piece in closures])))
+    return int(np.count_nonzero(newest_ends(files, view) == OPEN))
+
+
+def _compaction_due(snapshot: Snapshot, unfolded: dict[str, int]) -> bool:
+    """The rules by which a compaction of the segments that are not sealed is due."""
+    for tombstone in (False, True):
+        recent = [m for m in snapshot.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
+        live = sum(unfolded[m.name] for m in recent)
+        closed = sum(m.rows for m in recent) - live
+        if sum(m.role == "delta" for m in recent) >= MINOR_DELTAS or closed >= max(SEAL_RATIO * live, SEAL_MIN_ROWS):
+            return True
+    return False
+
+
+def _uncommitted(storage: Storage, snapshot: Snapshot) -> tuple[int, int | None]:
+    """(bytes, puts) that are acknowledged and not committed; the puts None where counting them would take long."""
+    root = local_root(storage)
+    if root is None:
+        return 0, 0
+    size, puts = 0, 0
+    for path in sorted((root / CHANGELOGS).glob("*")):
+        done = snapshot.changelogs.get(path.name, 0)
+        with contextlib.suppress(FileNotFoundError):  # committed meanwhile
+            behind = path.stat().st_size - done if OURS.fullmatch(path.name) else 0
+            if behind > 0:
+                size += behind
+                if size <= MAX_COUNTED_BYTES:
+                    puts += sum(batch.num_rows for batch, _ in read_changelog(path, None, done))
+    if size > MAX_COUNTED_BYTES:
+        return size, None
+    return (size, puts) if puts else (0, 0)  # a file without records is its schema
+
+
+def _removable(files: SegmentFiles, snapshot: Snapshot, spare: list[ObjectInfo]) -> int:
+    """Bytes that `vacuum` would free; the log is only asked where a file is old enough."""
+    cutoff = time.time_ns() // 1000 - KEPT_US
+    if not any(item.modified_us <= cutoff for item in spare):
+        return 0
+    return sum(item.bytes for item in run_vacuum(files, snapshot, KEPT_US, dry_run=True))

@@ -1,0 +1,54 @@
+"""Arguments and options that several commands take, and how a shell completes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+STORE_FILE = "store.json"  # the catalog knows more, but a shell does not wait for it to load
+
+
+def complete_path(incomplete: str) -> list[str]:
+    """Directories that begin with what was typed."""
+    parent, _, begun = incomplete.rpartition("/")
+    folder = Path(f"{parent}/" if parent or incomplete.startswith("/") else ".").expanduser()
+    try:
+        found = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name.startswith(begun))
+    except OSError:
+        return []
+    shown = [name for name in found if begun.startswith(".") or not name.startswith(".")]
+    prefix = incomplete[: len(incomplete) - len(begun)]
+    return [f"{prefix}{name}" for name in shown]
+
+
+def complete_store(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the stores at the path that was typed before."""
+    path = ctx.params.get("path")
+    if path is None:
+        return []
+    root = Path(path).expanduser()
+    try:
+        found = [root.resolve()] if (root / STORE_FILE).is_file() else [p.parent for p in root.glob(f"*/{STORE_FILE}")]
+    except OSError:
+        return []
+    return sorted(p.name for p in found if p.name.startswith(incomplete) and not p.name.startswith("."))
+
+
+def _argument(text: str, **more: Any) -> Any:
+    return typer.Argument(help=text, show_default=False, **more)
+
+
+Path_ = Annotated[Path, _argument("A warehouse, or the directory of one store.", autocompletion=complete_path)]
+Store = Annotated[str, _argument("The store's name.", autocompletion=complete_store)]
+AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
+Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of tables.")]
+Full = Annotated[bool, typer.Option("--full", help="Whole cells, also on a terminal.")]
+AsOf = Annotated[str | None, typer.Option("--as-of", help="State time: ISO-8601 with a zone, or epoch milliseconds.")]
+Version = Annotated[int | None, typer.Option("--version", help="As recorded by this commit.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Print at most so many rows.")]
+Columns = Annotated[str | None, typer.Option("--columns", help="Only these columns: a,b,c.")]
+
+POINT = "a version (12), latest, a state time (ISO-8601 with a zone, or epoch milliseconds as 1357016400000ms)"

@@ -1,0 +1,70 @@
+"""`statestore diff`: rows that differ, as JSON objects and as a table in which a change reads `old → new`."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.difference import CHANGE, CHANGED, NEW, OLD
+from statestore.connector.cli.grid import Grid
+from statestore.connector.cli.output import cell, printable
+
+SORTED_ROWS = 100_000  # more are shown as they come
+ARROW = " → "
+
+
+def first_and_counts(reader: pa.RecordBatchReader, limit: int) -> tuple[pa.Table, Counter[str]]:
+    """``limit`` rows in order of key (as they come where there are very many), and how many of each kind there are."""
+    counts: Counter[str] = Counter()
+    kept: list[pa.RecordBatch] = []
+    held = 0
+    for batch in reader:
+        found = pc.value_counts(batch.column(CHANGE)).to_pylist()
+        counts.update({item["values"]: item["counts"] for item in found})
+        if held < max(limit, SORTED_ROWS):
+            kept.append(batch)
+            held += batch.num_rows
+    table = pa.Table.from_batches(kept, schema=reader.schema)
+    if counts.total() <= SORTED_ROWS:
+        table = _by_key(table)
+    return table.slice(0, limit), counts
+
+
+def _by_key(table: pa.Table) -> pa.Table:
+    keys = [f.name for f in table.schema if f.name not in (CHANGE, OLD, NEW, CHANGED)]
+    sortable = [name for name in keys if not pa.types.is_nested(table.schema.field(name).type)]
+    return table.sort_by([(name, "ascending") for name in [*sortable, CHANGE]])
+
+
+def objects(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """{"change", "key", "old", "new", "columns"}: the values that a row had and has, and which of them changed."""
+    width = table.num_columns - 4
+    for batch in table.to_batches():
+        keys = batch.schema.names[1 : 1 + width]
+        for change, *key, old, new, columns in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            row = {"change": change, "key": dict(zip(keys, key, strict=True)), "old": old, "new": new}
+            yield {**row, "columns": columns or []}
+
+
+def as_grid(table: pa.Table) -> Grid:
+    """Change, key and values; a value that changed shows both."""
+    keys = table.schema.names[1 : table.num_columns - 3]
+    values = [field.name for field in table.schema.field(OLD).type]
+    rows = [
+        [item["change"], *map(cell, item["key"].values()), *(_value(item, name) for name in values)]
+        for item in objects(table)
+    ]
+    names = [printable(name) for name in itertools.chain(["change"], keys, values)]
+    return Grid(names, [False] * len(names), rows)
+
+
+def _value(item: dict[str, Any], name: str) -> str | None:
+    old, new = (None if item[side] is None else cell(item[side][name]) for side in ("old", "new"))
+    if name in item["columns"]:
+        return f"{'null' if old is None else old}{ARROW}{'null' if new is None else new}"
+    return old if item["new"] is None else new

@@ -1,0 +1,187 @@
+"""Commands that read: what is here, one key, a whole store, and what changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from statestore.connector.cli import arguments as args
+from statestore.connector.cli.arguments import POINT
+from statestore.connector.cli.output import grid_of, say, show_grid, show_json, show_line, show_table
+
+
+def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
+    """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
+    from statestore.connector.cli.summary import as_grid, summaries
+
+    found = summaries(path)
+    if as_json:
+        for summary in found:
+            show_line(summary)
+    else:
+        show_grid(as_grid(found), full=full)
+    damaged = [summary["store"] for summary in found if summary["status"] == "damaged"]
+    if damaged:
+        say(f"damaged: {', '.join(damaged)}; `statestore verify` says what is affected")
+        raise typer.Exit(1)
+
+
+def sql(
+    path: args.Path_,
+    query: Annotated[str, typer.Argument(help="DuckDB SQL; tables take TIMESTAMP AS OF and VERSION AS OF.")],
+    as_json: args.Json = False,
+    limit: args.Limit = 1000,
+    full: args.Full = False,
+    allow_external_access: Annotated[
+        bool, typer.Option("--allow-external-access", help="Let the query read other files.")
+    ] = False,
+) -> None:
+    """Answer one SQL statement over the tables at PATH."""
+    from statestore.connector.sql import sql as answer
+
+    _show(answer(str(path), query, allow_external_access=allow_external_access), limit, as_json, full)
+
+
+def get(
+    path: args.Path_,
+    store: args.Store,
+    key: args.Key,
+    as_of: args.AsOf = None,
+    version: args.Version = None,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """The value of one key, now or as of a moment."""
+    from statestore.connector.cli.reading import read_key
+
+    found = read_key(path, store, key, mode="snapshot", as_of=as_of, version=version)
+    if not found.num_rows:
+        say(f"no value for this key in {store}")
+        raise typer.Exit(1)
+    show_table(found, as_json=as_json, full=full)
+
+
+def history(
+    path: args.Path_,
+    store: args.Store,
+    key: args.Key,
+    start: Annotated[str | None, typer.Option("--from", help="Versions valid at or after this state time.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Versions valid at or before this state time.")] = None,
+    version: args.Version = None,
+    limit: args.Limit = 1000,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """Every version of one key with its interval, oldest first."""
+    from statestore.connector.cli.reading import read_key
+
+    found = read_key(path, store, key, mode="history", version=version, start=start, end=end)
+    _show(found.sort_by("valid_from"), limit, as_json, full)
+
+
+def scan(
+    path: args.Path_,
+    store: args.Store,
+    as_of: args.AsOf = None,
+    version: args.Version = None,
+    columns: args.Columns = None,
+    where: Annotated[str | None, typer.Option("--where", help="Only rows for which this SQL holds.")] = None,
+    limit: args.Limit = 1000,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """The rows of a store, now or as of a moment, in no particular order; stops reading at --limit."""
+    from statestore.catalog.discovery import open_warehouse
+    from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
+    from statestore.formats.state_table import Query
+
+    table = open_warehouse(path).table(store)
+    query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
+    rows = scan_rows(table, query, limit) if where is None else where_rows(path, table, query, where, limit)
+    if as_json:
+        show_json(rows.batches())
+    else:
+        show_grid(grid_of(rows.table()), full=full)
+    if rows.more:
+        say(f"{'more' if where else f'up to {rows.more} more'} rows; a greater --limit shows them")
+
+
+def diff(
+    path: args.Path_,
+    store: args.Store,
+    start: Annotated[str, typer.Option("--from", help=f"Before: {POINT}, or both as 12@TIME.")],
+    end: Annotated[
+        str, typer.Option("--to", help="After: the same; may be earlier, then it shows the undo.")
+    ] = "latest",
+    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
+    limit: args.Limit = 1000,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """What differs between two points of a store: keys added, changed (old → new) and removed.
+
+    A number alone is a version; state times are ISO-8601 with a zone.
+    """
+    from statestore.catalog.difference import difference
+    from statestore.catalog.discovery import open_warehouse
+    from statestore.connector.cli.differences import as_grid, first_and_counts, objects
+    from statestore.connector.cli.reading import column_names, point
+
+    table = open_warehouse(path).table(store)
+    reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
+    shown, counts = first_and_counts(reader, limit)
+    if as_json:
+        for item in objects(shown):
+            show_line(item)
+    elif shown.num_rows:
+        show_grid(as_grid(shown), full=full)
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed"))
+    say(f"{kinds} (from {start} to {end})")
+    _say_more(counts.total(), limit)
+
+
+def changes(
+    path: args.Path_,
+    store: args.Store,
+    start: Annotated[str | None, typer.Option("--from", help=f"First, inclusive: {POINT}.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Last, inclusive: the same.")] = None,
+    columns: args.Columns = None,
+    limit: args.Limit = 1000,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """The change feed: every insert, update and delete of a range of versions or of state times."""
+    from statestore.catalog.discovery import open_warehouse
+    from statestore.connector.cli.reading import change_range, column_names, scan_rows
+
+    table = open_warehouse(path).table(store)
+    rows = scan_rows(table, change_range(start, end, column_names(columns)), limit)
+    if as_json:
+        show_json(rows.batches())
+    else:
+        show_grid(grid_of(rows.table()), full=full)
+    if rows.more:
+        say(f"up to {rows.more} more rows; a greater --limit shows them")
+
+
+def versions(
+    path: args.Path_, store: args.Store, limit: args.Limit = 1000, as_json: args.Json = False, full: args.Full = False
+) -> None:
+    """The store's commits, newest first: time, writer, rows, bytes."""
+    from statestore.connector.cli.reading import read_table
+
+    _show(read_table(path, f"{store}$versions").sort_by([("version", "descending")]), limit, as_json, full)
+
+
+COMMANDS = (inspect, sql, get, history, scan, diff, changes, versions)
+
+
+def _show(table: Any, limit: int, as_json: bool, full: bool) -> None:
+    show_table(table.slice(0, limit), as_json=as_json, full=full)
+    _say_more(table.num_rows, limit)
+
+
+def _say_more(count: int, limit: int) -> None:
+    if count > limit:
+        say(f"{count - limit} more rows; --limit {count} shows all")
