@@ -16,12 +16,16 @@ from statestore.connector.sql_statement import (
     DuckDBSQL,
     SparkSQL,
     TableReference,
+    check_reads_only,
+    described_history,
     find_references,
     parse,
+    place_of_quoted,
+    placed,
     replace_table,
     words,
 )
-from statestore.connector.sql_tables import find_table
+from statestore.connector.sql_tables import check_answerable, find_table
 from statestore.connector.sql_times import Value, literal, queries_of, zoned_time
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
@@ -41,13 +45,17 @@ class _Run:
         self.connection = connection
         self.external = external
         self.readings: list[Reading] = []
+        self.text = ""
 
     def answer(self, text: str) -> pa.Table:
+        self.text = text
         known = self._own_statement(text)
         if known is not None:
             return known
         tree, native = self._parsed(text)
         references = [] if tree is None else find_references(tree, text)
+        if tree is not None:
+            check_reads_only(tree, text, self._is_ours)
         if tree is None or (not references and isinstance(tree, exp.Command | exp.Show)):
             self._view_all()
             return self._execute(text, [])
@@ -56,12 +64,11 @@ class _Run:
 
     def _own_statement(self, text: str) -> pa.Table | None:
         """SHOW STORES and DESCRIBE HISTORY, which DuckDB does not know."""
-        tokens = words(text, DuckDBSQL)
-        upper = [token.upper() for token in tokens]
-        if upper in (["SHOW", "STORES"], ["SHOW", "TABLES"]):
+        if [word.upper() for word in words(text, DuckDBSQL)] in (["SHOW", "STORES"], ["SHOW", "TABLES"]):
             return pa.table({"name": pa.array(self.warehouse.tables(), pa.string())})
-        if upper[:2] == ["DESCRIBE", "HISTORY"] and len(tokens) == 3:
-            name = f"{find_table(self.warehouse, tokens[2]).name}$versions"
+        described = described_history(text, DuckDBSQL)
+        if described is not None:
+            name = f"{find_table(self.warehouse, *described).name}$versions"
             return self.answer(f"SELECT * FROM {quoted(name)} ORDER BY version DESC")
         return None
 
@@ -99,6 +106,7 @@ class _Run:
                 if reference.plain:
                     continue  # DuckDB's own tables and views, or an error that DuckDB finds
                 raise
+            check_answerable(table, query, reference)
             key = (table.name, query)
             bare = reference.plain and not self._is_ambiguous(table.name)
             if key not in views:
@@ -108,6 +116,9 @@ class _Run:
                 replace_table(reference.node, views[key], reference.name)
                 changed = True
         return changed
+
+    def _is_ours(self, name: str) -> bool:
+        return any(n.lower() == name.lower() for n in self.warehouse.tables())
 
     def _is_ambiguous(self, name: str) -> bool:
         return sum(n.lower() == name.lower() for n in self.warehouse.tables()) > 1
@@ -134,12 +145,13 @@ class _Run:
                         find_table(self.warehouse, reference.name, reference.place)
                     except StateStoreError as missing:
                         return missing
+        said = str(error).partition("\nLINE ")[0].strip()
         if isinstance(error, duckdb.PermissionException):
             return UnsupportedError(
-                "EXTERNAL_ACCESS_OFF", f"{error}; pass allow_external_access=True if the statement is trusted"
+                "EXTERNAL_ACCESS_OFF", f"{said}; pass allow_external_access=True if the statement is trusted"
             )
         if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
-            return InvalidInputError("INVALID_SQL", str(error))
+            return placed(InvalidInputError("INVALID_SQL", said), place_of_quoted(said, self.text, DuckDBSQL))
         return error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,19 @@ from sqlglot import exp
 
 from statestore.catalog.discovery import Warehouse
 from statestore.connector.spark.register import register
-from statestore.connector.sql_statement import SparkSQL, TableReference, find_references, parse, replace_table, words
-from statestore.connector.sql_tables import columns_named, find_table
+from statestore.connector.sql_statement import (
+    SparkSQL,
+    TableReference,
+    check_reads_only,
+    described_history,
+    find_references,
+    parse,
+    place_of_quoted,
+    placed,
+    replace_table,
+    words,
+)
+from statestore.connector.sql_tables import check_answerable, columns_named, find_table
 from statestore.connector.sql_times import Value, literal, queries_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
@@ -35,6 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCE = "arrow_statestore"
+# What Spark adds to a message: the place in a statement that the user has not written, and the plan.
+_PLAN = re.compile(r"[;.]?\s*(SQLSTATE: \w+;?\s*)?(\(?line \d+, pos(ition)? \d+\)?|line \d+ pos \d+;)\s.*", re.DOTALL)
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
 
@@ -46,22 +60,22 @@ def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFr
     not need are not read.
     """
     register(spark)
-    tokens = words(text, SparkSQL)
-    upper = [token.upper() for token in tokens]
-    if upper == ["SHOW", "STORES"]:
+    if [word.upper() for word in words(text, SparkSQL)] == ["SHOW", "STORES"]:
         return spark.createDataFrame([(name,) for name in warehouse.tables()], "name string")
-    if upper[:2] == ["DESCRIBE", "HISTORY"] and len(tokens) == 3:
-        name = f"{find_table(warehouse, tokens[2]).name}$versions"
+    described = described_history(text, SparkSQL)
+    if described is not None:
+        name = f"{find_table(warehouse, *described).name}$versions"
         return _read(warehouse, spark, name, Query(), None).orderBy("version", ascending=False)
     tree = parse(text, SparkSQL)
     references = find_references(tree, text)
+    check_reads_only(tree, text, lambda name: any(n.lower() == name.lower() for n in warehouse.tables()))
     queries = queries_of(references, _SparkEvaluator(spark))
     scans = _scans(warehouse, spark, references, queries)
     if not scans:
-        return _analysed(spark, text)
+        return _analysed(spark, text, text)
     for scan in scans:
         replace_table(scan.reference.node, scan.view, scan.reference.name)
-    return _analysed_over(warehouse, spark, tree, scans, columns_named(tree, [s.reference for s in scans]))
+    return _analysed_over(warehouse, spark, text, tree, scans, columns_named(tree, [s.reference for s in scans]))
 
 
 @dataclass(frozen=True)
@@ -83,12 +97,18 @@ def _scans(
             if reference.mode == "snapshot" and spark.catalog.tableExists(_quoted(reference.name)):
                 continue
             raise
+        check_answerable(table, query, reference)
         scans.append(_Scan(reference, table, query, f"__statestore_{uuid.uuid4().hex}"))
     return scans
 
 
 def _analysed_over(
-    warehouse: Warehouse, spark: SparkSession, tree: exp.Expr, scans: Sequence[_Scan], needed: set[str] | None
+    warehouse: Warehouse,
+    spark: SparkSession,
+    text: str,
+    tree: exp.Expr,
+    scans: Sequence[_Scan],
+    needed: set[str] | None,
 ) -> DataFrame:
     """The statement's DataFrame; its temporary views are gone when this returns, an analysed plan needs no names."""
     try:
@@ -96,7 +116,7 @@ def _analysed_over(
             columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
             frame = _read(warehouse, spark, scan.table.name, scan.query, columns)
             frame.createOrReplaceTempView(scan.view)
-        return _analysed(spark, tree.sql(dialect=SparkSQL))
+        return _analysed(spark, tree.sql(dialect=SparkSQL), text)
     except InvalidInputError:
         if needed is None:
             raise
@@ -104,14 +124,16 @@ def _analysed_over(
         for scan in scans:
             spark.catalog.dropTempView(scan.view)
     # Spark names the columns that exist in what it says of a wrong one: let it see them all.
-    return _analysed_over(warehouse, spark, tree, scans, None)
+    return _analysed_over(warehouse, spark, text, tree, scans, None)
 
 
-def _analysed(spark: SparkSession, text: str) -> DataFrame:
+def _analysed(spark: SparkSession, text: str, written: str) -> DataFrame:
+    """The DataFrame of ``text``, which is ``written`` with other table names."""
     try:
         return spark.sql(text)
     except AnalysisException as error:
-        raise InvalidInputError("INVALID_SQL", str(error)) from error
+        said = _PLAN.sub("", str(error)).strip()
+        raise placed(InvalidInputError("INVALID_SQL", said), place_of_quoted(said, written, SparkSQL)) from error
 
 
 def _needed_columns(table: StateTable, query: Query, needed: set[str]) -> list[str] | None:
@@ -180,7 +202,8 @@ class _SparkEvaluator:
             columns = [f"c{i}" if kind == "integer" else micros.format(f"c{i}") for i, kind in enumerate(kinds)]
             row = frame.selectExpr(*columns).first()
         except PySparkException as error:
-            raise InvalidInputError("INVALID_TIME", f"can not evaluate {', '.join(texts)}: {error}") from error
+            said = str(error).partition("\n")[0]
+            raise InvalidInputError("INVALID_TIME", f"can not evaluate {', '.join(texts)}: {said}") from error
         values = []
         for kind, value, text in zip(kinds, row or (), texts, strict=True):
             if value is None:

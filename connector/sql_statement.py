@@ -7,6 +7,7 @@ syntax tree, never in the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
 from statestore.formats.state_table import Mode
 
 _PHRASES = {
@@ -28,6 +29,9 @@ _PHRASES = {
     ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
 }
 _SECOND = "second clause"
+_WRITES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Alter, exp.TruncateTable)
+_QUOTED = re.compile(r"\"([^\"]+)\"|`([^`]+)`|[Nn]ame (\w+)")
+_SQLGLOT_WORDS = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 
 _RANGE_ARGUMENTS = {
     "start_version": "start_version",
@@ -129,6 +133,14 @@ def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
     return tokens[:-1] if tokens and tokens[-1] == ";" else tokens
 
 
+def described_history(text: str, dialect: type[sqlglot.Dialect]) -> tuple[str, str] | None:
+    """(name, place) of the table in ``DESCRIBE HISTORY name``; None for any other statement."""
+    found = words(text, dialect)
+    if [word.upper() for word in found[:2]] != ["DESCRIBE", "HISTORY"] or len(found) != 3:
+        return None
+    return found[2], _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
+
+
 def find_references(tree: exp.Expr, text: str) -> list[TableReference]:
     """Every unqualified table of the statement, and every ``history(…)`` and ``changes(…)``, in order of appearance.
 
@@ -154,7 +166,7 @@ def replace_table(node: exp.Table, name: str, shown: str) -> None:
     node.set("this", exp.to_identifier(name, quoted=True))
     node.set("version", None)
     node.set("when", None)
-    if not node.alias:
+    if not node.alias and not isinstance(node.parent, exp.Describe):
         alias = node.args.get("alias") or exp.TableAlias()
         alias.set("this", exp.to_identifier(shown, quoted=True))
         node.set("alias", alias)
@@ -238,8 +250,52 @@ def _place(node: exp.Table, text: str) -> str:
     start = node.this.meta.get("start")
     if start is None:
         return ""
+    return _line_and_column(text, start)
+
+
+def _line_and_column(text: str, start: int) -> str:
     before = text[:start]
     return f"line {before.count(chr(10)) + 1}, column {start - (before.rfind(chr(10)) + 1) + 1}"
+
+
+def placed(error: StateStoreError, place: str) -> StateStoreError:
+    """The error with the place in the statement that it is about, if it does not name one yet."""
+    if not place or error.message.startswith("line "):
+        return error
+    return type(error)(error.code, f"{place}: {error.message}")
+
+
+def place_of_quoted(message: str, text: str, dialect: type[sqlglot.Dialect]) -> str:
+    """Where the first name that an engine's ``message`` quotes stands in the statement; empty if none does.
+
+    Engines are given a statement with other table names, so the places they tell are not those of ``text``.
+    """
+    names = [name.split(".")[-1] for found in _QUOTED.findall(message) for name in found if name]
+    try:
+        tokens = sqlglot.tokenize(text, read=dialect)
+    except SqlglotError:
+        return ""
+    for name in names:
+        for token in tokens:
+            if token.text.lower() == name.lower():
+                return _line_and_column(text, token.start)
+    return ""
+
+
+def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) -> None:
+    """Raises ReadOnlyError READ_ONLY for a statement that would change one of our tables."""
+    if not isinstance(tree, _WRITES):
+        return
+    target = (tree.this if isinstance(tree.this, exp.Expr) else tree).find(exp.Table)
+    if target is not None and not target.db and is_ours(target.name):
+        raise placed(
+            ReadOnlyError(
+                "READ_ONLY",
+                f"SQL reads {target.name!r} and does not change it; write with put, put_all or write in Python, or "
+                "from Spark with df.write and writeStream",
+            ),
+            _place(target, text),
+        )
 
 
 def _invalid(message: str, place: str) -> InvalidInputError:
@@ -252,4 +308,5 @@ def _describe(error: SqlglotError) -> str:
         return str(error)
     first = details[0]
     near = f"{first.get('start_context') or ''}>>>{first.get('highlight') or ''}<<<{first.get('end_context') or ''}"
-    return f"line {first.get('line')}, column {first.get('col')}: {first.get('description')}, near {near!r}"
+    what = _SQLGLOT_WORDS.sub("something is missing", str(first.get("description")))
+    return f"line {first.get('line')}, column {first.get('col')}: {what}, near {near!r}"

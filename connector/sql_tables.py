@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from statestore.catalog.discovery import Warehouse
-from statestore.connector.sql_statement import TableReference
-from statestore.formats.errors import NotFoundError
-from statestore.formats.state_table import StateTable
+from statestore.connector.sql_statement import TableReference, placed
+from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, StateTable
 
 
 def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
@@ -21,7 +21,17 @@ def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
     try:
         return warehouse.table(same[0] if len(same) == 1 else name)
     except NotFoundError as error:
-        raise NotFoundError(error.code, f"{place}: {error.message}" if place else error.message) from None
+        raise placed(error, place) from None
+
+
+def check_answerable(table: StateTable, query: Query, reference: TableReference) -> None:
+    """Raises now, with the place in the statement, what reading the table at that version and time would raise."""
+    if reference.plain:
+        return
+    try:
+        table.splits(query)
+    except StateStoreError as error:
+        raise placed(error, reference.place) from None
 
 
 def columns_named(tree: exp.Expr, references: Sequence[TableReference]) -> set[str] | None:

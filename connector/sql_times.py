@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from sqlglot import exp
 
-from statestore.connector.sql_statement import TableReference
-from statestore.formats.errors import InvalidInputError
+from statestore.connector.sql_statement import TableReference, placed
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.times import parse_time, to_us
 
@@ -34,7 +34,15 @@ def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> li
     wanted = [(reference, key, part) for reference in references for key, part in reference.expressions()]
     for reference, _, part in wanted:
         _check_constant(reference, part)
-    values = evaluator.evaluate([part for _, _, part in wanted])
+    try:
+        values = evaluator.evaluate([part for _, _, part in wanted])
+    except StateStoreError:
+        for reference, _, part in wanted:
+            try:
+                evaluator.evaluate([part])
+            except StateStoreError as error:
+                raise placed(error, reference.place) from None
+        raise
     fields: dict[int, dict[str, Any]] = {id(reference): {} for reference in references}
     for (reference, key, part), value in zip(wanted, values, strict=True):
         name, number = _field(reference, key, value, part)
