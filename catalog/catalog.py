@@ -38,6 +38,7 @@ from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
 from statestore.catalog.stores.writer_lock import take_writer_lock
+from statestore.catalog.verification import Verification, verify
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import new_entry
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
@@ -258,6 +259,14 @@ class Catalog:
         directory.rename(self.root / f"{DROPPED}{uuid.uuid4().hex}")
         for doomed in self.root.glob(f"{DROPPED}*"):  # and what an interrupted drop left behind
             shutil.rmtree(doomed, ignore_errors=True)
+
+    def verify(self, name: str) -> Verification:
+        """Check a store completely: every checksum, log entry and invariant; damage is in the answer, not raised.
+
+        Raises NotFoundError STORE_NOT_FOUND.
+        """
+        _check_name(name)
+        return verify(self.root, name)[0]
 
     def locate(self, name: str) -> tuple[LocalStorage, StoreSpec]:
         """Storage and description of an existing store."""

@@ -47,7 +47,7 @@ def load_snapshot(storage: Storage, version: int | None = None, base: Snapshot |
     at_least = _version_of(names[0]) if names else 0
     for name in names:
         try:
-            found = _read_checkpoint(name, storage.read(name))
+            found = read_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
         return _without_gap(storage, _replay(storage, found, version, at_least))
@@ -163,7 +163,8 @@ def _encode_checkpoint(snapshot: Snapshot) -> bytes:
     return bytes(data) + xxhash.xxh3_64_digest(data)
 
 
-def _read_checkpoint(name: str, data: bytes) -> Snapshot:
+def read_checkpoint(name: str, data: bytes) -> Snapshot:
+    """The snapshot in the bytes of the checkpoint file ``name``; CorruptError LOG_CORRUPT if they are damaged."""
     body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
     if len(checksum) < CHECKSUM_BYTES or xxhash.xxh3_64_digest(body) != checksum:
         raise _corrupt(name, "its checksum does not match")

@@ -1,0 +1,215 @@
+"""Verifying a store: every checksum, every log entry, every invariant; and what of it can be vouched for.
+
+Nothing is taken from this process's caches, nothing is written, and no lock is taken, so a store can be verified while
+others read and write it. Memory is bounded by the largest segment. All problems are collected, not just the first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from statestore.catalog.log import entry_name
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.maintenance import file_names
+from statestore.catalog.storage import LocalStorage, ObjectInfo, Storage, local_root
+from statestore.catalog.store_spec import STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
+from statestore.catalog.stores.acknowledged import OURS
+from statestore.catalog.stores.writer_lock import LOCK_FILE
+from statestore.catalog.verify_data import verify_data
+from statestore.catalog.verify_log import LogFindings, verify_log
+from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
+from statestore.formats.changelog import HEADER, ROW_SCHEMA, read_changelog
+from statestore.formats.errors import NotFoundError, StateStoreError
+
+CACHE = "live/"  # the hot tier of live stores
+NOTHING_IN_IT = {LOCK_FILE}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found in one store. ``ok``: no problem; ``vouches`` says in words for what.
+
+    ``files`` and ``bytes`` were read and compared; ``rows`` are those of the newest layout, ``versions`` the oldest and
+    newest that can be read, ``unreferenced`` (name, bytes) of files that no commit needs, ``cache_bytes`` of the hot
+    tier, which is not read: it is made anew where it is lost.
+    """
+
+    store: str
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    files: int
+    bytes: int
+    segments: int
+    rows: int
+    log_entries: int
+    checkpoints: int
+    versions: tuple[int, int] | None
+    uncommitted: int
+    unreferenced: tuple[tuple[str, int], ...]
+    cache_bytes: int
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    @property
+    def vouches(self) -> str:
+        if self.problems or self.versions is None:
+            return "not for this store: see the problems"
+        return (
+            f"every byte of {self.files} files is what was committed; versions 0 to {self.versions[1]} follow one "
+            f"another without a gap, and {self.checkpoints} checkpoints say the same; {self.rows} rows in "
+            f"{self.segments} segments have the order, statistics, key index and ends that reads rely on; no key has "
+            f"two rows at one moment, as versions {self.versions[0]} and {self.versions[1]} believe; "
+            f"{self.uncommitted} acknowledged puts are whole and wait for a commit"
+        )
+
+
+def verify_store(
+    storage: Storage, name: str, progress: Callable[[Progress], None] = lambda event: None
+) -> Verification:
+    """Check the store in ``storage`` completely; ``progress`` is told of every step. Raises nothing for damage."""
+    listed = storage.list("")
+    report = Report(name, progress, sum(item.bytes for item in listed if not item.name.startswith(CACHE)))
+    spec = _spec(storage, report)
+    log = verify_log(storage, listed, report)
+    verify_data(storage, spec, log, listed, report)
+    uncommitted = _verify_changelogs(storage, spec, log, report)
+    _drop_overtaken(storage, log, report)
+    report.finish()
+    return _verification(name, listed, log, report, uncommitted)
+
+
+def _verification(
+    name: str, listed: list[ObjectInfo], log: LogFindings, report: Report, uncommitted: int
+) -> Verification:
+    snapshot = log.snapshot
+    known = {*report.checked, *log.references, *NOTHING_IN_IT}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in known and not item.name.startswith(CACHE)]
+    cache = sum(item.bytes for item in listed if item.name.startswith(CACHE))
+    if spare:
+        report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no commit")
+    if cache:
+        report.note(f"{CACHE} ({cache} bytes) is a cache and was not read; it is made anew where it is lost")
+    oldest = 0 if snapshot is None or snapshot.horizon is None else snapshot.horizon.version
+    return Verification(
+        store=name,
+        problems=tuple(report.problems),
+        notes=tuple(report.notes),
+        files=len(report.checked),
+        bytes=report.compared,
+        segments=0 if snapshot is None else len(snapshot.segments),
+        rows=0 if snapshot is None else sum(meta.rows for meta in snapshot.segments),
+        log_entries=log.entries,
+        checkpoints=log.checkpoints,
+        versions=None if snapshot is None else (oldest, snapshot.version),
+        uncommitted=uncommitted,
+        unreferenced=tuple(spare),
+        cache_bytes=cache,
+    )
+
+
+def _spec(storage: Storage, report: Report) -> StoreSpec | None:
+    try:
+        data = storage.read(STORE_FILE)
+        report.read(STORE_FILE, len(data))
+        return decode_spec(data, STORE_FILE)
+    except StateStoreError as error:
+        report.add(problem_of(error, STORE_FILE, "every read and write of the store"))
+        return None
+
+
+def _verify_changelogs(storage: Storage, spec: StoreSpec | None, log: LogFindings, report: Report) -> int:
+    """How many acknowledged puts wait for a commit."""
+    root = local_root(storage)
+    if root is None:
+        return 0
+    waiting = 0
+    for path in sorted((root / CHANGELOGS).glob("*")):
+        if not OURS.fullmatch(path.name):
+            continue
+        name = f"{CHANGELOGS}/{path.name}"
+        done = 0 if log.snapshot is None else log.snapshot.changelogs.get(path.name, 0)
+        schema = None if spec is None else spec.record_schema() if _logs_records(spec) else ROW_SCHEMA
+        try:
+            size, end = path.stat().st_size, _first_end(path)
+            for _, frame_end in read_changelog(path, schema):
+                end = frame_end
+            waiting += sum(batch.num_rows for batch, _ in read_changelog(path, schema, done))
+        except FileNotFoundError:  # committed meanwhile
+            continue
+        except StateStoreError as error:
+            affects = "acknowledged puts that are not committed, and opening the store to write"
+            report.read(name, path.stat().st_size)
+            report.add(problem_of(error, name, affects))
+            continue
+        report.read(name, size)
+        if not end:
+            report.note(f"{name}: nothing in it can be read, as if the machine had stopped before it was written")
+        elif end < size:
+            report.note(f"{name}: {size - end} bytes at its end are no whole record; such a put was never acknowledged")
+    return waiting
+
+
+def _logs_records(spec: StoreSpec) -> bool:
+    return spec.kind == "versioned" and spec.serde == "natural"
+
+
+def _first_end(path: Path) -> int:
+    """Where the first frame of a changelog, its schema, ends; 0 if it is damaged."""
+    with path.open("rb") as file:
+        header = file.read(HEADER.size)
+        if len(header) < HEADER.size:
+            return 0
+        _, length, checksum = HEADER.unpack(header)
+        whole = length <= path.stat().st_size and xxhash.xxh3_64_intdigest(file.read(length), 0) == checksum
+        return HEADER.size + length if whole else 0
+
+
+def _drop_overtaken(storage: Storage, log: LogFindings, report: Report) -> None:
+    """Files that are missing because somebody compacted and vacuumed meanwhile are no problem."""
+    missing = {p.file for p in report.problems if p.code == "FILE_NOT_FOUND"} & log.references.keys()
+    if not missing:
+        return
+    try:
+        overtaken = missing - file_names(load_snapshot(storage))
+    except StateStoreError:
+        return
+    report.problems[:] = [p for p in report.problems if p.code != "FILE_NOT_FOUND" or p.file not in overtaken]
+
+
+def verify(
+    path: str | os.PathLike[str], store: str | None = None, progress: Callable[[Progress], None] = lambda event: None
+) -> list[Verification]:
+    """Check the stores of the warehouse at ``path`` (or the one store at ``path``), or only ``store``.
+
+    Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE or STORE_NOT_FOUND; damage is in the answer.
+    """
+    return [verify_store(LocalStorage(folder), folder.name, progress) for folder in folders_to_verify(path, store)]
+
+
+def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[Path]:
+    """Directories that are, or were, stores: one that has lost its description is among them."""
+    root = Path(path)
+    if not root.is_dir():
+        raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
+    there = [root.resolve()] if _is_store(root) else sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
+    found = [folder for folder in there if not folder.name.startswith(".")]
+    if not found:
+        raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
+    chosen = found if store is None else [folder for folder in found if folder.name == store]
+    if not chosen:
+        raise NotFoundError(
+            "STORE_NOT_FOUND", f"no store {store!r} in {root}, which has {', '.join(folder.name for folder in found)}"
+        )
+    return chosen
+
+
+def _is_store(folder: Path) -> bool:
+    return (folder / STORE_FILE).is_file() or (folder / entry_name(0)).is_file()

@@ -1,0 +1,276 @@
+"""Verifying the data files: every region's checksum, then every value, statistic and index of what is needed now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from statestore.catalog.invariants import closure_violations, segment_violations
+from statestore.catalog.maintenance import file_names
+from statestore.catalog.row_state import SegmentView, ends_at, views_of
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import ObjectInfo, Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.verify_log import LogFindings, Reference
+from statestore.catalog.verify_report import Problem, Report, problem_of
+from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.key_equality import keys_equal
+from statestore.formats.key_hash import hash_keys, key_groups_of
+from statestore.formats.regions import CHECKSUM_DIGITS, REGION_BYTES
+from statestore.formats.segment_meta import OPEN, FileRef, SegmentMeta
+from statestore.formats.times import format_time
+
+Ints = npt.NDArray[np.int64]
+
+PART_ROWS = 1 << 22  # keys are compared with one another about so many at a time
+SUPERSEDED = "nothing that is read now, only readers that opened the store before; vacuum removes the file"
+UNKNOWN = "unknown: the log does not say what needs this file"
+
+
+def verify_data(
+    storage: Storage, spec: StoreSpec | None, log: LogFindings, listed: list[ObjectInfo], report: Report
+) -> None:
+    """All files that a commit added and that are still there, or have to be."""
+    snapshot = log.snapshot
+    there = {item.name for item in listed}
+    needed = file_names(snapshot) if snapshot is not None else set()
+    references = dict(log.references)
+    if snapshot is not None:
+        references |= _of_snapshot(snapshot, references)
+    extents = _extents(snapshot)
+    report.total += 0 if snapshot is None else sum(_row_bytes(meta) for meta in snapshot.segments)  # read once more
+    intact = set()
+    for name in sorted(references):
+        if name not in there and name not in needed:
+            continue
+        problems = _file_problems(storage, references[name].ref, report)
+        for problem in problems:
+            report.add(_affecting(problem, extents.get(name), UNKNOWN if snapshot is None else SUPERSEDED))
+        if not problems:
+            intact.add(name)
+    if spec is not None and snapshot is not None:
+        _verify_rows(SegmentFiles(storage, spec), snapshot, intact, report)
+
+
+def _of_snapshot(snapshot: Snapshot, known: dict[str, Reference]) -> dict[str, Reference]:
+    """Files that only a checkpoint names, because the entries that added them are lost."""
+    found = {}
+    for meta in snapshot.segments:
+        found[meta.name] = Reference(meta.file, "segment", meta.max_added)
+        if meta.index is not None:
+            found[meta.index.name] = Reference(meta.index, "index", meta.max_added)
+        for piece in snapshot.closures.get(meta.name, ()):
+            found[piece.file.name] = Reference(piece.file, "closures", piece.version)
+    return {name: reference for name, reference in found.items() if name not in known}
+
+
+# Bytes
+
+
+def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Problem]:
+    """What is wrong with the bytes of a file: that it is missing, its length, or any of its regions."""
+    try:
+        data = storage.map(ref.name)
+    except NotFoundError as error:
+        return [problem_of(error, ref.name, "")]
+    found = []
+    if data.size != ref.bytes:
+        message = f"{ref.name} has {data.size} bytes, the commit says {ref.bytes}; restore the file from a copy"
+        found = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
+    view = memoryview(data)
+    for region, start in enumerate(range(0, min(data.size, ref.bytes), REGION_BYTES)):
+        stop = min(start + REGION_BYTES, ref.bytes)
+        if stop > data.size:
+            break
+        checksum = xxhash.xxh3_64_hexdigest(view[start:stop])
+        expected = ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
+        report.compared += stop - start
+        report.advance(ref.name, stop - start)
+        if checksum != expected:
+            message = (
+                f"{ref.name}: region {region} (bytes {start} to {stop}) has checksum {checksum}, "
+                f"the commit says {expected}; restore the file from a copy"
+            )
+            found.append(Problem("SEGMENT_CORRUPT", ref.name, message, "", region, expected, checksum))
+    report.checked.add(ref.name)
+    return found
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """Versions and state times of which the rows of a file tell; ``end`` OPEN: until now."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+
+    def joined(self, other: _Extent | None) -> _Extent:
+        if other is None:
+            return self
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        return _Extent(first, last, min(self.start, other.start), max(self.end, other.end))
+
+
+def _extents(snapshot: Snapshot | None) -> dict[str, _Extent]:
+    """The extent of each file that the newest version needs."""
+    found: dict[str, _Extent] = {}
+    if snapshot is None:
+        return found
+    for meta in snapshot.segments:
+        whole = found[meta.name] = _extent(meta, snapshot)
+        if meta.index is not None:
+            found[meta.index.name] = whole
+        for piece in snapshot.closures.get(meta.name, ()):
+            name = piece.file.name
+            found[name] = replace(whole, first=piece.version).joined(found.get(name))
+    return found
+
+
+def _extent(meta: SegmentMeta, snapshot: Snapshot) -> _Extent:
+    last = meta.max_dropped - 1 if meta.role == "belief" else snapshot.version
+    return _Extent(meta.min_added, last, meta.min_valid_from, meta.max_valid_to)
+
+
+def _affecting(problem: Problem, extent: _Extent | None, unknown: str) -> Problem:
+    if extent is None:
+        return replace(problem, affects=unknown)
+    until = "now" if extent.end == OPEN else format_time(extent.end)
+    affects = (
+        f"rows valid from {format_time(extent.start)} to {until}, "
+        f"as versions {extent.first} to {extent.last} recorded them"
+    )
+    times = extent.start, None if extent.end == OPEN else extent.end
+    return replace(problem, affects=affects, versions=(extent.first, extent.last), times=times)
+
+
+# Rows
+
+
+def _verify_rows(files: SegmentFiles, snapshot: Snapshot, intact: set[str], report: Report) -> None:
+    whole = []
+    for view in views_of(snapshot.segments, snapshot.closures):
+        names = {view.meta.name, *(piece.file.name for piece in view.closures)}
+        if view.meta.index is not None:
+            names.add(view.meta.index.name)
+        if view.meta.name in intact:
+            problems = _segment_problems(files, snapshot, view, intact)
+            for problem in problems:
+                report.add(_affecting(problem, _extent(view.meta, snapshot), UNKNOWN))
+            if names <= intact and not problems:
+                whole.append(view)
+        files.forget()
+        report.advance(view.meta.name, _row_bytes(view.meta))
+    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
+    for version in sorted({oldest, snapshot.version}):
+        _verify_keys(files, snapshot, whole, version, report)
+
+
+def _row_bytes(meta: SegmentMeta) -> int:
+    return meta.file.bytes + (0 if meta.index is None else meta.index.bytes)
+
+
+def _segment_problems(files: SegmentFiles, snapshot: Snapshot, view: SegmentView, intact: set[str]) -> list[Problem]:
+    meta = view.meta
+    index_intact = meta.index is None or meta.index.name in intact
+    closures_intact = all(piece.file.name in intact for piece in view.closures)
+    steps: list[tuple[str, Callable[[], list[str] | None]]] = [
+        (meta.name, lambda: files.segment(meta).verify_all()),
+        (meta.name, lambda: _key_violations(files, meta)),
+    ]
+    if index_intact:
+        index = meta.name if meta.index is None else meta.index.name
+        steps.append((index, lambda: files.index(meta).verify_all()))
+        steps.append((meta.name, lambda: segment_violations(files, snapshot, view)))
+    if closures_intact and view.closures:
+        steps.append((view.closures[0].file.name, lambda: closure_violations(files, view)))
+    found: list[Problem] = []
+    for name, step in steps:
+        try:
+            found += [Problem("INVARIANT", name, text, "") for text in step() or ()]
+        except StateStoreError as error:
+            found.append(problem_of(error, name, ""))
+            break
+        except (pa.ArrowException, ValueError, IndexError, TypeError) as error:
+            found.append(Problem("SEGMENT_CORRUPT", name, f"{name}: {type(error).__name__}: {error}", ""))
+            break
+    return found
+
+
+def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
+    """The statistics about keys by which reads skip a segment."""
+    segment = files.segment(meta)
+    hashes = hash_keys([segment.column_array(name) for name in files.spec.key_names])
+    groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), files.spec.key_groups)
+    found = []
+    if not meta.key_groups[0] <= groups[0] <= groups[1] <= meta.key_groups[1]:
+        found.append(
+            f"{meta.name}: key groups are {meta.key_groups[0]} to {meta.key_groups[1]} in the log, "
+            f"{groups[0]} to {groups[1]} in the rows"
+        )
+    for number, name in enumerate(files.spec.key_names):
+        for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
+            told = None if bounds is None else bounds[number]
+            if told is not None and pc.min_max(segment.column(name)).as_py()[what] != told:
+                found.append(f"{meta.name}: the {what} of key column {name} is not {told!r}, as the log says")
+    return found
+
+
+def _verify_keys(
+    files: SegmentFiles, snapshot: Snapshot, views: list[SegmentView], version: int, report: Report
+) -> None:
+    """No key has two rows at one moment, as a version believed it; keys are compared part by part of their hashes."""
+    total = sum(view.meta.rows for view in views)
+    bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
+    twice = sum(_overlaps(files, views, version, part, bits) for part in range(1 << bits))
+    files.forget()
+    if twice:
+        message = f"version {version}: {twice} keys have two rows at one moment"
+        affects = f"reads of these keys at version {version}"
+        report.add(Problem("INVARIANT", "log/", message, affects, versions=(version, version)))
+
+
+def _overlaps(files: SegmentFiles, views: list[SegmentView], version: int, part: int, bits: int) -> int:
+    keys: list[list[pa.Array]] = []
+    hashes, starts, ends = [], [], []
+    for view in views:
+        if view.meta.min_added > version:
+            continue
+        index = files.index(view.meta)
+        low, high = _range(index.hashes, part, bits)
+        rows = index.rows[low:high].astype(np.int64)
+        end = ends_at(files, view, version)[rows]
+        start = files.segment(view.meta).int64("valid_from")[rows]
+        valid = end > start
+        keys.append(
+            [files.segment(view.meta).column_array(n).take(pa.array(rows[valid])) for n in files.spec.key_names]
+        )
+        hashes.append(index.hashes[low:high][valid])
+        starts.append(start[valid])
+        ends.append(end[valid])
+        if bits:
+            files.forget()
+    if not keys:
+        return 0
+    columns = [pa.concat_arrays([key[i] for key in keys]) for i in range(len(files.spec.key))]
+    joined, start, end = np.concatenate(hashes), np.concatenate(starts), np.concatenate(ends)
+    order = np.lexsort((start, joined))
+    pairs = np.flatnonzero((joined[order][1:] == joined[order][:-1]) & (start[order][1:] < end[order][:-1]))
+    return int(keys_equal(columns, order[pairs], columns, order[pairs + 1]).sum())
+
+
+def _range(hashes: npt.NDArray[np.uint64], part: int, bits: int) -> tuple[int, int]:
+    """Where the hashes that begin with the bits of ``part`` lie among ascending ones."""
+    if not bits:
+        return 0, len(hashes)
+    shift = np.uint64(64 - bits)
+    low = np.searchsorted(hashes, np.uint64(part) << shift)
+    last = part + 1 == 1 << bits
+    return int(low), len(hashes) if last else int(np.searchsorted(hashes, np.uint64(part + 1) << shift))
