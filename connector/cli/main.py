@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli import read_commands
+from statestore.connector.cli import read_commands, upkeep_commands
 from statestore.connector.cli.output import say_error
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in read_commands.COMMANDS:
+for command in (*read_commands.COMMANDS, *upkeep_commands.COMMANDS):
     app.command()(command)
 
 

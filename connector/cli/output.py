@@ -108,6 +108,14 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
     console.print(table)
 
 
+def show_text(text: str) -> None:
+    """A sentence that belongs to the answer: to stdout, wrapped by a terminal only."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(width=terminal_width() or max(2 * len(text), 1), highlight=False).print(Text(printable(text)))
+
+
 def _show_blocks(grid: Grid, width: int, title: str | None, full: bool) -> None:
     from rich.console import Console
     from rich.text import Text

@@ -1,0 +1,109 @@
+"""Compaction, expiry and vacuum of stores named on the command line, next to writers that may be at work.
+
+Nothing here opens a store for writing: each step publishes a commit of its own, and where a writer was faster it is
+done again (see `catalog.maintenance`). Acknowledged puts stay with their writer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.maintenance import run_compaction, run_expiry, run_vacuum
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.connector.cli.output import human_duration, say_error
+from statestore.connector.cli.progress import progress
+from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
+from statestore.formats.times import duration_ms, format_time
+
+Row = dict[str, Any]
+
+
+class Failures(Exception):
+    """Some stores could not be worked on; what happened to each was said."""
+
+
+def each_store(path: Path, store: str | None, what: str, work: Callable[[SegmentFiles], list[Row]]) -> list[Row]:
+    """The rows of all stores (or the one), with a bar; a store that fails is told and does not stop the others.
+
+    ``Failures`` with the rows of the rest as its argument if one did.
+    """
+    warehouse = open_warehouse(path)
+    names = warehouse.tables() if store is None else [warehouse.table(store).name]
+    rows: list[Row] = []
+    failed = False
+    with progress() as advance:
+        for number, name in enumerate(names):
+            advance(f"{what} {name}", number, len(names))
+            try:
+                table = warehouse.table(name)
+                if not isinstance(table, VersionedTable):
+                    raise ReadOnlyError("READ_ONLY", f"{name!r} is an engine's state, which is only read")
+                rows += work(SegmentFiles(table.storage, table.spec))
+            except InvalidInputError:
+                raise
+            except (StateStoreError, OSError) as error:
+                if store is not None:
+                    raise
+                say_error(f"{name}: {error}")
+                failed = True
+    if failed:
+        raise Failures(rows)
+    return rows
+
+
+def compact(files: SegmentFiles, full: bool) -> list[Row]:
+    """What a compaction did; the version stays where nothing was due."""
+    started = time.perf_counter()
+    before = files.snapshot()
+    after = run_compaction(files, before, full)
+    told: Row = {"store": files.spec.name, "version": after.version, "compacted": after.version != before.version}
+    for name, snapshot in (("before", before), ("after", after)):
+        told |= {f"{key}_{name}": value for key, value in _layout(snapshot).items()}
+    return [{**told, "seconds": round(time.perf_counter() - started, 3)}]
+
+
+def _layout(snapshot: Snapshot) -> Row:
+    metas = snapshot.segments
+    return {
+        "segments": len(metas),
+        "closures": sum(piece.count for pieces in snapshot.closures.values() for piece in pieces),
+        "bytes": sum(meta.file.bytes + (meta.index.bytes if meta.index else 0) for meta in metas),
+    }
+
+
+def expire(files: SegmentFiles, before_us: int | None) -> list[Row]:
+    """What an expiry dropped: by the store's retention, or what ended before a moment. Nothing without retention."""
+    before = files.snapshot()
+    retention = files.spec.history_retention
+    horizon = before_us
+    if horizon is None and retention is not None and before.stream_time is not None:
+        horizon = before.stream_time - retention * 1000
+    after = before if horizon is None else run_expiry(files, before, horizon)
+    kept = after.horizon
+    return [
+        {
+            "store": files.spec.name,
+            "version": after.version,
+            "retention": "for ever" if retention is None else human_duration(retention),
+            "expired": after.version != before.version,
+            "kept_from": None if kept is None else format_time(kept.time),
+            "oldest_version": 0 if kept is None else kept.version,
+            "segments_dropped": len(before.segments) - len(after.segments),
+            "bytes_dropped": _layout(before)["bytes"] - _layout(after)["bytes"],
+        }
+    ]
+
+
+def vacuum(files: SegmentFiles, older_than: str, dry_run: bool) -> list[Row]:
+    """Each file that no version of the last ``older_than`` needs."""
+    milliseconds = duration_ms(older_than, "--older-than") or 0
+    found = run_vacuum(files, files.snapshot(), milliseconds * 1000, dry_run)
+    return [
+        {"store": files.spec.name, "file": item.name, "bytes": item.bytes, "removed": not dry_run} for item in found
+    ]

@@ -1,0 +1,122 @@
+"""Commands that look after stores: verify, compact, expire, vacuum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from statestore.connector.cli import arguments as args
+from statestore.connector.cli.grid import Grid
+from statestore.connector.cli.output import cell, human_bytes, say, show_grid, show_line, show_text
+
+
+def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = False, full: args.Full = False) -> None:
+    """Read every checksum, log entry and index, check every invariant, and say what can be vouched for.
+
+    Exit code 1 if anything is wrong. Needs no lock and writes nothing.
+    """
+    from statestore.connector.cli.verifying import as_grid, as_object, problems_grid, verifications
+
+    found = [as_object(item) for item in verifications(path, store)]
+    if as_json:
+        for item in found:
+            show_line(item)
+    else:
+        show_grid(as_grid(found), full=full)
+        problems = problems_grid(found)
+        if problems.rows:
+            show_grid(problems, title="Problems", full=full)
+        for item in found:
+            vouched = f"vouched for: {item['vouches']}" if item["ok"] else "can not be vouched for"
+            show_text(f"{item['store']}: {vouched}")
+            for text in (*item["notes"], *(problem["message"] for problem in item["problems"])):
+                show_text(f"  {text}")
+    if not all(item["ok"] for item in found):
+        raise typer.Exit(1)
+
+
+def compact(
+    path: args.Path_,
+    store: args.AnyStore = None,
+    everything: Annotated[bool, typer.Option("--all", help="Fold everything, not only what is due.")] = False,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """Merge small files and fold closed rows, as far as due; no answer changes at any version and time."""
+    from statestore.connector.cli import upkeep
+
+    _upkeep(path, store, "compact", lambda files: upkeep.compact(files, everything), as_json, full)
+
+
+def expire(
+    path: args.Path_,
+    store: args.AnyStore = None,
+    before: Annotated[
+        str | None, typer.Option("--before", help="This state time instead of the store's retention.")
+    ] = None,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """Refuse moments that are older than the retention, and drop files that hold nothing else.
+
+    A store without retention keeps everything, unless --before is given.
+    """
+    from statestore.connector.cli import upkeep
+    from statestore.connector.cli.reading import moment
+
+    horizon = moment(before, "--before")
+    _upkeep(path, store, "expire", lambda files: upkeep.expire(files, horizon), as_json, full)
+
+
+def vacuum(
+    path: args.Path_,
+    store: args.AnyStore = None,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="Keep what a reader of this age may need.")
+    ] = "7 days",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    as_json: args.Json = False,
+    full: args.Full = False,
+) -> None:
+    """Remove files that no version of the last days needs."""
+    from statestore.connector.cli import upkeep
+
+    rows = _upkeep(path, store, "vacuum", lambda files: upkeep.vacuum(files, older_than, dry_run), as_json, full)
+    size = human_bytes(sum(row["bytes"] for row in rows))
+    say(f"{len(rows)} files, {size} {'would be removed' if dry_run else 'removed'}")
+
+
+COMMANDS = (verify, compact, expire, vacuum)
+
+
+def _upkeep(
+    path: Any, store: str | None, what: str, work: Callable[[Any], list[dict[str, Any]]], as_json: bool, full: bool
+) -> list[dict[str, Any]]:
+    from statestore.connector.cli.upkeep import Failures, each_store
+
+    failed = False
+    try:
+        rows = each_store(path, store, what, work)
+    except Failures as failures:
+        (rows,), failed = failures.args, True
+    if as_json:
+        for row in rows:
+            show_line(row)
+    elif rows:
+        show_grid(_grid(rows), full=full)
+    if failed:
+        raise typer.Exit(1)
+    return rows
+
+
+def _grid(rows: Sequence[dict[str, Any]]) -> Grid:
+    names = list(rows[0])
+    sizes = [name.startswith("bytes") for name in names]
+    cells = [
+        [human_bytes(row[name]) if size else cell(row[name]) for name, size in zip(names, sizes, strict=True)]
+        for row in rows
+    ]
+    numeric = [type(rows[0][name]) in (int, float) for name in names]
+    return Grid([name.replace("_", " ") for name in names], numeric, cells)

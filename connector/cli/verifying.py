@@ -1,0 +1,65 @@
+"""`statestore verify`: what was checked, what is wrong, and what can be vouched for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from statestore.catalog.storage import LocalStorage
+from statestore.catalog.verification import Verification, folders_to_verify, verify_store
+from statestore.catalog.verify_report import Problem
+from statestore.connector.cli.grid import Grid
+from statestore.connector.cli.output import cell, human_bytes
+from statestore.connector.cli.progress import progress
+from statestore.formats.times import format_time
+
+SHOWN = ("store", "result", "files", "bytes", "segments", "rows", "log_entries", "checkpoints", "uncommitted")
+NUMBERS = SHOWN[2:]
+OF_PROBLEMS = ("store", "file", "region", "expected", "found", "code", "affects")
+
+
+def verifications(path: Path, store: str | None) -> list[Verification]:
+    """Check the stores one after the other, with a bar of the bytes that were compared."""
+    folders = folders_to_verify(path, store)
+    with progress(unit_bytes=True) as advance:
+        return [
+            verify_store(
+                LocalStorage(folder),
+                folder.name,
+                lambda event: advance(f"verify {event.store}", event.done, event.total),
+            )
+            for folder in folders
+        ]
+
+
+def as_object(found: Verification) -> dict[str, Any]:
+    """Everything as JSON: counts, bytes, problems with what they affect."""
+    item = {"store": found.store, "ok": found.ok, "result": _result(found), "vouches": found.vouches}
+    counts = {name: getattr(found, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
+    spare = [{"file": name, "bytes": size} for name, size in found.unreferenced]
+    return {**item, **counts, "problems": [_problem(p) for p in found.problems], "unreferenced": spare}
+
+
+def _result(found: Verification) -> str:
+    count = len(found.problems)
+    return "ok" if found.ok else f"{count} problem{'' if count == 1 else 's'}"
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    item = asdict(problem)
+    times = item.pop("times")
+    start, end = times or (None, None)
+    ends = {"from": None if start is None else format_time(start), "to": None if end is None else format_time(end)}
+    return {**item, **ends}
+
+
+def as_grid(found: list[dict[str, Any]]) -> Grid:
+    rows = [[human_bytes(item[name]) if name == "bytes" else cell(item[name]) for name in SHOWN] for item in found]
+    return Grid([name.replace("_", " ") for name in SHOWN], [name in NUMBERS for name in SHOWN], rows)
+
+
+def problems_grid(found: list[dict[str, Any]]) -> Grid:
+    told = [{"store": item["store"], **problem} for item in found for problem in item["problems"]]
+    rows = [[cell(problem[name]) for name in OF_PROBLEMS] for problem in told]
+    return Grid(list(OF_PROBLEMS), [name == "region" for name in OF_PROBLEMS], rows)
