@@ -42,23 +42,26 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report) -> Lo
     """Replay the log from its beginning, over gaps with the help of checkpoints."""
     sizes = {item.name: item.bytes for item in listed}
     marks = {int(found[1]): item.name for item in listed if (found := NAME.fullmatch(item.name))}
-    known = [int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)]
-    newest = max([*known, *marks], default=-1)
+    entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
     findings = LogFindings()
-    if newest < 0:
-        report.add(_missing(entry_name(0), "every read and write of the store: its log is empty"))
+    if not entries and not marks:
+        report.add(_missing(0, 0, "every read and write of the store: its log is empty"))
+        return findings
     snapshot: Snapshot | None = EMPTY
-    lost: list[int] = []
-    for version in range(newest + 1):
-        entry = _entry(storage, version, sizes, report, findings)
-        if entry is None:
-            snapshot, lost = None, [*lost, version]
-        elif snapshot is not None:
-            snapshot = _advanced(snapshot, entry, report)
+    expected = 0
+    for version in sorted({*entries, *marks}):
+        absent = version - 1 if version in entries else version
+        if expected <= absent:
+            report.add(_missing(expected, absent, ""))
+            snapshot = None
+        expected = version + 1
+        if version in entries:
+            entry = _entry(storage, version, sizes, report, findings)
+            snapshot = None if entry is None or snapshot is None else _advanced(snapshot, entry, report)
         if version in marks:
             snapshot = _checkpoint(storage, marks[version], sizes, snapshot, report, findings)
-    findings.snapshot = _checked_layout(snapshot, report) if newest >= 0 else None
-    _say_what_is_affected(lost, findings, report)
+    findings.snapshot = _checked_layout(snapshot, report)
+    _say_what_is_affected(findings, report)
     return findings
 
 
@@ -68,14 +71,11 @@ def _entry(
     name = entry_name(version)
     try:
         entry = read_entry(storage, version)
-    except NotFoundError:
-        report.add(_missing(name, ""))
-        return None
     except StateStoreError as error:
-        report.read(name, sizes.get(name, 0))
-        report.add(problem_of(error, name, ""))
+        report.read(name, sizes[name])
+        report.add(replace(problem_of(error, name, ""), versions=(version, version)))
         return None
-    report.read(name, sizes.get(name, 0))
+    report.read(name, sizes[name])
     findings.entries += 1
     new = {reference.ref.name: reference for reference in _references(entry)}
     again = sorted(new.keys() & findings.references.keys())
@@ -166,20 +166,19 @@ def _checked_layout(snapshot: Snapshot | None, report: Report) -> Snapshot | Non
     return snapshot
 
 
-def _say_what_is_affected(lost: list[int], findings: LogFindings, report: Report) -> None:
-    if findings.snapshot is None:
-        affects = "every read and write of the store"
-    else:
-        affects = f"nothing that is read: a checkpoint covers it as long as it is there; versions {lost} are not proven"
-    for number, problem in enumerate(report.problems):
-        if not problem.affects:
-            version = int(problem.file[4:24])
-            last = version if findings.snapshot is None else findings.snapshot.version
-            report.problems[number] = replace(problem, affects=affects, versions=(version, last))
+def _say_what_is_affected(findings: LogFindings, report: Report) -> None:
+    """Of entries that are missing or damaged: all, or nothing where a later checkpoint has what they said."""
+    affects = "every read and write of the store"
+    if findings.snapshot is not None:
+        affects = "nothing that is read as long as the checkpoint after it is there; what it recorded is not proven"
+    report.problems[:] = [p if p.affects else replace(p, affects=affects) for p in report.problems]
 
 
-def _missing(name: str, affects: str) -> Problem:
-    return Problem("LOG_CORRUPT", name, f"{name} is missing; restore it from a copy", affects)
+def _missing(first: int, last: int, affects: str) -> Problem:
+    name = entry_name(first)
+    others = "" if first == last else f" and all others to version {last}"
+    message = f"{name}{others} is missing; restore the log from a copy"
+    return Problem("LOG_CORRUPT", name, message, affects, versions=(first, last))
 
 
 def _wrong(name: str, found: str, version: int) -> Problem:

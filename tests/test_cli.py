@@ -221,7 +221,9 @@ def test_wrong_usage_is_2(run: Run, warehouse: Path, arguments: tuple[str, ...])
 def test_help_names_every_command(run: Run) -> None:
     found = run("--help")
     assert found.code == 0
-    assert all(f"\n  {name} " in found.out for name in ("inspect", "sql", "get", "history", "versions", "demo"))
+    reading = ("inspect", "sql", "get", "history", "scan", "diff", "changes", "versions")
+    upkeep = ("verify", "compact", "expire", "vacuum")
+    assert all(f"\n  {name} " in found.out for name in (*reading, *upkeep, "demo"))
 
 
 def test_a_damaged_store_is_said_in_one_line(run: Run, warehouse: Path, tmp_path: Path) -> None:

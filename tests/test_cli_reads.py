@@ -285,14 +285,31 @@ def test_a_terminal_cuts_long_cells(warehouse: Path) -> None:
 
 def test_a_narrow_terminal_shows_blocks(warehouse: Path) -> None:
     """Where a table would be unreadable, each row is a block of name and value."""
-    found = at_terminal(40, "inspect", warehouse).out.splitlines()
+    found = at_terminal(40, "versions", warehouse, "many").out.splitlines()
     assert found[0].startswith("── 1 ─") and max(map(len, found)) <= 40
-    assert [line.split()[1] for line in found if line.startswith("store ")] == ["counts", "many", "prices"]
+    assert [line.split()[1] for line in found if line.startswith("version ")] == ["1", "0"]
     full = at_terminal(40, "scan", warehouse, "prices", "--full").out.splitlines()
     assert f"note        {'x' * 100}" in full
 
 
 # Inspect
+
+
+def test_inspect_keeps_a_row_for_each_store(warehouse: Path) -> None:
+    """With what matters most, where there is no room for everything."""
+    found = at_terminal(100, "inspect", warehouse)
+    header, *body = cells(found)
+    assert header == ["store", "kind", "keys", "version", "to", "bytes", "health"]
+    assert [line[0] for line in body] == ["counts", "many", "prices"]
+    assert max(map(len, found.out.splitlines())) <= 100
+    assert found.err == "no room for key, value, from, retention, last_commit, writer; --full shows all\n"
+    full = at_terminal(100, "inspect", warehouse, "--full")
+    assert [line.split()[1] for line in full.out.splitlines() if line.startswith("store ")] == [
+        "counts",
+        "many",
+        "prices",
+    ]
+    assert "value        price double, note string" in full.out and full.err == ""
 
 
 def test_keys_are_counted_as_a_scan_does(tmp_path: Path) -> None:

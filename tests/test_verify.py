@@ -223,12 +223,21 @@ def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
 def test_lost_entries_that_a_checkpoint_covers(store: Path) -> None:
     (store / f"log/{1:020d}.json").unlink()
     (problem,) = verify(store).problems
-    assert "a checkpoint covers it" in problem.affects and problem.versions is not None
+    assert "as long as the checkpoint after it is there" in problem.affects and problem.versions == (1, 1)
     for path in (store / "log/_checkpoint").iterdir():
         path.unlink()
     problems = verify(store).problems
     assert [p.file for p in problems] == [f"log/{1:020d}.json"]
     assert problems[0].affects == "every read and write of the store"
+
+
+def test_a_gap_of_any_length_is_one_problem(store: Path) -> None:
+    """The number in a file's name is no reason to look for as many files."""
+    newest = load_snapshot(LocalStorage(store)).version
+    (store / f"log/{10**17:020d}.json").write_bytes(b"{}")
+    gap, forged = verify(store).problems
+    assert gap.versions == (newest + 1, 10**17 - 1)
+    assert forged.file == f"log/{10**17:020d}.json" and forged.affects == "every read and write of the store"
 
 
 def test_every_damaged_region_is_told(tmp_path: Path) -> None:

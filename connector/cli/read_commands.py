@@ -7,20 +7,24 @@ from typing import Annotated, Any
 import typer
 
 from statestore.connector.cli import arguments as args
+from statestore.connector.cli import output
 from statestore.connector.cli.arguments import POINT
 from statestore.connector.cli.output import grid_of, say, show_grid, show_json, show_line, show_table
 
 
 def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
     """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
-    from statestore.connector.cli.summary import as_grid, summaries
+    from statestore.connector.cli.summary import SHOWN, as_grid, columns_within, summaries
 
     found = summaries(path)
     if as_json:
         for summary in found:
             show_line(summary)
     else:
-        show_grid(as_grid(found), full=full)
+        shown = columns_within(found, None if full else output.terminal_width())
+        show_grid(as_grid(found, shown), full=full)
+        if shown != SHOWN:
+            say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
     damaged = [summary["store"] for summary in found if summary["status"] == "damaged"]
     if damaged:
         say(f"damaged: {', '.join(damaged)}; `statestore verify` says what is affected")

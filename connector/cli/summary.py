@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from statestore.catalog.discovery import Warehouse, open_warehouse
 from statestore.catalog.store_summary import StoreSummary, summarize
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.connector.cli.grid import Grid
+from statestore.connector.cli.grid import Grid, widths_within
 from statestore.connector.cli.output import cell, human_bytes, human_duration
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
@@ -29,6 +30,7 @@ SHOWN = (
     "last_commit",
     "writer",
 )
+FIRST = ("store", "kind", "keys", "version", "to", "bytes")  # on a terminal with no room for all
 NUMBERS = ("keys", "version", "bytes")
 KNOWN_OF_STORES = (
     "keys", "rows", "version", "oldest_version", "from", "to", "kept_from", "segments", "deltas", "bytes",
@@ -42,11 +44,18 @@ def summaries(path: Path) -> list[dict[str, Any]]:
     return [_summary(warehouse, name) for name in warehouse.tables()]
 
 
-def as_grid(found: list[dict[str, Any]]) -> Grid:
+def as_grid(found: list[dict[str, Any]], shown: Sequence[str] = SHOWN) -> Grid:
     """The same for people."""
-    rows = [[*(_cell(name, item[name]) for name in SHOWN), "; ".join(item["health"]) or "ok"] for item in found]
-    names = [name.replace("_", " ") for name in (*SHOWN, "health")]
-    return Grid(names, [name in NUMBERS for name in (*SHOWN, "health")], rows)
+    rows = [[*(_cell(name, item[name]) for name in shown), "; ".join(item["health"]) or "ok"] for item in found]
+    names = [name.replace("_", " ") for name in (*shown, "health")]
+    return Grid(names, [name in NUMBERS for name in (*shown, "health")], rows)
+
+
+def columns_within(found: list[dict[str, Any]], width: int | None) -> Sequence[str]:
+    """All columns where they fit a terminal of this width (or there is none), else those that matter most."""
+    if width is None or widths_within(as_grid(found), width) is not None:
+        return SHOWN
+    return FIRST
 
 
 def _cell(name: str, value: Any) -> str | None:
