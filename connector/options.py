@@ -19,20 +19,18 @@ Use = Literal["read", "write", "readStream", "writeStream"]
 
 @dataclass(frozen=True)
 class Option:
-    """An option; ``name`` in Spark's spelling, which ignores case. ``kind``: time, int, bool, names or text."""
+    """An option in its three spellings; docs/reference.md is made from this.
+
+    ``name`` is Spark's, which ignores case; ``python`` the argument of the call that takes the same, ``command`` the
+    option of the commands that do. ``kind``: time, int, bool, names or text.
+    """
 
     name: str
     uses: tuple[Use, ...]
     kind: str
     meaning: str
-
-    @property
-    def snake(self) -> str:
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
-
-    @property
-    def kebab(self) -> str:
-        return self.snake.replace("_", "-")
+    python: str
+    command: str = ""
 
 
 _BATCH: tuple[Use, ...] = ("read",)
@@ -40,24 +38,53 @@ _READS: tuple[Use, ...] = ("read", "readStream")
 _WRITES: tuple[Use, ...] = ("write", "writeStream")
 
 OPTIONS = (
-    Option("timestampAsOf", _BATCH, "time", "the state as it was at this moment"),
-    Option("versionAsOf", _BATCH, "int", "as recorded by this commit"),
-    Option("history", _BATCH, "bool", "every version with its interval"),
-    Option("readChangeFeed", _READS, "bool", "the change feed; a stream reads nothing else"),
-    Option("startingVersion", _READS, "int", "changes from this commit on, inclusive; in a stream also `latest`"),
-    Option("endingVersion", _BATCH, "int", "changes up to this commit, inclusive"),
-    Option("startingTimestamp", _READS, "time", "changes or history from this state time on, inclusive"),
-    Option("endingTimestamp", _BATCH, "time", "changes or history up to this state time, inclusive"),
-    Option("columns", _READS, "names", "only these columns, separated by commas"),
-    Option("maxVersionsPerTrigger", ("readStream",), "int", "at most so many commits in a micro-batch"),
+    Option("timestampAsOf", _BATCH, "time", "the state as it was at this moment", "scan(as_of=)", "scan --as-of"),
+    Option("versionAsOf", _BATCH, "int", "as recorded by this commit", "scan(version=)", "scan --version"),
+    Option("history", _BATCH, "bool", "every version with its interval", "history()", "history"),
+    Option("readChangeFeed", _READS, "bool", "the change feed; a stream reads nothing else", "changes()", "changes"),
+    Option(
+        "startingVersion",
+        _READS,
+        "int",
+        "changes from this commit on, inclusive; in a stream also `latest`: after the newest there is",
+        "changes(start_version=)",
+        "changes --from",
+    ),
+    Option(
+        "endingVersion",
+        _BATCH,
+        "int",
+        "changes up to this commit, inclusive",
+        "changes(end_version=)",
+        "changes --to",
+    ),
+    Option(
+        "startingTimestamp",
+        _READS,
+        "time",
+        "changes or history from this state time on, inclusive",
+        "changes(start_timestamp=), history(start=)",
+        "changes --from, history --from",
+    ),
+    Option(
+        "endingTimestamp",
+        _BATCH,
+        "time",
+        "changes or history up to this state time, inclusive",
+        "changes(end_timestamp=), history(end=)",
+        "changes --to, history --to",
+    ),
+    Option("columns", _READS, "names", "only these columns, separated by commas", "scan(columns=)", "scan --columns"),
+    Option("maxVersionsPerTrigger", ("readStream",), "int", "at most so many commits in a micro-batch", ""),
     Option(
         "txnAppId",
         _WRITES,
         "text",
         "application of the transaction id; with txnVersion a repeated write is a no-op. A stream's is its query id, "
         "and the batch its number",
+        "commit(transaction=)",
     ),
-    Option("txnVersion", ("write",), "int", "batch number of the transaction id"),
+    Option("txnVersion", ("write",), "int", "batch of the transaction id", "commit(transaction=)"),
 )
 
 # What Spark adds by itself, and what `register` passes on from the session.

@@ -27,6 +27,20 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "join_window": ("window_before", "window_after", "retention", "num_segments", "batched_changelog"),
     "session": ("retention", "segment_interval"),
 }
+MEANINGS = {
+    "history_retention": "how long a put may be late and `get(as_of=)` answers; None (default): for ever",
+    "segment_interval": "width of the segments that expire as a whole; default: from the retention, as in Kafka",
+    "retention": "how long windows or sessions are kept, behind the greatest time seen",
+    "window_size": "from a window's start to its end",
+    "retain_duplicates": "keep every put of a key and window, numbered by `sequence`; default False",
+    "time_ordered": "rows in order of time instead of key; default False",
+    "window_before": "how far before its own time a record meets others; default 0",
+    "window_after": "how far after its own time a record meets others; default 0",
+    "num_segments": f"segments that the retention is cut into; default {DEFAULT_SEGMENTS}",
+    "batched_changelog": "log a key's last value only, acknowledged by the flush, as in 2016; default False",
+    "serde": "`natural` (default): keys in the order of their type; `kafka`: the bytes and order of Kafka Streams",
+    "key_groups": "parts that the keys are hashed into, the most workers that can share a read; default 128",
+}
 REQUIRED = {"window": ("retention", "window_size"), "join_window": ("retention",), "session": ("retention",)}
 
 

@@ -1,0 +1,170 @@
+"""Writes docs/reference.md from the code: ``python docs/make_reference.py``. A test compares the two."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import statestore
+from statestore.catalog.stores import kind_options
+from statestore.connector.cli.main import app
+from statestore.connector.options import OPTIONS
+from statestore.formats.errors import StateStoreError
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reference.md"
+PACKAGES = ("connector", "catalog", "formats")
+ACTIONS = {
+    "NotFoundError": "name something that exists",
+    "ConflictError": "read again, then retry",
+    "CorruptError": "restore the file from a copy",
+    "InvalidInputError": "correct the call",
+    "UnsupportedError": "use another type, kind or engine",
+    "ReadOnlyError": "write somewhere else",
+}
+HEAD = """# Reference
+
+Made from the code by `python docs/make_reference.py`; do not edit.
+
+Times in Python are epoch milliseconds or aware datetimes; in Spark options, in SQL and on the command line ISO-8601
+with a zone, or epoch milliseconds. Durations are milliseconds, `timedelta` or text like `"30 days"`.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [HEAD, *_options(), *_store_options(), *_python(), *_commands(), *_errors()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _options() -> Iterator[str]:
+    yield "\n## Options of reads and writes\n"
+    yield (
+        "One word in three spellings. Spark's ignores case; `read` and `write` are batches, `readStream` and "
+        "`writeStream` streams.\n"
+    )
+    rows = (
+        (_code(o.name), " ".join(o.uses), _code(o.python), _code(o.command), o.kind, o.meaning)
+        for o in sorted(OPTIONS, key=lambda o: o.name.lower())
+    )
+    yield _table(("Spark", "in", "Python", "command line", "is", "meaning"), rows)
+
+
+def _store_options() -> Iterator[str]:
+    yield "\n## Options of stores\n"
+    yield "`catalog.create_store(name, kind, key=…, value=…, …)`; `rebuild` takes the same.\n"
+    kinds = kind_options.OPTIONS
+    for name, meaning in kind_options.MEANINGS.items():
+        takers = [
+            f"{kind} (required)" if name in kind_options.REQUIRED.get(kind, ()) else kind
+            for kind, names in kinds.items()
+            if name in names
+        ]
+        yield f"- `{name}`: {meaning}. {'Kinds: ' + ', '.join(takers) if takers else 'All kinds'}."
+
+
+def _python() -> Iterator[str]:
+    yield "\n## Python\n"
+    things = {name: getattr(statestore, name) for name in statestore.__all__}
+    functions = {n: t for n, t in things.items() if not inspect.isclass(t)}
+    classes = {n: t for n, t in things.items() if inspect.isclass(t) and not issubclass(t, Exception)}
+    rows = ((_code(_call(f"statestore.{name}", thing)), _first_line(thing)) for name, thing in functions.items())
+    yield _table(("call", "what it does"), rows)
+    stores = [_members(thing) for name, thing in classes.items() if name.endswith("Store")]
+    everywhere = {row for row in stores[0] if all(row in members for members in stores)}
+    yield "\n### Every store\n"
+    yield _table(("member", "what it does"), [row for row in stores[0] if row in everywhere])
+    for name, thing in classes.items():
+        yield f"\n### {name}\n\n{_first_line(thing)}\n"
+        yield _table(("member", "what it does"), [row for row in _members(thing) if row not in everywhere])
+
+
+def _members(thing: type) -> list[tuple[str, str]]:
+    """(call, first sentence) of each public member that the class or one of its own bases documents."""
+    inherited = {n for base in (tuple, object) for n in dir(base)} if issubclass(thing, tuple) else set()
+    found = []
+    for name in sorted(n for n in dir(thing) if not n.startswith("_") and n not in inherited):
+        member = getattr(thing, name)
+        said = _first_line(member)
+        if said and not said.startswith("Alias for field"):
+            found.append((_code(_call(name, member)), said))
+    return found
+
+
+def _call(name: str, member: Any) -> str:
+    """As it is written: ``get(key, as_of=None)``; a property has no brackets."""
+    if not callable(member):
+        return name
+    parameters = list(inspect.signature(member).parameters.values())
+    parts: list[str] = []
+    for p in parameters[1:] if parameters and parameters[0].name == "self" else parameters:
+        if p.kind is p.KEYWORD_ONLY and "*" not in parts and not any(part.startswith("*") for part in parts):
+            parts.append("*")
+        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        default = "" if p.default is p.empty else f"={p.default!r}"
+        parts.append(f"{stars}{p.name}{default}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _commands() -> Iterator[str]:
+    yield "\n## Command line\n"
+    yield "Data goes to stdout, messages to stderr; exit status 0 good, 1 failed, 2 wrong usage.\n"
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        usage = " ".join(part for parameter in command.params for part in _usage(parameter))
+        yield f"\n### statestore {name}\n\n`statestore {name} {usage}`\n\n{' '.join((command.help or '').split())}\n"
+        options = (
+            (_code(max(p.opts, key=len)), " ".join((getattr(p, "help", "") or "").split()))
+            for p in command.params
+            if p.param_type_name == "option" and getattr(p, "help", "")
+        )
+        yield _table(("option", "meaning"), options)
+
+
+def _errors() -> Iterator[str]:
+    yield "\n## Errors\n"
+    yield "All derive from `statestore.StateStoreError` and carry a `code`.\n"
+    codes: dict[str, set[str]] = {kind.__name__: set() for kind in StateStoreError.__subclasses__()}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in codes:
+                    first = node.args[0] if node.args else None
+                    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                        codes[node.func.id].add(first.value)
+    rows = ((_code(k), ACTIONS.get(k, ""), ", ".join(_code(c) for c in sorted(found))) for k, found in codes.items())
+    yield _table(("error", "what to do", "codes"), rows)
+
+
+def _usage(parameter: Any) -> Sequence[str]:
+    if parameter.param_type_name == "argument":
+        name = str(parameter.name).upper()
+        return (name if parameter.required else f"[{name}]",)
+    return ()
+
+
+def _first_line(thing: Any) -> str:
+    """The first sentence of the docstring, in one line."""
+    text = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.;])\s", text)[0].rstrip(";")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    if not lines:
+        return ""
+    return "\n".join(f"| {line} |" for line in (" | ".join(header), " | ".join("---" for _ in header), *lines)) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference(), "utf-8")
