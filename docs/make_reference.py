@@ -106,7 +106,7 @@ def _call(name: str, member: Any) -> str:
     for p in parameters[1:] if parameters and parameters[0].name == "self" else parameters:
         if p.kind is p.KEYWORD_ONLY and "*" not in parts and not any(part.startswith("*") for part in parts):
             parts.append("*")
-        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         default = "" if p.default is p.empty else f"={p.default!r}"
         parts.append(f"{stars}{p.name}{default}")
     return f"{name}({', '.join(parts)})"

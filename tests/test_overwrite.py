@@ -67,7 +67,8 @@ def test_rows_older_than_the_newest_of_other_keys(tmp_path: Path) -> None:
         store.write(table({"a": (1.0, 5), "b": (1.0, 20), "c": (1.0, 7)}))
         store.write(table({"a": (1.0, 5), "b": (2.0, 30), "d": (4.0, 6)}), mode="overwrite")
         assert current(store) == {"a": "1.0", "b": "2.0", "d": "4.0"}
-        assert store.get("c", as_of=19).value == 1.0  # it ended when the overwrite found it gone, not before
+        found = store.get("c", as_of=19)  # it ended when the overwrite found it gone, not before
+        assert found is not None and found.value == 1.0
         assert store.versions()["rows"].to_pylist()[-1] == 2
         with pytest.raises(statestore.InvalidInputError, match=r"key 'b'.*00:00:00.010Z.*00:00:00.030Z"):
             store.write(table({"b": (2.0, 10)}), mode="overwrite")

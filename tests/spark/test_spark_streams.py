@@ -81,7 +81,8 @@ def history(store: Path) -> list[tuple[Any, ...]]:
 
 def operations(store: Path) -> list[str]:
     with opened(store) as handle:
-        return handle.versions()["operation"].to_pylist()
+        found: list[str] = handle.versions()["operation"].to_pylist()
+    return found
 
 
 def test_each_micro_batch_is_one_commit_with_deletes(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def dying_source(when: str, batch: int, once: Path) -> type[StateStoreSource]:
 def test_a_death_around_the_commit_is_repaired_by_the_restart(
     spark: SparkSession, warehouse: Path, tmp_path: Path, when: str
 ) -> None:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Spark's processes do not know this file
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's processes do not know this file
     for number in range(4):
         feed_file(tmp_path / "in", number, ("curry", float(number), T0 + number, None), (f"i{number}", 1.0, T0, None))
     source = dying_source(when, 2, tmp_path / "died")

@@ -205,9 +205,9 @@ REFUSED: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "said"), REFUSED)
 def test_refusals_name_the_place(spark: SparkSession, warehouse: str, text: str, said: str) -> None:
-    for engine in ({}, {"spark": spark}):
+    for session in (None, spark):
         with pytest.raises(statestore.StateStoreError, match=said) as caught:
-            statestore.sql(warehouse, text, **engine)
+            statestore.sql(warehouse, text, session)
         assert "__statestore" not in str(caught.value)
 
 
@@ -220,6 +220,6 @@ def test_times_before_the_kept_range(spark: SparkSession, tmp_path: Path) -> Non
             store.commit()
         store.expire(before=2500)
     text = "SELECT * FROM prices TIMESTAMP AS OF 1500"
-    for engine in ({}, {"spark": spark}):
+    for session in (None, spark):
         with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT\] line 1, column 15: .*00:00:02.500Z"):
-            statestore.sql(str(tmp_path), text, **engine)  # type: ignore[call-overload]
+            statestore.sql(str(tmp_path), text, session)
