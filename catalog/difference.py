@@ -138,7 +138,6 @@ def _of_store(
 def _only(files: SegmentFiles, snapshot: Snapshot, windows: list[Window]) -> tuple[list[_Rows], list[_Rows]]:
     """The rows that are valid at the first point only, and those that are at the second only."""
     pieces = [{piece.view.meta.name: piece for piece in plan(files, snapshot, window, ())} for window in windows]
-    windows = [window.clamped(snapshot) for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
     for meta in snapshot.segments:
         live = [_live_rows(files, pieces[i].get(meta.name), windows[i], meta.rows) for i in (0, 1)]

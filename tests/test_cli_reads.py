@@ -316,6 +316,7 @@ def test_keys_are_counted_as_a_scan_does(tmp_path: Path) -> None:
     """Live rows, whatever closed them: later commits, the same commit, expired windows, compaction."""
     catalog = statestore.connect(tmp_path)
     columns: dict[str, Any] = {"key": {"k": "bigint"}, "value": {"v": "bigint"}}
+    late_and_closed = [(0, (100, 102)), (0, (101,)), (10, (50,)), (10, (40,)), (20, (50,)), (20, (45,)), (3, (90, 91))]
     with catalog.create_store("versioned", **columns) as versioned:
         for number in range(6):
             for key in range(4):
@@ -324,6 +325,18 @@ def test_keys_are_counted_as_a_scan_does(tmp_path: Path) -> None:
             versioned.commit()
             if number == 3:
                 versioned.compact(full=True)
+        for key, times in (
+            (0, (100, 102)),
+            (1, (100,)),
+            (0, (101,)),
+            (10, (50,)),
+            (10, (40,)),
+            (20, (50,)),
+            (20, (45,)),
+        ):
+            for time in times:  # late records close a row once more
+                versioned.put(key, 1, timestamp=time)
+            versioned.commit()
     with catalog.create_store("windows", "window", retention=100, window_size=10, segment_interval=50, **columns) as w:
         for start in range(0, 400, 10):
             w.put(1, start, start)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from in_memory_table import MemoryTable, Row
@@ -121,6 +122,13 @@ def test_map_entries_of_slices_and_nulls(start: int) -> None:
     whole = comparable(column)
     assert whole[1].equals(whole[3]) and whole.null_count == 1 and not whole[0].equals(whole[1])
     assert comparable(column.slice(start)).equals(whole.slice(start))
+
+
+def test_every_nan_is_one() -> None:
+    """Arithmetic makes NaNs of other bits."""
+    bits = np.array([0x7FF8000000000000, 0x7FF8000000000001, -1, 0], np.int64)
+    found = comparable(pa.array(bits.view(np.float64)))
+    assert found[0] == found[1] == found[2] != found[3]
 
 
 def test_columns_choose_what_is_compared(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         item |= _columns(table)
         if isinstance(table, VersionedTable):
             item |= _of_store(summarize(table.storage, table.spec))
+        else:
+            item["oldest_version"], item["version"] = table.kept_versions()
     except StateStoreError as error:
         what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "can not be read"
         item |= {"health": [f"{what}: {error}"], "status": "damaged"}
