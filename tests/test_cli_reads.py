@@ -325,16 +325,8 @@ def test_keys_are_counted_as_a_scan_does(tmp_path: Path) -> None:
             versioned.commit()
             if number == 3:
                 versioned.compact(full=True)
-        for key, times in (
-            (0, (100, 102)),
-            (1, (100,)),
-            (0, (101,)),
-            (10, (50,)),
-            (10, (40,)),
-            (20, (50,)),
-            (20, (45,)),
-        ):
-            for time in times:  # late records close a row once more
+        for key, times in late_and_closed:
+            for time in times:  # late records close a row once more, and rows may be born closed
                 versioned.put(key, 1, timestamp=time)
             versioned.commit()
     with catalog.create_store("windows", "window", retention=100, window_size=10, segment_interval=50, **columns) as w:
