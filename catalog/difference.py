@@ -34,7 +34,7 @@ Hashes = npt.NDArray[np.uint64]
 
 PART_ROWS = 1 << 20  # rows that differ are compared about so many at a time
 CHANGE, OLD, NEW, CHANGED = "_change", "_old", "_new", "_changed_columns"
-KINDS = pa.array(["added", "changed", "removed"])
+KINDS = ("added", "changed", "removed")
 ADDED, MODIFIED, REMOVED = range(3)
 INTERVAL = ("valid_from", "valid_to")
 
@@ -249,7 +249,7 @@ def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> I
     ]
     old = _values(before, np.append(left[changed], removed), schema.field(OLD).type, count[0], 0)
     new = _values(after, np.append(added, right[changed]), schema.field(NEW).type, 0, count[2])
-    columns = [KINDS.take(pa.array(kind)), *keys, old, new, _names(differs[changed], names.values, count[0], count[2])]
+    columns = [pa.array(KINDS).take(pa.array(kind)), *keys, old, new, _names(differs[changed], names.values, count[0], count[2])]
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
