@@ -24,7 +24,7 @@ from versioned_model import Model
 import statestore
 from statestore.catalog import catalog as catalog_module
 from statestore.catalog import compaction, current_rows, maintenance, write
-from statestore.catalog.maintenance import _names
+from statestore.catalog.maintenance import file_names
 from statestore.catalog.stores.versioned import VersionedStore
 
 TIMES = (None, 5, 9)
@@ -222,7 +222,7 @@ def _files(root: Path) -> set[str]:
 def _expected_files(store: VersionedStore) -> set[str]:
     checkpoints = {i.name for i in store._storage.list("log/_checkpoint/") if i.name.endswith(".arrow")}
     log = {f"log/{version:020d}.json" for version in range(store.version + 1)}
-    return {"store.json"} | log | checkpoints | _names(store._snapshot)
+    return {"store.json"} | log | checkpoints | file_names(store._snapshot)
 
 
 FIRST, STEP, PROCESSES = 2, 2, 16

@@ -48,11 +48,13 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         staged = [m for m in messages if isinstance(m, Staged)]
-        if not staged or not (self._overwrite or any(m.file for m in staged)):
-            return  # no row: nothing to record, however often the batch comes again
+        if not staged:
+            return
         query_id = str(staged[0].query_id)
-        transaction = (self._application or query_id, batchId)
-        commit_staged(self._path, self._schema, staged, self._overwrite, transaction)
+        # Without a row there is nothing to record, however often the batch comes again.
+        if self._overwrite or any(m.file for m in staged):
+            transaction = (self._application or query_id, batchId)
+            commit_staged(self._path, self._schema, staged, self._overwrite, transaction)
         # Everything the query staged belongs to this batch or to attempts at it and at earlier ones.
         remove_folder(self._folder(query_id))
 

@@ -109,6 +109,13 @@ def test_a_restart_goes_on_and_repeats_nothing(spark: SparkSession, warehouse: P
     assert state(warehouse / "prices") == {"curry": 2.0}
 
 
+def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+    feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
+    run(stream_of(spark, tmp_path / "in").where("price > 100"), warehouse / "prices", tmp_path / "cp")
+    assert operations(warehouse / "prices") == ["create"]
+    assert not (warehouse / "prices" / "staging").exists()
+
+
 class Dying(StateStoreStreamWriter):
     """Ends its query at a chosen batch: before the commit or after it, once."""
 
