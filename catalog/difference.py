@@ -249,7 +249,13 @@ def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> I
     ]
     old = _values(before, np.append(left[changed], removed), schema.field(OLD).type, count[0], 0)
     new = _values(after, np.append(added, right[changed]), schema.field(NEW).type, 0, count[2])
-    columns = [pa.array(KINDS).take(pa.array(kind)), *keys, old, new, _names(differs[changed], names.values, count[0], count[2])]
+    columns = [
+        pa.array(KINDS).take(pa.array(kind)),
+        *keys,
+        old,
+        new,
+        _names(differs[changed], names.values, count[0], count[2]),
+    ]
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
