@@ -44,7 +44,7 @@ CHANGE_COLUMNS = (
 )
 SPLIT_EVENTS = 1 << 20
 INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
-CHANGE_TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")  # no array: Arrow would load pandas
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def _assemble(files: SegmentFiles, split: ChangeSplit, events: _Events, names: t
     places, event, kind, version = _output(files, split, events)
     arrays: dict[str, pa.Array] = {
         "valid_from": pa.array(events.start[event]).cast(TIME),
-        "_change_type": CHANGE_TYPES.take(pa.array(kind)),
+        "_change_type": pa.array(CHANGE_TYPES).take(pa.array(kind)),
         "_commit_version": pa.array(version),
         "_commit_timestamp": pa.array(np.array(split.timestamps, np.int64)[version - split.base]).cast(TIME),
     }

@@ -125,7 +125,7 @@ def test_vacuum_lists_before_it_removes(warehouse: Path) -> None:
     assert listed.err == f"{len(rows)} files, {human_bytes(size)} would be removed\n"
     paths = [warehouse / row["store"] / row["file"] for row in rows]
     assert size == sum(path.stat().st_size for path in paths)
-    assert run("vacuum", warehouse, "two", "--older-than", "0 s").code == 0
+    assert run("vacuum", warehouse, "two", "--older-than", "0").code == 0
     left = {path.parts[-3] for path in paths if path.exists()}
     assert left == {"one"} and state(warehouse, "two") == before
     assert run("verify", warehouse).code == 0

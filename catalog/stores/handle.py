@@ -103,6 +103,24 @@ class StoreHandle:
         bounds = (start_version, end_version, start_timestamp, end_timestamp)
         return ReadableTable(self.table).changes(*bounds, columns, filter)
 
+    def diff(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The keys that differ between two points, each a version, a state time or both; no end: now.
+
+        Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
+        values) and ``_changed_columns``. With ``columns`` only these value columns are compared. A start that is later
+        than the end tells what would have to be undone.
+        """
+        self._check_open()
+        bounds = (start_version, end_version, start_timestamp, end_timestamp)
+        return ReadableTable(self.table).diff(*bounds, columns)
+
     def versions(self) -> pa.Table:
         """One row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
         self.refresh()

@@ -53,17 +53,18 @@ def get(
     key: args.Key,
     as_of: args.AsOf = None,
     version: args.Version = None,
+    limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """The value of one key, now or as of a moment."""
+    """The value of one key, now or as of a moment; of a window or session store, its windows or sessions."""
     from statestore.connector.cli.reading import read_key
 
     found = read_key(path, store, key, mode="snapshot", as_of=as_of, version=version)
     if not found.num_rows:
         say(f"no value for this key in {store}")
         raise typer.Exit(1)
-    show_table(found, as_json=as_json, full=full)
+    _show(found, limit, as_json, full)
 
 
 def history(

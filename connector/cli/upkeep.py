@@ -102,7 +102,8 @@ def expire(files: SegmentFiles, before_us: int | None) -> list[Row]:
 
 def vacuum(files: SegmentFiles, older_than: str, dry_run: bool) -> list[Row]:
     """Each file that no version of the last ``older_than`` needs."""
-    milliseconds = duration_ms(older_than, "--older-than") or 0
+    given = int(older_than) if older_than.isdigit() else older_than
+    milliseconds = duration_ms(given, "--older-than") or 0
     found = run_vacuum(files, files.snapshot(), milliseconds * 1000, dry_run)
     return [
         {"store": files.spec.name, "file": item.name, "bytes": item.bytes, "removed": not dry_run} for item in found

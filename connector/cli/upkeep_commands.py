@@ -74,7 +74,7 @@ def vacuum(
     path: args.Path_,
     store: args.AnyStore = None,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Keep what a reader of this age may need.")
+        str, typer.Option("--older-than", help="Keep what a reader of this age may need: 7 days, 12h, or milliseconds.")
     ] = "7 days",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
     as_json: args.Json = False,

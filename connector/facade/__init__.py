@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.session import SessionStore
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
     from statestore.catalog.stores.window import WindowStore
+    from statestore.catalog.verification import verify
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql import sql
@@ -44,6 +45,7 @@ _WHERE = {
     "inspect": ("statestore.catalog.inspection", "inspect"),
     "register": ("statestore.connector.spark.register", "register"),
     "sql": ("statestore.connector.sql", "sql"),
+    "verify": ("statestore.catalog.verification", "verify"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
 }
 
@@ -69,6 +71,7 @@ __all__ = [
     "register",
     "sql",
     "unregister",
+    "verify",
 ]
 
 
