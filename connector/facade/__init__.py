@@ -21,6 +21,10 @@ from statestore.formats.errors import (
 if TYPE_CHECKING:
     from statestore.catalog.catalog import Catalog, connect
     from statestore.catalog.inspection import inspect
+    from statestore.catalog.joins.stream_table import StreamTableJoin
+    from statestore.catalog.joins.table_aggregation import TableAggregation, count_by
+    from statestore.catalog.joins.table_side import Emitted
+    from statestore.catalog.joins.table_table import TableTableJoin
     from statestore.catalog.stores.join_window import JoinWindowStore
     from statestore.catalog.stores.key_value import KeyValueStore
     from statestore.catalog.stores.session import SessionStore
@@ -33,26 +37,32 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
+    "Emitted": ("statestore.catalog.joins.table_side", "Emitted"),
     "JoinWindowStore": ("statestore.catalog.stores.join_window", "JoinWindowStore"),
     "KeyValueStore": ("statestore.catalog.stores.key_value", "KeyValueStore"),
     "PutResult": ("statestore.catalog.stores.versioned", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned", "Record"),
     "SessionStore": ("statestore.catalog.stores.session", "SessionStore"),
-    "WindowStore": ("statestore.catalog.stores.window", "WindowStore"),
+    "StreamTableJoin": ("statestore.catalog.joins.stream_table", "StreamTableJoin"),
+    "TableAggregation": ("statestore.catalog.joins.table_aggregation", "TableAggregation"),
+    "TableTableJoin": ("statestore.catalog.joins.table_table", "TableTableJoin"),
     "VersionedStore": ("statestore.catalog.stores.versioned", "VersionedStore"),
+    "WindowStore": ("statestore.catalog.stores.window", "WindowStore"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
+    "count_by": ("statestore.catalog.joins.table_aggregation", "count_by"),
     "inspect": ("statestore.catalog.inspection", "inspect"),
     "register": ("statestore.connector.spark.register", "register"),
     "sql": ("statestore.connector.sql", "sql"),
-    "verify": ("statestore.catalog.verification", "verify"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
+    "verify": ("statestore.catalog.verification", "verify"),
 }
 
 __all__ = [
     "Catalog",
     "ConflictError",
     "CorruptError",
+    "Emitted",
     "InvalidInputError",
     "JoinWindowStore",
     "KeyValueStore",
@@ -62,11 +72,15 @@ __all__ = [
     "Record",
     "SessionStore",
     "StateStoreError",
+    "StreamTableJoin",
+    "TableAggregation",
+    "TableTableJoin",
     "UnsupportedError",
     "VersionedStore",
     "WindowStore",
     "attach",
     "connect",
+    "count_by",
     "inspect",
     "register",
     "sql",

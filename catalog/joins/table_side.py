@@ -1,0 +1,163 @@
+"""A table as one input of a join or an aggregation: the newest value of each key, versioned or not (KIP-914)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from statestore.catalog.stores.key_value import KeyValueStore
+from statestore.catalog.stores.live_versioned import LiveVersionedStore
+from statestore.catalog.stores.versioned import VersionedStore
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.serdes.row_serde import row_serde
+from statestore.formats.times import from_us, to_us
+
+Time = int | datetime
+
+EVENT_TIME = "event_time"  # the column of a key-value store that holds the time of its value
+
+
+class Emitted(NamedTuple):
+    """A record that an operator emits; ``value`` None is a tombstone, ``timestamp`` epoch milliseconds."""
+
+    key: Any
+    value: Any
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a record did to a table: the key's newest value before it, its own, and whether it is the newest now."""
+
+    old: Any
+    new: Any
+    is_latest: bool
+
+
+class TableSide(Protocol):
+    """A table as operators see it. Times are epoch milliseconds."""
+
+    @property
+    def is_versioned(self) -> bool: ...
+
+    @property
+    def history_retention(self) -> int | None:
+        """How far back ``at`` answers, milliseconds; None: for ever."""
+
+    def put(self, key: Any, value: Any, timestamp: int) -> Change | None:
+        """Takes in a record (None deletes); None if it is too late and the table refuses it."""
+
+    def newest(self, key: Any) -> tuple[Any, int] | None:
+        """(value, timestamp) of the key's newest version, None if it is deleted or was never there."""
+
+    def at(self, key: Any, timestamp: int) -> Any:
+        """The value a stream record of that time is joined with, None if there is none."""
+
+    def key_bytes(self, key: Any) -> bytes:
+        """The key as the store's serde orders it; raises InvalidInputError WRONG_KEY."""
+
+
+def table_side(store: Any) -> TableSide:
+    """The side of an open store: versioned, or key-value with a value column ``event_time`` (bigint) for the times.
+
+    Raises UnsupportedError JOIN_KIND for other kinds, InvalidInputError WRONG_SCHEMA without that column.
+    """
+    if isinstance(store, VersionedStore | LiveVersionedStore):
+        return VersionedSide(store)
+    if isinstance(store, KeyValueStore):
+        names = store.spec.value.names
+        if EVENT_TIME not in names or len(names) < 2:
+            raise InvalidInputError(
+                "WRONG_SCHEMA",
+                f"store {store.name!r} has the value columns {', '.join(names)}; as a table it needs one more: "
+                "`event_time` of type bigint, for the time of each value",
+            )
+        return CurrentSide(store)
+    raise UnsupportedError("JOIN_KIND", f"{store!r} is not a table; expected a versioned or key-value store")
+
+
+@dataclass(frozen=True)
+class VersionedSide:
+    """A versioned store: a stream record meets the value of its own time, and late records change nothing newest."""
+
+    store: Any
+
+    @property
+    def is_versioned(self) -> bool:
+        return True
+
+    @property
+    def history_retention(self) -> int | None:
+        retention: int | None = self.store.spec.history_retention
+        return retention
+
+    def put(self, key: Any, value: Any, timestamp: int) -> Change | None:
+        before = self.store.get(key)
+        result = self.store.put(key, value, timestamp)
+        if not result.accepted:
+            return None
+        return Change(None if before is None else before.value, value, result.valid_to is None)
+
+    def newest(self, key: Any) -> tuple[Any, int] | None:
+        found = self.store.get(key)
+        return None if found is None else (found.value, found.valid_from)
+
+    def at(self, key: Any, timestamp: int) -> Any:
+        found = self.store.get(key, timestamp)
+        return None if found is None else found.value
+
+    def key_bytes(self, key: Any) -> bytes:
+        return _key_bytes(self.store, key)
+
+
+@dataclass(frozen=True)
+class CurrentSide:
+    """A key-value store: only the newest value by arrival, whatever its time."""
+
+    store: KeyValueStore
+
+    @property
+    def is_versioned(self) -> bool:
+        return False
+
+    @property
+    def history_retention(self) -> int | None:
+        return None
+
+    def put(self, key: Any, value: Any, timestamp: int) -> Change | None:
+        before = self.newest(key)
+        self.store.put(key, None if value is None else self._cells(value, timestamp), timestamp)
+        return Change(None if before is None else before[0], value, True)
+
+    def newest(self, key: Any) -> tuple[Any, int] | None:
+        found = self.store.get(key)
+        if found is None:
+            return None
+        values = {name: cell for name, cell in found.items() if name != EVENT_TIME}
+        return (next(iter(values.values())) if len(values) == 1 else values), found[EVENT_TIME]
+
+    def at(self, key: Any, timestamp: int) -> Any:
+        found = self.newest(key)
+        return None if found is None else found[0]
+
+    def key_bytes(self, key: Any) -> bytes:
+        return _key_bytes(self.store, key)
+
+    def _cells(self, value: Any, timestamp: int) -> dict[str, Any]:
+        names = [name for name in self.store.spec.value.names if name != EVENT_TIME]
+        if isinstance(value, dict):
+            return {**value, EVENT_TIME: timestamp}
+        if len(names) > 1:
+            return {**dict(zip(names, value, strict=True)), EVENT_TIME: timestamp}
+        return {names[0]: value, EVENT_TIME: timestamp}
+
+
+def _key_bytes(store: Any, key: Any) -> bytes:
+    spec = store.spec
+    return row_serde(spec.serde, spec.user_key, spec.value).key_bytes(key)
+
+
+def milliseconds(time: Time) -> int:
+    """A record's time as epoch milliseconds; raises InvalidInputError as every time of a put."""
+    return from_us(to_us(time, "timestamp"))

@@ -1,0 +1,64 @@
+"""The table-table join, record by record (KIP-914): both sides are tables, the result is a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from statestore.catalog.joins.table_side import Change, Emitted, TableSide, Time, milliseconds, table_side
+from statestore.formats.errors import InvalidInputError
+
+Joiner = Callable[[Any, Any], Any]
+How = Literal["inner", "left", "outer"]
+
+
+class TableTableJoin:
+    """Joins two tables by key; each record of either side emits the changed result of its key, or nothing.
+
+    Each side asks the other for its newest value, by time in a versioned store, by arrival in a key-value store (which
+    needs a value column ``event_time``). A versioned side's late records change nothing newest and emit nothing. A
+    result that is no more is a tombstone; its time, as that of every result, is the later of the two inputs'.
+
+    Raises InvalidInputError INVALID_OPTION.
+    """
+
+    def __init__(self, left: Any, right: Any, joiner: Joiner, how: How = "inner") -> None:
+        if how not in ("inner", "left", "outer"):
+            raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; expected 'inner', 'left' or 'outer'")
+        self._left, self._right = table_side(left), table_side(right)
+        self._joiner = joiner
+        self._how = how
+
+    def left_record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
+        """Takes in a record of the left table (None deletes); what it emits."""
+        return self._record(self._left, self._right, key, value, milliseconds(timestamp), from_left=True)
+
+    def right_record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
+        """The same for the right table."""
+        return self._record(self._right, self._left, key, value, milliseconds(timestamp), from_left=False)
+
+    def _record(
+        self, mine: TableSide, others: TableSide, key: Any, value: Any, time: int, *, from_left: bool
+    ) -> list[Emitted]:
+        change = None if key is None else mine.put(key, value, time)
+        if change is None or (mine.is_versioned and not change.is_latest):
+            return []
+        other = others.newest(key)
+        new, old = self._results(change, None if other is None else other[0], from_left)
+        if new is None and old is None:
+            return []
+        return [Emitted(key, new, time if other is None else max(time, other[1]))]
+
+    def _results(self, change: Change, other: Any, from_left: bool) -> tuple[Any, Any]:
+        if from_left:
+            return self._result(change.new, other), self._result(change.old, other)
+        return self._result(other, change.new), self._result(other, change.old)
+
+    def _result(self, left: Any, right: Any) -> Any:
+        """The row of the result table for these two values, None if it has none."""
+        missing = {
+            "inner": left is None or right is None,
+            "left": left is None,
+            "outer": left is None and right is None,
+        }[self._how]
+        return None if missing else self._joiner(left, right)
