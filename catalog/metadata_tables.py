@@ -160,6 +160,9 @@ class MetadataTable:
         """(oldest, newest) version of the store that this tells of."""
         return 0, load_snapshot(self.storage).version
 
+    def lookup_floor(self, version: int) -> int | None:
+        return None
+
     def schema(self, query: Query) -> pa.Schema:
         schema = TABLES[self.suffix][0]
         if query.mode != "snapshot" or query.as_of is not None:

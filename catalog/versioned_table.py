@@ -53,6 +53,15 @@ class VersionedTable:
     def identity(self) -> str:
         return self.spec.store_id
 
+    def lookup_floor(self, version: int) -> int | None:
+        """By the history retention, counted from the stream time of ``version``, and by the last expiry."""
+        snapshot = self.files().snapshot()
+        check_version(self.name, snapshot, version)
+        floors = [] if snapshot.horizon is None else [snapshot.horizon.time]
+        if self.spec.history_retention is not None:
+            floors.append(int(snapshot.versions.stream_time[version]) - self.spec.history_retention * 1000)
+        return max(floors, default=None)
+
     def schema(self, query: Query) -> pa.Schema:
         """The asked columns in order; all of the mode's columns where none are asked.
 

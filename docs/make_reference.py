@@ -107,7 +107,8 @@ def _call(name: str, member: Any) -> str:
         if p.kind is p.KEYWORD_ONLY and "*" not in parts and not any(part.startswith("*") for part in parts):
             parts.append("*")
         stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
-        default = "" if p.default is p.empty else f"={p.default!r}"
+        shown = "…" if callable(p.default) else repr(p.default)
+        default = "" if p.default is p.empty else f"={shown}"
         parts.append(f"{stars}{p.name}{default}")
     return f"{name}({', '.join(parts)})"
 

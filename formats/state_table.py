@@ -62,6 +62,10 @@ class StateTable(Protocol):
     def kept_versions(self) -> tuple[int, int]:
         """(oldest, newest) version that can be read now; changes are known of every version after the oldest."""
 
+    def lookup_floor(self, version: int) -> int | None:
+        """State times (epoch microseconds) before this are gone for point lookups, but for versions that are the newest
+        still (KIP-889); None where none are."""
+
     def schema(self, query: Query) -> pa.Schema:
         """Columns of the answer in order; raises NotFoundError for an unknown column."""
 

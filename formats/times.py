@@ -105,9 +105,10 @@ def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
         ) from None
     if moment.utcoffset() is None:
         if default_zone is None:
+            zoned = f"{text}Z" if ":" in text else f"{text}T00:00:00Z"
             raise InvalidInputError(
                 "NAIVE_DATETIME",
-                f"{what} is {text!r} without a time zone, so the moment is not known; add one, like {text}Z",
+                f"{what} is {text!r} without a time zone, so the moment is not known; add one, like {zoned}",
             )
         moment = moment.replace(tzinfo=default_zone)
     return to_us(moment, what)

@@ -43,6 +43,9 @@ class MemoryTable:
     def kept_versions(self) -> tuple[int, int]:
         return 0, len(self.commits) - 1
 
+    def lookup_floor(self, version: int) -> int | None:
+        return None
+
     def schema(self, query: Query) -> pa.Schema:
         names = SCHEMA.names if query.columns is None else query.columns
         return pa.schema([SCHEMA.field(n) for n in names])

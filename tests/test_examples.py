@@ -50,4 +50,12 @@ def test_the_stream_ends_in_the_batch_result(tmp_path: Path) -> None:
     truth = duckdb.sql("SELECT origin, count(*), round(avg(dep_delay), 6) FROM flights GROUP BY origin ORDER BY origin")
     found = statestore.sql(str(tmp_path / "run" / "warehouse"), "SELECT * FROM delays ORDER BY origin")
     rows = [(row["origin"], row["flights"], round(row["mean_delay"], 6)) for row in found.to_pylist()]
-    assert rows == truth.fetchall()
+    assert truth is not None and rows == truth.fetchall()
+
+
+def test_features_of_their_time_do_not_leak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = example("point_in_time_features")["main"](tmp_path)
+    said = capsys.readouterr().out
+    assert errors["as of two hours before"] + 1 < errors["as of just after"]
+    in_training = [float(line.partition(": ")[2].partition(" ")[0]) for line in said.splitlines()]
+    assert in_training[1] + 1 < in_training[0]  # what knows the future looks better, until it is used

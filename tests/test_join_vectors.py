@@ -72,7 +72,7 @@ def test_stream_table(make: Callable[..., Any], name: str) -> None:
 def test_table_table(make: Callable[..., Any], name: str) -> None:
     case = CASES[name]
     sides = [make(case, side, case[f"{side}_versioned"]) for side in ("left", "right")]
-    join = statestore.TableTableJoin(*sides, WORDS, case["join"])
+    join = statestore.TableTableJoin(sides[0], sides[1], WORDS, case["join"])
     records = {"left": join.left_record, "right": join.right_record}
     outputs = [plain(records[r["side"]](r["key"], r["value"], r["ts"])) for r in case["inputs"]]
     assert outputs == case["expect"]

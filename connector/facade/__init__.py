@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
     from statestore.catalog.stores.window import WindowStore
     from statestore.catalog.verification import verify
+    from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql import sql
@@ -48,6 +49,7 @@ _WHERE = {
     "TableTableJoin": ("statestore.catalog.joins.table_table", "TableTableJoin"),
     "VersionedStore": ("statestore.catalog.stores.versioned", "VersionedStore"),
     "WindowStore": ("statestore.catalog.stores.window", "WindowStore"),
+    "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
     "count_by": ("statestore.catalog.joins.table_aggregation", "count_by"),
@@ -78,6 +80,7 @@ __all__ = [
     "UnsupportedError",
     "VersionedStore",
     "WindowStore",
+    "asof_join",
     "attach",
     "connect",
     "count_by",

@@ -1,0 +1,223 @@
+"""The as-of join on Arrow: a version of a key meets a run of the left rows, once these are sorted by key and time.
+
+The left rows are sorted by (hash of the key, time). The rows of a version's interval [valid_from, valid_to) then lie
+side by side, so each batch of the history needs two binary searches a version, and no left row is looked at twice.
+Equal hashes of different keys are told apart by comparing the keys. Memory follows the left side, not the history.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.stores.record_input import times_of
+from statestore.connector.asof.request import AsofRequest
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.exact_cast import cast_exactly
+from statestore.formats.filters import Filter
+from statestore.formats.key_equality import keys_equal
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.state_table import Query
+
+Ints = npt.NDArray[np.int64]
+THREADS = min(8, os.cpu_count() or 1)
+FEW_KEYS = 4_096  # up to so many keys are looked up by the table's index instead of reading its history
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Times as numbers from 0 to ``top``, in order: milliseconds since the first, or ranks where those are too wide."""
+
+    first: int
+    last: int
+    ranks: Ints | None  # the distinct times, where numbers are ranks
+
+    @staticmethod
+    def of(times: Ints, groups: int) -> _Clock:
+        if not len(times):
+            return _Clock(0, 0, None)
+        first, last = int(times.min()), int(times.max())
+        fits = groups * ((last - first) // 1000 + 2) < 1 << 62
+        return _Clock(first, last, None if fits else np.unique(times))
+
+    @property
+    def top(self) -> int:
+        return (self.last - self.first) // 1000 + 1 if self.ranks is None else len(self.ranks)
+
+    def numbers(self, times: Ints) -> Ints:
+        """For each time how the first of the left times at or after it is numbered."""
+        if self.ranks is not None:
+            ranks: Ints = np.searchsorted(self.ranks, times)
+            return ranks
+        inside: Ints = (np.clip(times, self.first, self.last + 1000) - self.first) // 1000
+        return inside
+
+
+@dataclass(frozen=True)
+class _Left:
+    """The left rows that can meet anything, by (group of equal hashes, time)."""
+
+    row: Ints  # in the left table
+    keys: list[pa.Array]  # of the left table, as the store types them
+    hashes: npt.NDArray[np.uint64]  # distinct, ascending: one a group
+    place: Ints  # group * (top of the clock + 1) + number of the time, ascending
+    clock: _Clock
+    time: Ints  # of each left row
+
+
+def join_table(left: pa.Table, request: AsofRequest, history: Iterable[pa.RecordBatch] | None = None) -> pa.Table:
+    """The left rows in their order, with the columns that are added; null where nothing was valid.
+
+    ``history`` (default: read from the table) has at least the versions of the left rows' keys and times.
+    """
+    sides = _prepare(left, request)
+    found, values = _match(sides, request, left.num_rows, _history(sides, request) if history is None else history)
+    if request.how == "inner":
+        kept = np.flatnonzero(found >= 0)
+        left, found = left.take(pa.array(kept)), found[kept]
+    positions = pa.array(found, mask=found < 0)
+    result = left
+    for field, column in zip(request.added_schema(), values.columns, strict=True):
+        result = result.append_column(field.with_nullable(True), column.take(positions))
+    return result
+
+
+def result_schema(left: pa.Schema, request: AsofRequest) -> pa.Schema:
+    added = [field.with_nullable(True) for field in request.added_schema()]
+    return pa.schema([*left, *added], metadata=left.metadata)
+
+
+def prepared_keys(left: pa.Table, request: AsofRequest) -> list[pa.Array]:
+    """The left side's key columns in the types of the store's; InvalidInputError WRONG_KEY where that can not be."""
+    schema = request.table.schema(Query())
+    return [
+        _cast(_whole(left[name]), schema.field(column).type, name)
+        for name, column in zip(request.left_keys, request.key_columns, strict=True)
+    ]
+
+
+def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
+    keys = prepared_keys(left, request)
+    moments = _whole(left[request.left_time])
+    usable = np.ones(left.num_rows, bool)
+    for column in (*keys, moments):
+        if column.null_count:
+            usable &= column.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(usable)
+    if len(rows) < left.num_rows:
+        keys = [column.take(pa.array(rows)) for column in keys]
+        moments = moments.take(pa.array(rows))
+    time = times_of(moments, request.left_time)
+    hashes = hash_keys(keys) if len(rows) else np.empty(0, np.uint64)
+    distinct, group = np.unique(hashes, return_inverse=True)
+    clock = _Clock.of(time, len(distinct))
+    place = group.astype(np.int64) * (clock.top + 1) + clock.numbers(time)
+    order = np.argsort(place)
+    chosen = pa.array(order)
+    return _Left(rows[order], [k.take(chosen) for k in keys], distinct, place[order], clock, time[order])
+
+
+def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.RecordBatch]) -> tuple[Ints, pa.Table]:
+    """(for each left row the position of its version among the values, or -1; the values that were met)."""
+    found = np.full(rows, -1, np.int64)
+    names = [name for name, _ in request.added]
+    schema = request.table.schema(Query(mode="history", columns=tuple(names)))
+    met: list[pa.RecordBatch] = []
+    count = 0
+    for batch, version, position in _all_meetings(sides, request, history):
+        if not len(version):
+            continue
+        distinct, where = np.unique(version, return_inverse=True)
+        found[sides.row[position]] = count + where
+        met.append(pa.RecordBatch.from_arrays([batch.column(n).take(pa.array(distinct)) for n in names], schema=schema))
+        count += len(distinct)
+    return found, pa.Table.from_batches(met, schema=schema).combine_chunks()
+
+
+def _all_meetings(
+    sides: _Left, request: AsofRequest, history: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, Ints, Ints]]:
+    """`_meetings` of each batch, on as many threads as there are cores: numpy's searches run side by side."""
+    if not len(sides.row):
+        return
+    with ThreadPoolExecutor(THREADS) as pool:
+        running: deque[tuple[pa.RecordBatch, Future[tuple[Ints, Ints]]]] = deque()
+        for batch in history:
+            running.append((batch, pool.submit(_meetings, sides, request, batch)))
+            if len(running) > THREADS:
+                done, meetings = running.popleft()
+                yield done, *meetings.result()
+        for done, meetings in running:
+            yield done, *meetings.result()
+
+
+def _history(sides: _Left, request: AsofRequest) -> Iterator[pa.RecordBatch]:
+    query = request.history(sides.clock.first, sides.clock.last)
+    filters = _few_keys(sides, request)
+    query = Query(**{**vars(query), "filters": filters})
+    for split in request.table.splits(query):
+        yield from request.table.read(split, query)
+
+
+def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
+    """A filter on the key where the left side has few of them: the table finds these by its index."""
+    if len(request.keys) != 1 or len(sides.hashes) > FEW_KEYS:
+        return ()
+    return (Filter(request.key_columns[0], "in", tuple(sides.keys[0].unique().to_pylist())),)
+
+
+def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
+    """(row of the batch, sorted position of the left row) for each left row that a version of the batch holds for."""
+    keys = [batch.column(name) for name in request.key_columns]
+    hashes = hash_keys(keys)
+    order = np.argsort(hashes)  # sorted probes are found many times faster
+    probes = hashes[order]
+    group = np.searchsorted(sides.hashes, probes)
+    group[group == len(sides.hashes)] = 0
+    known = sides.hashes[group] == probes
+    versions, group = order[known], group[known]
+    if not len(versions):
+        return versions, versions
+    base = group.astype(np.int64) * (sides.clock.top + 1)
+    is_open = batch.column("valid_to").is_null().to_numpy(zero_copy_only=False)[versions]
+    start = sides.clock.numbers(_microseconds(batch.column("valid_from")))[versions]
+    end = np.where(is_open, sides.clock.top, sides.clock.numbers(_microseconds(batch.column("valid_to")))[versions])
+    low = np.searchsorted(sides.place, base + start)
+    high = np.searchsorted(sides.place, base + end)
+    counts = np.maximum(high - low, 0)
+    meeting = np.repeat(np.arange(len(versions)), counts)
+    position = np.arange(len(meeting)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
+    if request.floor is not None:
+        kept = is_open[meeting] | (sides.time[position] >= request.floor)
+        meeting, position = meeting[kept], position[kept]
+    row = versions[meeting]
+    same = keys_equal(sides.keys, position, keys, row)
+    return row[same], position[same]
+
+
+def _microseconds(column: pa.Array) -> Ints:
+    found: Ints = column.cast(pa.timestamp("us", "UTC")).view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):  # an empty table, or more than an array can hold
+        combined = pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], column.type)
+    return combined.dictionary_decode() if pa.types.is_dictionary(combined.type) else combined
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    try:
+        return cast_exactly(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            "WRONG_KEY", f"column {name!r} is {column.type}; the key it is joined with is {kind} ({error})"
+        ) from error

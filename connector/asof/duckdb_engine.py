@@ -1,0 +1,62 @@
+"""The as-of join by DuckDB's own ASOF JOIN: the same rows, for those who want its threads and its spilling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.stores.record_input import times_of
+from statestore.connector.asof.arrow_engine import result_schema
+from statestore.connector.asof.request import AsofRequest
+from statestore.connector.duckdb.attach import connect
+from statestore.connector.duckdb.relation import quoted
+from statestore.formats.types import TIME
+
+ROW, MOMENT = "__statestore_row", "__statestore_moment"
+
+
+def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
+    """As `statestore.connector.asof.arrow_engine.join_table`."""
+    moments = left[request.left_time].combine_chunks()
+    valid = moments.is_valid()
+    times = pa.array(times_of(moments.filter(valid), request.left_time)).cast(TIME)
+    known = left.filter(valid).append_column(MOMENT, times)
+    known = known.append_column(ROW, pa.array(valid.to_numpy(zero_copy_only=False).nonzero()[0]))
+    schema = result_schema(left.schema, request)
+    with connect() as connection:
+        connection.register("left_side", known)
+        connection.register("history", _history(known, request))
+        on = " AND ".join(f"l.{quoted(left_)} = h.{quoted(key)}" for left_, key in request.keys)
+        holds = "(h.valid_to IS NULL OR (l.{m} < h.valid_to{floor}))".format(
+            m=quoted(MOMENT),
+            floor="" if request.floor is None else f" AND epoch_us(l.{quoted(MOMENT)}) >= {request.floor}",
+        )
+        added = ", ".join(f"h.{quoted(name)} AS {quoted(shown)}" for name, shown in request.added)
+        found = connection.sql(f"""
+            SELECT l.{quoted(ROW)}, {added} FROM left_side l ASOF JOIN history h
+            ON {on} AND l.{quoted(MOMENT)} >= h.valid_from WHERE {holds} ORDER BY l.{quoted(ROW)}
+        """).to_arrow_table()
+    return _put_beside(left, found, request, schema)
+
+
+def _history(left: pa.Table, request: AsofRequest) -> pa.RecordBatchReader:
+    times = left[MOMENT].cast(pa.int64()).to_numpy()
+    bounds = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    query = request.history(*bounds)
+    table = request.table
+    batches = (batch for split in table.splits(query) for batch in table.read(split, query))
+    return pa.RecordBatchReader.from_batches(table.schema(query), batches)
+
+
+def _put_beside(left: pa.Table, found: pa.Table, request: AsofRequest, schema: pa.Schema) -> pa.Table:
+    rows = found.column(0).to_numpy()
+    values = found.drop_columns([ROW]).combine_chunks()
+    if request.how == "inner":
+        left, positions = left.take(pa.array(rows)), pa.array(np.arange(len(rows)))
+    else:
+        place = np.full(left.num_rows, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        positions = pa.array(place, mask=place < 0)
+    fields = [schema.field(name) for name in values.column_names]
+    columns = [c.take(positions).cast(field.type) for field, c in zip(fields, values.columns, strict=True)]
+    return pa.Table.from_arrays([*left.columns, *columns], schema=schema)

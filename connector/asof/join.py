@@ -1,0 +1,130 @@
+"""`asof_join`: each left row with the value its key had at the row's own time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.connector.asof import arrow_engine
+from statestore.connector.asof.request import AsofRequest, On, make_request
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+
+PIECE_ROWS = 1 << 22
+ENGINES = ("arrow", "duckdb", "spark")
+
+
+def asof_join(
+    left: Any,
+    store: Any,
+    *,
+    on: On,
+    left_time: str,
+    how: str = "inner",
+    columns: Iterable[str] | None = None,
+    prefix: str = "",
+    version: int | None = None,
+    grace: int | timedelta | str | None = None,
+    engine: str | None = None,
+) -> Any:
+    """Joins each row of ``left`` with the version of its key that was valid at the row's own time: the stream-table
+    join with a versioned table of Kafka Streams (KIP-914).
+
+    ``left`` is a pyarrow Table or RecordBatchReader, a pandas DataFrame, a DuckDB relation or a Spark DataFrame, batch
+    or streaming; the answer is of the same kind, with the columns of the left side and then the value columns of the
+    store (or ``columns`` of it, also ``valid_from``, ``valid_to`` and ``_commit_version``), their names begun with
+    ``prefix``. Arrow, pandas and DuckDB keep the order of the rows. ``store`` is an open store (only what is committed
+    is seen), a table of ``inspect(…)`` or a path. ``on`` names the key columns, or maps left columns to them;
+    ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP) or an integer of epoch milliseconds.
+
+    ``how="inner"`` leaves out rows whose key had no value then, ``"left"`` keeps them with nulls; so it goes with rows
+    whose key or time is null. A key-value store's state time is that of its commits. ``version`` joins with what was
+    recorded by that commit (default: the newest; a streaming query reads the newest of each micro-batch). A time that
+    is older than the history retention, counted from the store's stream time, or expired, meets only a version that is
+    the newest still, as ``get(key, as_of=)`` does (KIP-889).
+
+    ``grace`` (Spark streams only, KIP-923): rows wait until the stream of their partition has passed their time by that
+    duration, and meet the store as it is then; rows that are later than that are joined at once. The store must keep
+    at least as much history.
+
+    ``engine``: "arrow" (default but for Spark), "duckdb" (its own ASOF JOIN over the history) or "spark". Raises
+    InvalidInputError (COLUMN_NOT_FOUND, WRONG_KEY, NAME_CLASH, NAIVE_DATETIME, GRACE_TOO_LONG, …) and NotFoundError
+    VERSION_NOT_FOUND.
+    """
+    kind = _kind_of(left)
+    _check_engine(engine, kind, grace)
+    names = list(left.columns) if kind in ("pandas", "spark", "duckdb") else left.schema.names
+    request = make_request(names, store, on, left_time, how, columns, prefix, version)
+    if kind == "spark":
+        from statestore.connector.asof.spark_engine import join_frame
+
+        return join_frame(left, request, grace, pinned=version is not None)
+    if kind == "reader":
+        return _joined_reader(left, request, engine)
+    if kind == "pandas":
+        return _joined(pa.Table.from_pandas(left, preserve_index=False), request, engine).to_pandas()
+    if kind == "duckdb":
+        joined = _joined(left.to_arrow_table(), request, engine)  # noqa: F841  DuckDB finds it by name
+        return left.query("left_side", "SELECT * FROM joined")
+    return _joined(left, request, engine)
+
+
+def _joined(left: pa.Table, request: AsofRequest, engine: str | None) -> pa.Table:
+    if engine == "duckdb":
+        from statestore.connector.asof import duckdb_engine
+
+        return duckdb_engine.join_table(left, request)
+    return arrow_engine.join_table(left, request)
+
+
+def _joined_reader(left: pa.RecordBatchReader, request: AsofRequest, engine: str | None) -> pa.RecordBatchReader:
+    """In pieces, so that a long left side need not be in memory at once."""
+    schema = arrow_engine.result_schema(left.schema, request)
+    pieces = (batch for piece in _pieces(left) for batch in _joined(piece, request, engine).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, pieces)
+
+
+def _pieces(left: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in left:
+        held.append(batch)
+        if sum(b.num_rows for b in held) >= PIECE_ROWS:
+            yield pa.Table.from_batches(held, schema=left.schema)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held, schema=left.schema)
+
+
+def _kind_of(left: Any) -> str:
+    if isinstance(left, pa.RecordBatchReader):
+        return "reader"
+    if isinstance(left, pa.Table):
+        return "arrow"
+    package = type(left).__module__.partition(".")[0]
+    if package == "pandas":
+        return "pandas"
+    if package == "pyspark":
+        return "spark"
+    if package in ("duckdb", "_duckdb"):
+        return "duckdb"
+    raise InvalidInputError(
+        "WRONG_INPUT",
+        f"left is {type(left).__name__}; expected a pyarrow Table or RecordBatchReader, a pandas or Spark DataFrame, "
+        "or a DuckDB relation",
+    )
+
+
+def _check_engine(engine: str | None, kind: str, grace: Any) -> None:
+    if engine not in (None, *ENGINES):
+        raise InvalidInputError("INVALID_OPTION", f"engine is {engine!r}; expected one of {', '.join(ENGINES)}")
+    if engine is not None and (engine == "spark") != (kind == "spark"):
+        raise UnsupportedError(
+            "UNSUPPORTED_ENGINE", f"engine {engine!r} can not join a left side of kind {kind}; leave engine out"
+        )
+    if grace is not None and kind != "spark":
+        raise InvalidInputError(
+            "INVALID_OPTION",
+            "grace lets rows of a stream wait; a table is complete: leave it out, or use StreamTableJoin",
+        )

@@ -1,0 +1,141 @@
+"""What an as-of join asks, checked: which table at which version, which columns meet, what is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from statestore.catalog.discovery import open_table
+from statestore.catalog.stores.handle import StoreHandle
+from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.state_table import Query, StateTable
+
+How = Literal["inner", "left"]
+On = str | Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AsofRequest:
+    """A join of left rows with the history of ``table``; picklable.
+
+    ``keys``: (left column, key column) pairs in order of the table's key. ``added``: (column of the history, its name
+    in the result). ``floor``: state times (epoch microseconds) before it find only versions that are still the newest.
+    """
+
+    table: StateTable
+    keys: tuple[tuple[str, str], ...]
+    left_time: str
+    how: How
+    added: tuple[tuple[str, str], ...]
+    version: int
+    floor: int | None
+
+    @property
+    def left_keys(self) -> list[str]:
+        return [left for left, _ in self.keys]
+
+    @property
+    def key_columns(self) -> list[str]:
+        return [column for _, column in self.keys]
+
+    def history(self, first: int, last: int) -> Query:
+        """The versions that rows with times from ``first`` to ``last`` (epoch microseconds) can meet."""
+        floor = first if self.floor is None else max(first, self.floor)
+        names = [*self.key_columns, *(name for name, _ in self.added), "valid_from", "valid_to"]
+        return Query(
+            mode="history",
+            columns=tuple(dict.fromkeys(names)),
+            version=self.version,
+            start_time=floor,
+            end_time=max(floor, last),
+        )
+
+    def added_schema(self) -> pa.Schema:
+        """The columns that the result has after those of the left side."""
+        schema = self.table.schema(replace(self.history(0, 0), columns=tuple(name for name, _ in self.added)))
+        return pa.schema([field.with_name(shown) for field, (_, shown) in zip(schema, self.added, strict=True)])
+
+
+def make_request(
+    left_names: Sequence[str],
+    store: Any,
+    on: On,
+    left_time: str,
+    how: str,
+    columns: Iterable[str] | None,
+    prefix: str,
+    version: int | None,
+) -> AsofRequest:
+    """Checks what was asked; raises InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
+    if how not in ("inner", "left"):
+        raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; an as-of join is 'inner' or 'left'")
+    table = table_of(store)
+    if isinstance(table, VersionedTable) and table.spec.windowing is not None:
+        raise UnsupportedError(
+            "JOIN_KIND",
+            f"store {table.name!r} is a {table.spec.kind} store, where a key has several rows at a time; expected a "
+            "versioned or key-value store",
+        )
+    keys = _key_pairs(table, on)
+    for name in (*(left for left, _ in keys), left_time):
+        if name not in left_names:
+            raise InvalidInputError(
+                "COLUMN_NOT_FOUND", f"the left side has no column {name!r}; it has {', '.join(left_names)}"
+            )
+    added = _added(table, columns, prefix)
+    clashing = [shown for _, shown in added if shown in left_names]
+    if clashing:
+        raise InvalidInputError(
+            "NAME_CLASH",
+            f"both sides have a column {clashing[0]!r}; say prefix='…' for the columns of {table.name!r}, or name "
+            "those you want in columns",
+        )
+    pinned = table.kept_versions()[1] if version is None else version
+    how_: How = "inner" if how == "inner" else "left"
+    return AsofRequest(table, keys, left_time, how_, added, pinned, table.lookup_floor(pinned))
+
+
+def table_of(store: Any) -> StateTable:
+    """The table of an open store, of ``inspect(…).table(…)``, or of a path like "warehouse/prices"."""
+    if isinstance(store, str | Path):
+        return open_table(store)
+    if isinstance(store, StoreHandle | ReadableTable):
+        return store.table
+    raise InvalidInputError(
+        "WRONG_INPUT", f"store is {type(store).__name__}; expected an open store, a table of inspect(…) or a path"
+    )
+
+
+def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
+    if isinstance(on, str):
+        pairs = {on: on} if len(table.key_columns) != 1 else {on: table.key_columns[0]}
+    elif isinstance(on, Mapping):
+        pairs = dict(on)
+    else:
+        pairs = {name: name for name in on}
+    by_key = {column: left for left, column in pairs.items()}
+    if sorted(by_key) != sorted(table.key_columns) or len(by_key) != len(pairs):
+        raise InvalidInputError(
+            "WRONG_KEY",
+            f"on is {on!r}; {table.name!r} is keyed by {', '.join(table.key_columns) or 'nothing'}: name each of "
+            "these, or give {left column: key column}",
+        )
+    return tuple((by_key[column], column) for column in table.key_columns)
+
+
+def _added(table: StateTable, columns: Iterable[str] | None, prefix: str) -> tuple[tuple[str, str], ...]:
+    schema = table.schema(Query(mode="history"))
+    own = {"valid_from", "valid_to", "_commit_version", *table.key_columns}
+    asked = [name for name in schema.names if name not in own] if columns is None else list(columns)
+    unknown = [name for name in asked if name not in schema.names]
+    if unknown:
+        raise InvalidInputError(
+            "COLUMN_NOT_FOUND", f"{table.name!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}"
+        )
+    return tuple((name, prefix + name) for name in asked)
