@@ -74,7 +74,8 @@ def joined(flights: pa.Table, moment: pa.ChunkedArray, recent: statestore.Versio
     """The feature as of a moment for each flight, NaN where there was none."""
     asked = flights.select(["origin"]).append_column("moment", moment.cast(pa.timestamp("us", "UTC")))
     found = statestore.asof_join(asked, recent, on="origin", left_time="moment", how="left")
-    return found["mean_delay"].to_numpy()
+    known: Floats = found["mean_delay"].to_numpy()
+    return known
 
 
 if __name__ == "__main__":

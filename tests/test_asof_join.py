@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ ROW = st.tuples(st.one_of(st.none(), st.sampled_from([*KEYS, "z"])), st.one_of(s
 NEVER = 1 << 60
 
 
-def left_of(rows: list[tuple[str | None, int | None]]) -> pa.Table:
+def left_of(rows: Sequence[tuple[str | None, int | None]]) -> pa.Table:
     columns = [[key for key, _ in rows], [time for _, time in rows], list(range(len(rows)))]
     arrays = [pa.array(c, t) for c, t in zip(columns, (pa.string(), pa.int64(), pa.int64()), strict=True)]
     return pa.table(arrays, names=["item", "at", "n"])

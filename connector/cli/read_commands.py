@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -179,7 +180,29 @@ def versions(
     _show(read_table(path, f"{store}$versions").sort_by([("version", "descending")]), limit, as_json, full)
 
 
-COMMANDS = (inspect, sql, get, history, scan, diff, changes, versions)
+def report(
+    path: args.Path_,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    store: Annotated[
+        str | None, typer.Option("--store", help="Only this store.", autocompletion=args.complete_store)
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Show the lifeline of this key, too (its text).")] = None,
+    as_json: args.Json = False,
+) -> None:
+    """Write one self-contained HTML page: sizes, keys and churn over versions, key groups over time, the biggest and
+    busiest keys, and lifelines of keys."""
+    from statestore.connector.cli.output import human_bytes
+    from statestore.connector.report.write import write_report
+
+    written = write_report(path, out, store=store, key=key)
+    size = written.stat().st_size
+    if as_json:
+        show_line({"report": str(written), "bytes": size})
+    else:
+        say(f"{written} ({human_bytes(size)}); open it in a browser")
+
+
+COMMANDS = (inspect, sql, get, history, scan, diff, changes, versions, report)
 
 
 def _show(table: Any, limit: int, as_json: bool, full: bool) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from statestore.catalog.verification import verify
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
+    from statestore.connector.report.write import write_report
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql import sql
 
@@ -57,6 +58,7 @@ _WHERE = {
     "register": ("statestore.connector.spark.register", "register"),
     "sql": ("statestore.connector.sql", "sql"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
+    "write_report": ("statestore.connector.report.write", "write_report"),
     "verify": ("statestore.catalog.verification", "verify"),
 }
 
@@ -89,6 +91,7 @@ __all__ = [
     "sql",
     "unregister",
     "verify",
+    "write_report",
 ]
 
 

@@ -162,7 +162,8 @@ def test_what_is_released_is_what_kafka_joins(tmp_path: Path, case: Case) -> Non
         "t", key={"k": "string"}, value={"v": "string"}, history_retention=case["history_retention_ms"]
     )
     with store:
-        waiting, stream_time, outputs = None, None, []
+        waiting, stream_time = None, None
+        outputs: list[list[dict[str, Any]]] = []
         for record in case["inputs"]:
             if record["side"] == "right":
                 store.put(record["key"], record["value"], timestamp=record["ts"])

@@ -1,0 +1,221 @@
+"""The charts of a report as Vega-Lite specifications, each with its own data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statestore.connector.report.figures import GROUP_CELLS, StoreFigures
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, which nothing loads
+TIME = {"type": "temporal", "scale": {"type": "utc"}}
+WHEN: Spec = {"title": None, "axis": {"labelOverlap": True, "tickCount": 10}}
+CHANGE_COLORS = {"written": "#2a9d8f", "ended": "#d1495b"}
+
+
+def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
+    """(title, what it tells, specification) of each chart there is something to show in."""
+    found = []
+    if figures.growth:
+        found.append(("Keys", "keys that are valid, at each version", _curve(figures, "keys", "#1b6ca8")))
+        found.append(("Size", "bytes that a version's rows take on disk", _curve(figures, "bytes", "#7a5195")))
+    if figures.churn:
+        found.append(("Churn", "versions of keys that commits wrote and ended", _churn(figures)))
+    if figures.heat:
+        found.append(("Key groups by time", "versions of keys, by the state time they begin at", _heat(figures)))
+    if figures.busiest:
+        found.append(("Busiest keys", "keys with most versions", _bars(figures.busiest, "versions", "#e9a23b")))
+    if figures.biggest:
+        found.append(("Biggest keys", "keys whose values take most bytes", _bars(figures.biggest, "bytes", "#7a5195")))
+    return found
+
+
+def lifelines_of(figures: StoreFigures) -> dict[str, Spec]:
+    """The lifeline of each chosen key: a panel a value column, numbers as steps, anything else as labelled bars."""
+    return {key: _lifeline(figures, rows) for key, rows in figures.lifelines.items()}
+
+
+def _spec(rows: list[dict[str, Any]], height: int = 220) -> Spec:
+    return {"$schema": SCHEMA, "width": "container", "height": height, "data": {"values": rows}}
+
+
+def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
+    axis = {"format": "~s", "title": None}
+    return _spec(figures.growth) | {
+        "mark": {
+            "type": "area", "line": {"color": color, "strokeWidth": 2}, "color": color, "opacity": 0.25,
+            "interpolate": "step-after", "point": {"color": color, "size": 18, "opacity": 1},
+        },
+        "encoding": {
+            "x": {
+                "field": "version", "type": "quantitative", "title": "version", "scale": {"nice": False},
+                "axis": {"tickMinStep": 1, "format": "d"},
+            },
+            "y": {"field": column, "type": "quantitative", "axis": axis},
+            "tooltip": [
+                {"field": "version", "type": "quantitative"},
+                {"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"},
+                {"field": column, "type": "quantitative", "format": ","},
+            ],
+        },
+    }  # fmt: skip
+
+
+def _churn(figures: StoreFigures) -> Spec:
+    rows = [
+        {**row, "version": f"{row['first']}" if row["first"] == row["last"] else f"{row['first']} to {row['last']}"}
+        for row in figures.churn
+    ]
+    return _spec(rows) | {
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": {
+                "field": "first",
+                "type": "ordinal",
+                "title": "version",
+                "axis": {"labelOverlap": True, "labelAngle": 0},
+            },
+            "y": {"field": "count", "type": "quantitative", "title": None, "axis": {"format": "~s"}},
+            "color": {
+                "field": "change",
+                "type": "nominal",
+                "title": None,
+                "scale": {"domain": list(CHANGE_COLORS), "range": list(CHANGE_COLORS.values())},
+                "legend": {"orient": "top"},
+            },
+            "tooltip": [
+                {"field": "version", "type": "nominal"},
+                {"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"},
+                {"field": "change", "type": "nominal"},
+                {"field": "count", "type": "quantitative", "format": ","},
+            ],
+        },
+    }
+
+
+def _heat(figures: StoreFigures) -> Spec:
+    return _spec(figures.heat) | {
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": {"field": "from", **TIME, "title": "state time (UTC)"},
+            "x2": {"field": "to"},
+            "y": {
+                "field": "group",
+                "type": "ordinal",
+                "title": f"key group, of {GROUP_CELLS}",
+                "scale": {"domain": list(range(GROUP_CELLS))},
+                "axis": {"values": list(range(0, GROUP_CELLS, 8))},
+            },
+            "color": {
+                "field": "rows", "type": "quantitative", "title": "versions", "scale": {"scheme": "viridis"},
+                "legend": {"orient": "top", "gradientLength": 160},
+            },
+            "tooltip": [
+                {"field": "from", **TIME, "format": "%Y-%m-%d %H:%M"},
+                {"field": "group", "type": "ordinal", "title": "key group"},
+                {"field": "rows", "type": "quantitative", "title": "versions", "format": ","},
+            ],
+        },
+    }  # fmt: skip
+
+
+def _bars(rows: list[dict[str, Any]], column: str, color: str) -> Spec:
+    return _spec(rows, 18 * len(rows) + 10) | {
+        "mark": {"type": "bar", "color": color, "cornerRadiusEnd": 3},
+        "encoding": {
+            "y": {"field": "key", "type": "nominal", "sort": "-x", "title": None, "axis": {"labelLimit": 160}},
+            "x": {
+                "field": column,
+                "type": "quantitative",
+                "title": None,
+                "axis": {"format": "~s", "tickCount": 5, "tickMinStep": 1},
+            },
+            "tooltip": [{"field": "key", "type": "nominal"}, {"field": column, "type": "quantitative", "format": ","}],
+        },
+    }
+
+
+def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    panels = []
+    for column in columns:
+        mine = [
+            {**row, "to": figures.now if row["to"] is None else row["to"]} for row in rows if row["column"] == column
+        ]
+        for row, told in zip(mine, (r for r in rows if r["column"] == column), strict=True):
+            row["until"] = None if told["to"] is None else row["to"]
+            row["text"] = "null" if row["value"] is None else str(row["value"])
+        numeric = column in figures.numeric and all(not isinstance(r["value"], str) for r in mine)
+        panels.append((_steps if numeric else _spans)(mine, column))
+    return {
+        "$schema": SCHEMA,
+        "vconcat": panels,
+        "resolve": {"scale": {"x": "shared", "color": "independent"}},
+        "spacing": 12,
+    }
+
+
+def _steps(rows: list[dict[str, Any]], column: str) -> Spec:
+    shared = {"x": {"field": "from", **TIME, **WHEN}, "tooltip": _told(column)}
+    version = {
+        "field": "version",
+        "type": "ordinal",
+        "title": "commit",
+        "scale": {"scheme": "tableau10"},
+        "legend": None,
+    }
+    return {
+        "width": "container",
+        "height": 150,
+        "title": {"text": column, "anchor": "start", "fontSize": 12},
+        "data": {"values": rows},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 3},
+                "encoding": {
+                    **shared,
+                    "x2": {"field": "to"},
+                    "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
+                    "color": version,
+                },
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 1},
+                "encoding": {**shared, "y": {"field": "value", "type": "quantitative"}, "color": version},
+            },
+        ],
+    }
+
+
+def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
+    return {
+        "width": "container",
+        "height": 46,
+        "title": {"text": column, "anchor": "start", "fontSize": 12},
+        "data": {"values": rows},
+        "layer": [
+            {
+                "mark": {"type": "bar", "cornerRadius": 3, "stroke": "white", "strokeWidth": 1},
+                "encoding": {
+                    "x": {"field": "from", **TIME, **WHEN},
+                    "x2": {"field": "to"},
+                    "color": {"field": "text", "type": "nominal", "legend": None, "scale": {"scheme": "tableau20"}},
+                    "tooltip": _told(column),
+                },
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 5, "limit": 110, "color": "black", "clip": True},
+                "encoding": {"x": {"field": "from", **TIME}, "text": {"field": "text"}},
+            },
+        ],
+    }
+
+
+def _told(column: str) -> list[Spec]:
+    return [
+        {"field": "text", "type": "nominal", "title": column},
+        {"field": "from", **TIME, "title": "valid from", "format": "%Y-%m-%d %H:%M:%S.%L"},
+        {"field": "until", **TIME, "title": "valid to", "format": "%Y-%m-%d %H:%M:%S.%L"},
+        {"field": "version", "type": "ordinal", "title": "recorded by commit"},
+    ]

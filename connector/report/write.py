@@ -1,0 +1,118 @@
+"""`statestore report`: one self-contained page about the stores at a path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from statestore.catalog.discovery import open_warehouse
+from statestore.connector.cli.output import human_bytes
+from statestore.connector.cli.summary import summaries
+from statestore.connector.report.charts import charts_of, lifelines_of
+from statestore.connector.report.figures import figures_of
+from statestore.connector.report.page import page, panel, section, table
+from statestore.formats.errors import NotFoundError
+
+HEADER = (
+    "store", "kind", "key", "value", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit",
+    "health",
+)  # fmt: skip
+NUMBERS = (4, 5, 6, 7)
+
+
+def write_report(
+    path: str | Path, out: str | Path, *, store: str | None = None, key: str | None = None, title: str | None = None
+) -> Path:
+    """Writes the page and answers where it is. ``store``: only this one; ``key`` (its text) gets a lifeline of its own.
+
+    Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, or REPORT_NOT_INSTALLED without the extra.
+    """
+    bundle = _bundle()
+    warehouse = open_warehouse(path)
+    names = warehouse.tables() if store is None else [warehouse.table(store).name]
+    told = [item for item in summaries(Path(path)) if item["store"] in names]
+    charts: dict[str, Any] = {}
+    lifelines: dict[str, list[dict[str, Any]]] = {}
+    sections = []
+    for number, item in enumerate(told):
+        if item["status"] == "damaged":
+            continue
+        figures = figures_of(warehouse, item["store"], () if key is None else (key,))
+        panels = []
+        for place, (heading, what, spec) in enumerate(charts_of(figures)):
+            charts[f"c{number}-{place}"] = spec
+            panels.append(panel(f"c{number}-{place}", heading, what))
+        lives = lifelines_of(figures)
+        if lives:
+            lifelines[f"l{number}"] = [{"key": name, "spec": spec} for name, spec in lives.items()]
+            what = "every version of a key over state time; the colour tells the commit that recorded it"
+            panels.append(panel(f"l{number}", "Lifeline of", what, chooser=True))
+        sections.append(section(f"s{number}", item["store"], _about(item), panels))
+    overview = table(HEADER, [_row(item) for item in told], NUMBERS, len(HEADER) - 1)
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    heading = title or f"State in {Path(path).resolve().name}"
+    whole = page(
+        heading, f"{Path(path).resolve()}, as of {made}", _cards(told), overview, sections, charts, lifelines, bundle
+    )
+    target = Path(out)
+    target.write_text(whole, "utf-8")
+    return target
+
+
+def _bundle() -> str:
+    try:
+        import vl_convert
+    except ImportError:
+        raise NotFoundError(
+            "REPORT_NOT_INSTALLED",
+            "the report needs the package vl-convert-python; type: pip install 'statestore[report]'",
+        ) from None
+    found: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return found
+
+
+def _cards(told: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    def total(name: str) -> int:
+        return sum(item[name] or 0 for item in told)
+
+    return [
+        ("stores", f"{len(told)}"),
+        ("keys", f"{total('keys'):,}"),
+        ("versions of keys", f"{total('rows'):,}"),
+        ("commits", f"{total('version'):,}"),
+        ("on disk", human_bytes(total("bytes"))),
+    ]
+
+
+def _row(item: dict[str, Any]) -> list[str]:
+    def columns(found: dict[str, str] | None) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in (found or {}).items())
+
+    def number(name: str) -> str:
+        return "" if item[name] is None else f"{item[name]:,}"
+
+    return [
+        item["store"],
+        item["kind"] or "",
+        columns(item["key"]),
+        columns(item["value"]),
+        number("keys"),
+        number("version"),
+        number("rows"),
+        "" if item["bytes"] is None else human_bytes(item["bytes"]),
+        _minute(item["from"]),
+        _minute(item["to"]),
+        item["retention"] or "for ever",
+        f"{_minute(item['last_commit'])} {item['writer'] or ''}".strip(),
+        "; ".join(item["health"]) or "ok",
+    ]
+
+
+def _about(item: dict[str, Any]) -> str:
+    return f"{item['kind']} store, {item['keys'] or 0:,} keys, versions {item['oldest_version']} to {item['version']}"
+
+
+def _minute(time: str | None) -> str:
+    return "" if time is None else time[:16].replace("T", " ")
