@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.event_relations import NOWHERE, Events, Places, related
 from statestore.catalog.row_state import SegmentView, newest_ends, pair_ends, views_of
 from statestore.catalog.scan import BEGINNING, NOW
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import Filter, mask
-from statestore.formats.key_equality import keys_equal
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
@@ -60,22 +60,6 @@ class ChangeSplit:
     base: int
     rows: int
     after: int  # events at or before this state time are gone with an expiry, so none of them are told
-
-
-@dataclass(frozen=True)
-class _Events:
-    """Parallel arrays: where each event's row is stored, and at which version its old value is looked for."""
-
-    view: Ints
-    row: Ints
-    hashes: npt.NDArray[np.uint64]
-    start: Ints
-    version: Ints
-    tombstone: Bools
-    keys: list[pa.Array]
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def plan_changes(files: SegmentFiles, snapshot: Snapshot, query: Query) -> list[ChangeSplit]:
@@ -177,7 +161,7 @@ def read_changes(
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
-def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> _Events:
+def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
     """Rows whose own commit lies in the range, each once: from the stored row that still tells its first belief."""
     found = []
     for number, view in enumerate(split.views):
@@ -193,7 +177,7 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> _Events:
     return _gather(files, split, found)
 
 
-def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> _Events:
+def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
     found = []
     for number, view in enumerate(split.views):
         starts = files.segment(view.meta).int64("valid_from")
@@ -207,7 +191,7 @@ def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> _Events:
 def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
     """Value rows closed at their own start by a commit of the range: (view, rows, commit) with the commit as version.
 
-    Most were replaced by a row of that commit, which is the event then; ``_related`` tells them apart.
+    Most were replaced by a row of that commit, which is the event then; ``related`` tells them apart.
     """
     found = []
     for number, view in enumerate(split.views):
@@ -227,8 +211,8 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
     return found
 
 
-def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints, Ints]]) -> _Events:
-    parts: list[_Events] = []
+def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints, Ints]]) -> Events:
+    parts: list[Events] = []
     for number, rows, versions in found:
         meta = split.views[number].meta
         segment = files.segment(meta)
@@ -240,16 +224,16 @@ def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints
         keys = [segment.column_array(name).take(pa.array(rows)) for name in files.spec.key_names]
         count = len(rows)
         parts.append(
-            _Events(
+            Events(
                 np.full(count, number), rows, hash_keys(keys), starts, versions, np.full(count, meta.tombstone), keys
             )
         )
     if not parts:
         none = np.empty(0, np.int64)
         keys = [pa.array([], field.type) for field in files.spec.key]
-        return _Events(none, none, np.empty(0, np.uint64), none, none, np.empty(0, bool), keys)
+        return Events(none, none, np.empty(0, np.uint64), none, none, np.empty(0, bool), keys)
     width = range(len(files.spec.key))
-    return _Events(
+    return Events(
         np.concatenate([p.view for p in parts]),
         np.concatenate([p.row for p in parts]),
         np.concatenate([p.hashes for p in parts]),
@@ -260,37 +244,18 @@ def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints
     )
 
 
-NOWHERE = -1
-
-
-@dataclass(frozen=True)
-class _Places:
-    """A stored row for each event (parallel arrays), ``view`` NOWHERE where there is none."""
-
-    view: Ints
-    row: Ints
-
-    @staticmethod
-    def nowhere(count: int) -> _Places:
-        return _Places(np.full(count, NOWHERE), np.full(count, NOWHERE))
-
-    def put(self, events: Ints, view: int, rows: Ints) -> None:
-        self.view[events] = view
-        self.row[events] = rows
-
-
-def _output(files: SegmentFiles, split: ChangeSplit, events: _Events) -> tuple[_Places, Ints, Ints, Ints]:
+def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[Places, Ints, Ints, Ints]:
     """Output rows as (where the values are, event, change type, commit version), in order."""
     own = _own_commit(files, split, events)
     taken_back = np.zeros(len(events), bool) if split.by_time else own != events.version
-    replaced, preceding, still_there = _related(files, split, events, taken_back)
+    replaced, preceding, still_there = related(files, split.views, events, taken_back, split.by_time)
     tombstones = np.array([v.meta.tombstone for v in split.views], bool)
     has_replaced = replaced.view != NOWHERE
-    old = _Places(
+    old = Places(
         np.where(has_replaced, replaced.view, preceding.view), np.where(has_replaced, replaced.row, preceding.row)
     )
     has_old = (old.view != NOWHERE) & ~tombstones[old.view]
-    itself = _Places(events.view, events.row)
+    itself = Places(events.view, events.row)
     value = ~events.tombstone & ~taken_back
     parts = [
         (itself, value & ~has_old, INSERT),
@@ -306,10 +271,10 @@ def _output(files: SegmentFiles, split: ChangeSplit, events: _Events) -> tuple[_
     row = np.concatenate([place.row[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
     version = (own if split.by_time else events.version)[event]
     order = np.lexsort((kind, event, events.start[event], version))
-    return _Places(view[order], row[order]), event[order], kind[order], version[order]
+    return Places(view[order], row[order]), event[order], kind[order], version[order]
 
 
-def _own_commit(files: SegmentFiles, split: ChangeSplit, events: _Events) -> Ints:
+def _own_commit(files: SegmentFiles, split: ChangeSplit, events: Events) -> Ints:
     own = np.zeros(len(events), np.int64)
     for number in np.unique(events.view).tolist():
         mine = events.view == number
@@ -317,48 +282,7 @@ def _own_commit(files: SegmentFiles, split: ChangeSplit, events: _Events) -> Int
     return own
 
 
-def _related(
-    files: SegmentFiles, split: ChangeSplit, events: _Events, taken_back: Bools
-) -> tuple[_Places, _Places, Bools]:
-    """The row each event replaced, the value row that ends where it starts, and (for rows that were taken back)
-    whether the key has a row at that start after the commit nevertheless."""
-    count = len(events)
-    replaced, preceding = _Places.nowhere(count), _Places.nowhere(count)
-    still_there = np.zeros(count, bool)
-    if not count:
-        return replaced, preceding, still_there
-    low, high = int(events.start.min()), int(events.start.max())
-    for number, view in enumerate(split.views):
-        if not _may_be_related(view, low, high):
-            continue
-        probe, rows = files.match(view.meta, events.hashes)
-        starts = files.segment(view.meta).int64("valid_from")[rows]
-        ends = pair_ends(files, view, rows, events.version[probe])
-        moment, back = events.start[probe], taken_back[probe]
-        precedes = (ends == moment) & (starts < moment) & ~back & (not view.meta.tombstone)
-        stays = (starts == moment) & (ends > starts) & back
-        replaces = np.zeros(len(rows), bool)
-        if not split.by_time:
-            replaces = (pair_ends(files, view, rows, events.version[probe] - 1) > starts) & (starts == moment) & ~back
-        wanted = np.flatnonzero(precedes | stays | replaces)
-        stored = [files.segment(view.meta).column_array(name) for name in files.spec.key_names]
-        wanted = wanted[keys_equal(events.keys, probe[wanted], stored, rows[wanted])] if len(wanted) else wanted
-        for places, which in ((replaced, replaces), (preceding, precedes)):
-            hits = wanted[which[wanted]]
-            places.put(probe[hits], number, rows[hits])
-        still_there[probe[wanted[stays[wanted]]]] = True
-    return replaced, preceding, still_there
-
-
-def _may_be_related(view: SegmentView, low: int, high: int) -> bool:
-    meta = view.meta
-    if meta.min_valid_from > high:
-        return False
-    ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
-    return ends_inside or bool(view.closures) or meta.max_valid_from >= low
-
-
-def _assemble(files: SegmentFiles, split: ChangeSplit, events: _Events, names: tuple[str, ...]) -> pa.RecordBatch:
+def _assemble(files: SegmentFiles, split: ChangeSplit, events: Events, names: tuple[str, ...]) -> pa.RecordBatch:
     places, event, kind, version = _output(files, split, events)
     arrays: dict[str, pa.Array] = {
         "valid_from": pa.array(events.start[event]).cast(TIME),

@@ -147,6 +147,14 @@ class KeyIndex:
         entries = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(positions))
         return positions, self._rows[entries]
 
+    def ranges(self, probes: Hashes) -> tuple[Positions, Positions]:
+        """Where the entries of each probe's hash begin and end in ``hashes`` and ``rows``; rows ascend between."""
+        order = np.argsort(probes)
+        first, last = np.empty(len(probes), np.int64), np.empty(len(probes), np.int64)
+        first[order] = np.searchsorted(self.hashes, probes[order], side="left")
+        last[order] = np.searchsorted(self.hashes, probes[order], side="right")
+        return first, last
+
     def verify_all(self) -> None:
         """Check every byte, that the hashes ascend and that each row occurs once."""
         self._verify_bytes()

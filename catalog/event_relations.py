@@ -1,0 +1,159 @@
+"""What an event of the change feed has to do with: the row it replaced, and the row that ends where it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.row_state import SegmentView, pair_ends
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.formats.key_equality import keys_equal
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Events:
+    """Parallel arrays: where each event's row is stored, and at which version its old value is looked for."""
+
+    view: Ints
+    row: Ints
+    hashes: npt.NDArray[np.uint64]
+    start: Ints
+    version: Ints
+    tombstone: Bools
+    keys: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class Places:
+    """A stored row for each event (parallel arrays), ``view`` NOWHERE where there is none."""
+
+    view: Ints
+    row: Ints
+
+    @staticmethod
+    def nowhere(count: int) -> Places:
+        return Places(np.full(count, NOWHERE), np.full(count, NOWHERE))
+
+    def put(self, events: Ints, view: int, rows: Ints) -> None:
+        self.view[events] = view
+        self.row[events] = rows
+
+
+def related(
+    files: SegmentFiles, views: Sequence[SegmentView], events: Events, taken_back: Bools, by_time: bool
+) -> tuple[Places, Places, Bools]:
+    """The row each event replaced, the value row that ends where it starts, and (for rows that were taken back)
+    whether the key has a row at that start after the commit nevertheless."""
+    count = len(events)
+    replaced, preceding = Places.nowhere(count), Places.nowhere(count)
+    still_there = np.zeros(count, bool)
+    if not count:
+        return replaced, preceding, still_there
+    low, high = int(events.start.min()), int(events.start.max())
+    for number, view in enumerate(views):
+        if _may_be_related(view, low, high):
+            _relate(files, view, number, events, taken_back, by_time, (replaced, preceding, still_there))
+    return replaced, preceding, still_there
+
+
+def _relate(
+    files: SegmentFiles,
+    view: SegmentView,
+    number: int,
+    events: Events,
+    taken_back: Bools,
+    by_time: bool,
+    answer: tuple[Places, Places, Bools],
+) -> None:
+    """What one segment has to do with the events.
+
+    The entries of a key in its index are in order of their start, so what begins with an event and what lies before it
+    is found by search: a key may have many versions, and be in many events.
+    """
+    replaced, preceding, still_there = answer
+    index = files.index(view.meta)
+    starts = files.segment(view.meta).int64("valid_from")
+    first, last = index.ranges(events.hashes)
+    present = np.flatnonzero(last > first)
+    if not len(present):
+        return
+    low = _lower_bound(starts, index.rows, first[present], last[present], events.start[present])
+    high = _lower_bound(starts, index.rows, low, last[present], events.start[present] + 1)
+    counts = high - low
+    probe = np.repeat(present, counts)
+    entries = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(len(probe))
+    rows = index.rows[entries].astype(np.int64)
+    stays = taken_back[probe] & (pair_ends(files, view, rows, events.version[probe]) > starts[rows])
+    replaces = np.zeros(len(rows), bool)
+    if not by_time:
+        replaces = ~taken_back[probe] & (pair_ends(files, view, rows, events.version[probe] - 1) > starts[rows])
+    same = _same_keys(files, view, events, probe, rows)
+    replaced.put(probe[replaces & same], number, rows[replaces & same])
+    still_there[probe[stays & same]] = True
+    if not view.meta.tombstone:
+        asking = ~taken_back[present]
+        _precede(files, events, view, number, (present[asking], first[present][asking], low[asking] - 1), preceding)
+
+
+def _precede(
+    files: SegmentFiles,
+    events: Events,
+    view: SegmentView,
+    number: int,
+    asked: tuple[Ints, Ints, Ints],
+    preceding: Places,
+) -> None:
+    """The row that ends where an event starts, if this segment has it: the last before it that the event's commit
+    believed. ``asked``: (events, the first entry of each one's key, the entry to begin at, from which it goes back)."""
+    index = files.index(view.meta)
+    starts = files.segment(view.meta).int64("valid_from")
+    probe, first, entry = asked
+    while True:
+        more = entry >= first
+        probe, first, entry = probe[more], first[more], entry[more]
+        if not len(probe):
+            return
+        rows = index.rows[entry].astype(np.int64)
+        ends = pair_ends(files, view, rows, events.version[probe])
+        believed = (ends > starts[rows]) & _same_keys(files, view, events, probe, rows)
+        hit = believed & (ends == events.start[probe])
+        preceding.put(probe[hit], number, rows[hit])
+        probe, first, entry = probe[~believed], first[~believed], entry[~believed] - 1
+
+
+def _lower_bound(starts: Ints, rows: npt.NDArray[np.uint32], low: Ints, high: Ints, moment: Ints) -> Ints:
+    """For each event the first entry of [low, high) whose row does not start before ``moment``; all at once."""
+    low, high = low.copy(), high.copy()
+    while (open_ := np.flatnonzero(low < high)).size:
+        middle = (low[open_] + high[open_]) // 2
+        before = starts[rows[middle]] < moment[open_]
+        low[open_[before]] = middle[before] + 1
+        high[open_[~before]] = middle[~before]
+    return low
+
+
+def _same_keys(files: SegmentFiles, view: SegmentView, events: Events, probe: Ints, rows: Ints) -> Bools:
+    if not len(rows):
+        return np.zeros(0, bool)
+    stored = [files.segment(view.meta).column_array(name) for name in files.spec.key_names]
+    return keys_equal(events.keys, probe, stored, rows)
+
+
+def _may_be_related(view: SegmentView, low: int, high: int) -> bool:
+    meta = view.meta
+    if meta.min_valid_from > high:
+        return False
+    ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
+    return ends_inside or bool(view.closures) or meta.max_valid_from >= low
