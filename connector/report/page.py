@@ -41,7 +41,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap; }
 th, td { padding: 8px 12px; border-bottom: 1px solid var(--line); vertical-align: top; }
 td { overflow-wrap: break-word; max-width: 260px; }
-td:nth-child(2), td:nth-child(9), td:nth-child(10) { white-space: nowrap; }
+td:nth-child(2), td:nth-child(8), td:nth-child(9), td:nth-child(10) { white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .ok { color: var(--good); }

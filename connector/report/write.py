@@ -15,11 +15,9 @@ from statestore.connector.report.figures import figures_of
 from statestore.connector.report.page import page, panel, section, table
 from statestore.formats.errors import NotFoundError
 
-HEADER = (
-    "store", "kind", "key", "value", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit",
-    "health",
-)  # fmt: skip
-NUMBERS = (4, 5, 6, 7)
+HEADER = ("store", "kind", "health", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit")
+HEALTH = 2
+NUMBERS = (3, 4, 5, 6)
 
 
 def write_report(
@@ -50,7 +48,7 @@ def write_report(
             what = "every version of a key over state time; the colour tells the commit that recorded it"
             panels.append(panel(f"l{number}", "Lifeline of", what, chooser=True))
         sections.append(section(f"s{number}", item["store"], _about(item), panels))
-    overview = table(HEADER, [_row(item) for item in told], NUMBERS, len(HEADER) - 1)
+    overview = table(HEADER, [_row(item) for item in told], NUMBERS, HEALTH)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     heading = title or f"State in {Path(path).resolve().name}"
     whole = page(
@@ -87,17 +85,13 @@ def _cards(told: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _row(item: dict[str, Any]) -> list[str]:
-    def columns(found: dict[str, str] | None) -> str:
-        return ", ".join(f"{name} {kind}" for name, kind in (found or {}).items())
-
     def number(name: str) -> str:
         return "" if item[name] is None else f"{item[name]:,}"
 
     return [
         item["store"],
         item["kind"] or "",
-        columns(item["key"]),
-        columns(item["value"]),
+        "; ".join(item["health"]) or "ok",
         number("keys"),
         number("version"),
         number("rows"),
@@ -106,12 +100,12 @@ def _row(item: dict[str, Any]) -> list[str]:
         _minute(item["to"]),
         item["retention"] or "for ever",
         f"{_minute(item['last_commit'])} {item['writer'] or ''}".strip(),
-        "; ".join(item["health"]) or "ok",
     ]
 
 
 def _about(item: dict[str, Any]) -> str:
-    return f"{item['kind']} store, {item['keys'] or 0:,} keys, versions {item['oldest_version']} to {item['version']}"
+    key, value = (", ".join(f"{n} {kind}" for n, kind in (item[part] or {}).items()) for part in ("key", "value"))
+    return f"{item['kind']} store of {item['keys'] or 0:,} keys ({key}) with values ({value})"
 
 
 def _minute(time: str | None) -> str:
