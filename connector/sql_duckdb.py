@@ -11,7 +11,8 @@ from sqlglot import exp
 
 from statestore.catalog.discovery import Warehouse
 from statestore.connector.duckdb.attach import connect
-from statestore.connector.duckdb.relation import Reading, create_view, quoted
+from statestore.connector.duckdb.relation import Reading, create_view
+from statestore.connector.identifiers import quoted
 from statestore.connector.sql_statement import (
     DuckDBSQL,
     SparkSQL,

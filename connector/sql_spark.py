@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 from sqlglot import exp
 
 from statestore.catalog.discovery import Warehouse
+from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.register import register
 from statestore.connector.sql_statement import (
     SparkSQL,
@@ -94,7 +95,7 @@ def _scans(
         try:
             table = find_table(warehouse, reference.name, reference.place)
         except NotFoundError:
-            if reference.mode == "snapshot" and spark.catalog.tableExists(_quoted(reference.name)):
+            if reference.mode == "snapshot" and spark.catalog.tableExists(spark_quoted(reference.name)):
                 continue
             raise
         check_answerable(table, query, reference)
@@ -175,10 +176,6 @@ def _location(warehouse: Warehouse, name: str) -> str:
     if not store.is_dir() and root.resolve().name == base:  # the path is that one store
         store = root
     return f"{store}{dollar}{suffix}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 class _SparkEvaluator:

@@ -9,7 +9,7 @@ from statestore.catalog.stores.record_input import times_of
 from statestore.connector.asof.arrow_engine import result_schema
 from statestore.connector.asof.request import AsofRequest
 from statestore.connector.duckdb.attach import connect
-from statestore.connector.duckdb.relation import quoted
+from statestore.connector.identifiers import quoted
 from statestore.formats.types import TIME
 
 ROW, MOMENT = "__statestore_row", "__statestore_moment"

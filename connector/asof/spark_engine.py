@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from statestore.catalog.stores.record_input import times_of
 from statestore.connector.asof.arrow_engine import join_table, prepared_keys
 from statestore.connector.asof.request import AsofRequest
+from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.errors import InvalidInputError
@@ -73,8 +74,8 @@ def _cogrouped(left: DataFrame, request: AsofRequest, schema: StructType) -> Dat
     history = _history_frame(left.sparkSession, request)
     keys = dict(zip(request.left_keys, request.key_columns, strict=True))
     kinds = {field.name: field.dataType for field in history.schema}
-    mine = [f.col(_quoted(name)).cast(kinds[column]) for name, column in keys.items()]
-    theirs = [f.col(_quoted(column)) for column in request.key_columns]
+    mine = [f.col(spark_quoted(name)).cast(kinds[column]) for name, column in keys.items()]
+    theirs = [f.col(spark_quoted(column)) for column in request.key_columns]
     groups = [f.pmod(f.xxhash64(*side), f.lit(KEY_GROUPS)).cast("int").alias(GROUP) for side in (mine, theirs)]
     expected = arrow_schema(schema)
     given = arrow_schema(left.schema)
@@ -273,7 +274,3 @@ def _unpacked(data: bytes) -> pa.Table:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -192,9 +192,11 @@ def report(
     """Write one self-contained HTML page: sizes, keys and churn over versions, key groups over time, the biggest and
     busiest keys, and lifelines of keys."""
     from statestore.connector.cli.output import human_bytes
+    from statestore.connector.cli.progress import progress
     from statestore.connector.report.write import write_report
 
-    written = write_report(path, out, store=store, key=key)
+    with progress() as advance:
+        written = write_report(path, out, store=store, key=key, progress=advance)
     size = written.stat().st_size
     if as_json:
         show_line({"report": str(written), "bytes": size})

@@ -128,7 +128,7 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
 
 def where_rows(path: Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
     """The rows for which an SQL expression (DuckDB's) holds."""
-    from statestore.connector.duckdb.relation import quoted
+    from statestore.connector.identifiers import quoted
     from statestore.connector.sql import sql
 
     columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))

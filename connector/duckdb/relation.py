@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from statestore.connector.duckdb.pushed_filter import read_pushed
+from statestore.connector.identifiers import quoted
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, Split, StateTable
@@ -44,11 +45,6 @@ def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTa
     source = connection.from_arrow(_Source(reading)).filter(f"{PIN_COLUMN} = txid_current()")
     source.project(columns).create_view(name, replace=True)
     return reading
-
-
-def quoted(identifier: str) -> str:
-    """The identifier as DuckDB reads it back, whatever it holds."""
-    return '"' + identifier.replace('"', '""') + '"'
 
 
 @dataclass

@@ -18,8 +18,8 @@ def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
     """(title, what it tells, specification) of each chart there is something to show in."""
     found = []
     if figures.growth:
-        found.append(("Keys", "keys that are valid, at each version", _curve(figures, "keys", "#1b6ca8")))
-        found.append(("Size", "bytes that a version's rows take on disk", _curve(figures, "bytes", "#7a5195")))
+        found.append(("Keys", "keys that are valid, as of each commit", _curve(figures, "keys", "#1b6ca8")))
+        found.append(("Size", "bytes on disk, as of each commit", _curve(figures, "bytes", "#7a5195")))
     if figures.churn:
         found.append(("Churn", "versions of keys that commits wrote and ended", _churn(figures)))
     if figures.heat:
@@ -48,10 +48,7 @@ def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
             "interpolate": "step-after", "point": {"color": color, "size": 18, "opacity": 1},
         },
         "encoding": {
-            "x": {
-                "field": "version", "type": "quantitative", "title": "version", "scale": {"nice": False},
-                "axis": {"tickMinStep": 1, "format": "d"},
-            },
+            "x": {"field": "time", **TIME, "title": "committed (UTC)", "axis": {"labelOverlap": True}},
             "y": {"field": column, "type": "quantitative", "axis": axis},
             "tooltip": [
                 {"field": "version", "type": "quantitative"},

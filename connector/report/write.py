@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,16 @@ NUMBERS = (3, 4, 5, 6)
 
 
 def write_report(
-    path: str | Path, out: str | Path, *, store: str | None = None, key: str | None = None, title: str | None = None
+    path: str | Path,
+    out: str | Path,
+    *,
+    store: str | None = None,
+    key: str | None = None,
+    title: str | None = None,
+    progress: Callable[[str, int, int | None], None] = lambda text, done, total: None,
 ) -> Path:
     """Writes the page and answers where it is. ``store``: only this one; ``key`` (its text) gets a lifeline of its own.
+    ``progress`` is told (which store is read, how many are done, of how many).
 
     Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, or REPORT_NOT_INSTALLED without the extra.
     """
@@ -35,6 +42,7 @@ def write_report(
     lifelines: dict[str, list[dict[str, Any]]] = {}
     sections = []
     for number, item in enumerate(told):
+        progress(item["store"], number, len(told))
         if item["status"] == "damaged":
             continue
         figures = figures_of(warehouse, item["store"], () if key is None else (key,))
