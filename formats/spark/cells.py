@@ -1,0 +1,82 @@
+"""Single values of Spark's types, as numbers or bytes, to Arrow columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.spans import Flags, Ints, Spans, binary_of, gather
+from statestore.formats.spark.spark_schema import VARIANT, DecimalOf, Plain, arrow_type
+
+FIXED_CELL = 8
+_DECIMAL_BYTES = 16
+_INTERVAL_BYTES = 16
+
+
+def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) -> pa.Array:
+    """Numbers as their slots hold them, in the column type of ``kind``."""
+    if pa.types.is_boolean(kind.arrow):
+        return pa.array(numbers != 0, pa.bool_(), mask=nulls)
+    found = pa.array(numbers, mask=nulls)
+    return found if found.type == kind.arrow else found.view(kind.arrow)
+
+
+def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Flags | None) -> pa.Array:
+    """Decimals of at most 18 digits."""
+    words = np.empty((len(unscaled), 2), "<i8")
+    words[:, 0], words[:, 1] = unscaled, unscaled >> 63
+    return _decimals(kind, words, nulls)
+
+
+def decimals_of_spans(kind: DecimalOf, found: Spans) -> pa.Array:
+    """Decimals as big-endian two's complement of at most 16 bytes."""
+    if len(found) and not 1 <= int(found.size.min()) <= int(found.size.max()) <= _DECIMAL_BYTES:
+        raise corrupt_row(
+            f"found a decimal of {int(found.size.min())} to {int(found.size.max())} bytes, expected 1 to 16"
+        )
+    negative = gather(found.data, found.start, "<i1") < 0
+    digits = np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None].repeat(_DECIMAL_BYTES, 1)
+    for place in range(int(found.size.max()) if len(found) else 0):
+        has = found.size > place
+        digits[has, place] = gather(found.data, (found.start + found.size - 1 - place)[has], "<u1")
+    return _decimals(kind, digits.view("<i8"), None)
+
+
+def _decimals(kind: DecimalOf, words: npt.NDArray[np.int64], nulls: Flags | None) -> pa.Array:
+    validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(arrow_type(kind), len(words), [validity, pa.py_buffer(np.ascontiguousarray(words))])
+
+
+def text_of(cells: pa.Array) -> pa.Array:
+    """Bytes as text; what is not UTF-8 becomes U+FFFD, as where Spark shows it."""
+    try:
+        return cells.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Spark lets any bytes be a string (cast of binary): rare enough to go row by row.
+        return pa.array(
+            [None if cell is None else cell.decode(errors="replace") for cell in cells.to_pylist()], pa.string()
+        )
+
+
+def calendar_intervals(found: Spans) -> pa.Array:
+    """months:int32 | days:int32 | microseconds:int64."""
+    found.require(_INTERVAL_BYTES, "an interval")
+    words = np.empty((len(found), 2), "<i8")
+    words[:, 0] = gather(found.data, found.start, "<i8")
+    words[:, 1] = gather(found.data, found.start + 8, "<i8") * 1000
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(found), [None, pa.py_buffer(words)])
+
+
+def variants(found: Spans) -> pa.Array:
+    """size of the value:int32 | value | metadata."""
+    found.require(4, "a variant")
+    size = gather(found.data, found.start, "<i4").astype(np.int64)
+    if ((size < 0) | (size > found.size - 4)).any():
+        raise corrupt_row("found a variant whose value is larger than the variant")
+    value = Spans(found.data, found.start + 4, size)
+    metadata = Spans(found.data, value.start + size, found.size - 4 - size)
+    return pa.StructArray.from_arrays([binary_of(value), binary_of(metadata)], fields=list(VARIANT.arrow))

@@ -1,0 +1,68 @@
+"""What batches changed, in the order they wrote it: Spark's own change feed (``readChangeFeed`` of its state source).
+
+    batch_id, change_type, the columns of the view, partition_id
+
+``change_type`` is ``update`` (a put), ``delete`` (the value is null) or ``append`` (a merge: entries added to a list).
+Needs the delta or changelog of each batch: RocksDB checkpoints without changelogs have no feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.damage import unsupported
+from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
+from statestore.formats.spark.partition_load import open_partition, uid_of, version_changes
+from statestore.formats.spark.query_metadata import read_batch
+from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
+from statestore.formats.spark.state_rows import row_form
+from statestore.formats.spark.views import View
+
+_TYPES = {PUT: "update", DELETE: "delete", MERGE: "append"}
+_CODES = np.zeros(256, np.int8)
+_CODES[list(_TYPES)] = np.arange(len(_TYPES))
+
+
+def feed_schema(view: View) -> pa.Schema:
+    """The Arrow schema of a view's change feed."""
+    return pa.schema([pa.field("batch_id", pa.int64()), pa.field("change_type", pa.string()), *view.schema])
+
+
+def read_changes(
+    checkpoint: Checkpoint, view: View, partition: int, first_batch: int, last_batch: int
+) -> Iterator[pa.RecordBatch]:
+    """The changes of the batches from ``first_batch`` to ``last_batch``, both included, to one partition.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND for batches that are not committed or whose files are gone,
+    InvalidInputError SPARK_STATE_RANGE, UnsupportedError SPARK_STATE_UNSUPPORTED for maps that are not flat, and
+    CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW.
+    """
+    if not 0 <= first_batch <= last_batch:
+        found = f"found batches {first_batch} to {last_batch}"
+        raise InvalidInputError(
+            "SPARK_STATE_RANGE", f"change feed: {found}; expected a first batch from 0 to the last one"
+        )
+    if view.shape == "map" and not view.flat:
+        raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
+    source = open_partition(checkpoint, view.store, partition, view.family.name)
+    decoder = decoder_of(checkpoint, view, row_form(checkpoint, view))
+    for batch_id in range(first_batch, last_batch + 1):
+        batch = read_batch(checkpoint.root, batch_id)
+        for changes in version_changes(source, batch.version, uid_of(source, batch.uids)):
+            if len(changes):
+                yield _feed(decoder, changes, batch_id, partition)
+
+
+def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> pa.RecordBatch:
+    deleted = changes.kind == DELETE
+    found = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
+    kinds = changes.kind if found.rows is None else changes.kind[found.rows]
+    types = pa.DictionaryArray.from_arrays(pa.array(_CODES[kinds]), pa.array(list(_TYPES.values()))).cast(pa.string())
+    batches = pa.array(np.full(len(kinds), batch_id, np.int64))
+    partitions = pa.array(np.full(len(kinds), partition, np.int32))
+    return pa.RecordBatch.from_arrays([batches, types, *found.columns, partitions], schema=feed_schema(decoder.view))

@@ -1,0 +1,188 @@
+"""A checkpoint of a Structured Streaming query: its operators, their state stores, and the views one can read.
+
+``open_checkpoint`` reads metadata only; ``state_rows`` and ``change_feed`` read state. A checkpoint may have been
+moved: absolute paths in it are not followed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow.fs as pafs
+
+from statestore.formats.spark.checkpoint_files import DataFile, Folder, data_files, parse_json
+from statestore.formats.spark.damage import missing, unsupported
+from statestore.formats.spark.query_metadata import (
+    Batch,
+    StoreEntry,
+    committed_batches,
+    operator_ids,
+    read_batch,
+    read_operator,
+)
+from statestore.formats.spark.schema_files import FamilySchema, read_schema_file
+
+Provider = Literal["hdfs", "rocksdb"]
+
+DEFAULT_STORE = "default"
+_PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
+_OWN_FOLDERS = ("SSTs", "logs", "_metadata")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A state store of an operator. ``families`` has one entry, unless ``has_families``: keys then start with a
+    family's id.
+
+    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5).
+    """
+
+    operator_id: int
+    name: str
+    number: int
+    partitions: tuple[int, ...]
+    prefix_columns: int | None
+    families: tuple[FamilySchema, ...]
+    has_families: bool
+    schema_folder: str | None
+
+    def family(self, name: str) -> FamilySchema:
+        """Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+        for family in self.families:
+            if family.name == name:
+                return family
+        names = ", ".join(family.name for family in self.families)
+        raise missing(f"column family {name} of operator {self.operator_id}", f"expected one of {names}")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator; ``name`` is Spark's, empty for 3.5. ``variables`` maps those of transformWithState to their
+    type."""
+
+    operator_id: int
+    name: str
+    properties: Mapping[str, Any]
+    stores: tuple[Store, ...]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        found = self.properties.get("stateVariables") or []
+        return {str(entry["stateName"]): str(entry["stateVariableType"]) for entry in found}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint as of a committed batch; ``batches`` are all that are committed and kept."""
+
+    root: Folder
+    query_id: str
+    batches: tuple[int, ...]
+    batch: Batch
+    provider: Provider
+    operators: tuple[Operator, ...]
+
+    def operator(self, operator_id: int) -> Operator:
+        """Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+        for operator in self.operators:
+            if operator.operator_id == operator_id:
+                return operator
+        known = [operator.operator_id for operator in self.operators]
+        raise missing(f"operator {operator_id} of {self.root.path}", f"expected one of {known}")
+
+    def folder(self, store: Store, partition: int) -> Folder:
+        """Where a store keeps a partition."""
+        names = () if store.name == DEFAULT_STORE else (store.name,)
+        return self.root.at("state", store.operator_id, partition, *names)
+
+    @property
+    def delimiter(self) -> bytes:
+        """What RocksDB puts between merged values."""
+        return b"" if self.batch.setting("stateStore.rocksdb.mergeOperatorVersion", "1") == "2" else b","
+
+    @property
+    def has_checksums(self) -> bool:
+        return self.batch.setting("stateStore.rowChecksum.enabled", "false") == "true"
+
+
+def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None = None) -> Checkpoint:
+    """The checkpoint at ``path`` as of a batch, the last committed one by default.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND (no checkpoint, batch not committed or purged), CorruptError
+    SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type).
+    """
+    root = Folder(filesystem, path.rstrip("/") or "/")
+    batches = committed_batches(root)
+    if batch_id is None:
+        if not batches:
+            raise missing(root.path, "no committed batch; expected the checkpoint folder of a query that has run")
+        batch_id = batches[-1]
+    batch = read_batch(root, batch_id)
+    operators = tuple(_operator(root, operator_id, batch_id) for operator_id in operator_ids(root))
+    return Checkpoint(root, _query_id(root), tuple(batches), batch, _provider(root, batch, operators), operators)
+
+
+def _query_id(root: Folder) -> str:
+    if "metadata" not in root.files():
+        return ""
+    found = parse_json(root.read_small("metadata").decode("utf-8", "replace"), root.at("metadata").path)
+    return str(found.get("id", "")) if isinstance(found, dict) else ""
+
+
+def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Provider:
+    name = batch.setting("stateStore.providerClass", "")
+    if name:
+        provider = _PROVIDERS.get(name.rsplit(".", 1)[-1])
+        if provider is None:
+            raise unsupported(f"state store provider {name[:200]}; expected one of {', '.join(_PROVIDERS)}")
+        return provider
+    # The log of offsets was purged or is from before the setting was kept: the files tell.
+    stores = [store for operator in operators for store in operator.stores if store.partitions]
+    if not stores:
+        return "hdfs"
+    names = () if stores[0].name == DEFAULT_STORE else (stores[0].name,)
+    folder = root.at("state", stores[0].operator_id, stores[0].partitions[0], *names)
+    return "rocksdb" if any(file.kind in ("zip", "changelog") for file in data_files(folder)) else "hdfs"
+
+
+def _operator(root: Folder, operator_id: int, batch_id: int) -> Operator:
+    folder = root.at("state", operator_id)
+    found = read_operator(root, operator_id, batch_id)
+    # The metadata may name more partitions than there are (a global limit has one).
+    partitions = tuple(sorted(int(name) for name in folder.folders() if name.isdecimal()))
+    entries = found.stores or _stores_without_metadata(folder, partitions)
+    stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
+    return Operator(operator_id, found.name, found.properties, stores)
+
+
+def _stores_without_metadata(folder: Folder, partitions: tuple[int, ...]) -> tuple[StoreEntry, ...]:
+    if not partitions:
+        return ()
+    names = [name for name in folder.at(partitions[0]).folders() if name not in _OWN_FOLDERS]
+    return tuple(StoreEntry(name, None, None) for name in names or [DEFAULT_STORE])
+
+
+def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, partitions: tuple[int, ...]) -> Store:
+    schemas = folder.at("_stateSchema", entry.name)
+    kept = schemas.files()
+    # The paths are those of where the checkpoint was written: only the names count.
+    names = [posixpath.basename(path) for path in entry.schema_files]
+    if names or kept:
+        name = names[-1] if names else max(kept, key=lambda found: int(found.split("_")[0]))
+        families = read_schema_file(schemas.read_small(name), schemas.at(name).path)
+        return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, True, schemas.path)
+    first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
+    families = read_schema_file(first.at("_metadata").read_small("schema"), first.at("_metadata", "schema").path)
+    return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
+
+
+def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> list[DataFile]:
+    """The data files of a store's partition."""
+    if partition not in store.partitions:
+        raise missing(
+            f"partition {partition} of operator {store.operator_id}", f"expected one of {list(store.partitions)}"
+        )
+    return data_files(checkpoint.folder(store, partition))

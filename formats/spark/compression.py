@@ -1,0 +1,204 @@
+"""The codecs of Spark's state files: one compressed stream per file, told by its first bytes.
+
+    lz4       "LZ4Block" | token | compressed, plain and checksum:int32 LE | block      repeated, ends with an empty
+    block
+    zstd      ordinary frames
+    snappy    82 "SNAPPY" 00 | version:int32 | compatible version:int32, then size:int32 BE | block      repeated
+    lzf       "ZV" 0 | size:uint16 BE | bytes, or "ZV" 1 | size | plain size:uint16 BE | block      repeated
+
+Nothing is decompressed before the size it claims was found to be possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import IO
+
+import pyarrow as pa
+from xxhash import xxh32_intdigest
+
+from statestore.formats.spark.damage import corrupt_file
+
+_LZ4_MAGIC, _ZSTD_MAGIC, _SNAPPY_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"ZV"
+_LZ4_HEADER = Struct("<Biii")
+_INT32 = Struct(">i")
+_LZ4_SEED, _LZ4_CHECKSUM_BITS = 0x9747B28C, 0x0FFFFFFF
+_LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
+_MAX_BLOCK = 64 << 20
+_CHUNK = 1 << 20
+
+
+def decompressed(stream: IO[bytes], path: str) -> Iterator[bytes]:
+    """The plain bytes of a state file, in pieces of at most 64 MiB.
+
+    Raises CorruptError SPARK_STATE_FILE, naming ``path``, for an unknown codec, a damaged block or an early end.
+    """
+    head = stream.read(8)
+    for magic, read in _CODECS.items():
+        if head.startswith(magic):
+            yield from read(_Source(stream, head, path))
+            return
+    raise corrupt_file(path, f"found first bytes {head.hex()}, expected a file in lz4, zstd, snappy or lzf")
+
+
+class _Source:
+    """A stream with its first bytes put back."""
+
+    def __init__(self, stream: IO[bytes], head: bytes, path: str) -> None:
+        self._stream, self._head, self.path = stream, head, path
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        parts, self._head = [self._head[:size]], self._head[size:]
+        left = size - len(parts[0])
+        while left:
+            part = self._stream.read(left)
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def exactly(self, size: int) -> bytes:
+        found = self.read(size)
+        if len(found) != size:
+            raise corrupt_file(self.path, f"found {len(found)} bytes, expected {size}: the file ends in a block")
+        return found
+
+    def checked(self, size: int, least: int = 0) -> int:
+        """A size that was read."""
+        if not least <= size <= _MAX_BLOCK:
+            raise corrupt_file(self.path, f"found a block of {size} bytes, expected {least} to {_MAX_BLOCK}")
+        return size
+
+
+def _lz4(source: _Source) -> Iterator[bytes]:
+    codec = pa.Codec("lz4_raw")
+    while magic := source.read(len(_LZ4_MAGIC)):
+        if magic != _LZ4_MAGIC:
+            raise corrupt_file(source.path, f"found {magic.hex()}, expected the magic of an lz4 block")
+        token, packed, plain, checksum = _LZ4_HEADER.unpack(source.exactly(_LZ4_HEADER.size))
+        data = source.exactly(source.checked(packed))
+        if not source.checked(plain):
+            return
+        method = token & 0xF0
+        if method == _LZ4_COMPRESSED:
+            data = _decompress(codec, data, plain, source.path)
+        if method not in (_LZ4_RAW, _LZ4_COMPRESSED) or len(data) != plain:
+            raise corrupt_file(
+                source.path, f"found an lz4 block of method {method:#x} and {len(data)} bytes of {plain}"
+            )
+        if xxh32_intdigest(data, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
+            raise corrupt_file(source.path, f"an lz4 block of {plain} bytes does not match its checksum {checksum:#x}")
+        yield data
+
+
+def _zstd(source: _Source) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.PythonFile(_Readable(source), mode="r"), "zstd") as stream:
+        while True:
+            try:
+                part = stream.read(_CHUNK)
+            except OSError as error:
+                raise corrupt_file(source.path, f"not a zstd stream ({error})") from error
+            if not part:
+                return
+            yield part
+
+
+class _Readable:
+    """What pyarrow wants of a Python file."""
+
+    closed = False
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+
+    def read(self, size: int) -> bytes:
+        return self._source.read(size)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _snappy(source: _Source) -> Iterator[bytes]:
+    codec = pa.Codec("snappy")
+    source.exactly(len(_SNAPPY_MAGIC) + 8)
+    while size := source.read(4):
+        if len(size) < 4:
+            raise corrupt_file(source.path, "the file ends in the size of a block")
+        data = source.exactly(source.checked(_INT32.unpack(size)[0], 1))
+        yield _decompress(codec, data, source.checked(_snappy_length(data, source.path)), source.path)
+
+
+def _snappy_length(data: bytes, path: str) -> int:
+    """The plain length that a snappy block starts with, a varint."""
+    length = 0
+    for number, byte in enumerate(data[:5]):
+        length |= (byte & 0x7F) << (7 * number)
+        if byte < 0x80:
+            return length
+    raise corrupt_file(path, f"found {data[:5].hex()}, expected the length of a snappy block")
+
+
+def _decompress(codec: pa.Codec, data: bytes, plain: int, path: str) -> bytes:
+    try:
+        found: bytes = codec.decompress(data, plain, asbytes=True)
+    except (OSError, pa.ArrowInvalid, ValueError) as error:
+        raise corrupt_file(path, f"a block of {len(data)} bytes can not be decompressed ({error})") from error
+    return found
+
+
+def _lzf(source: _Source) -> Iterator[bytes]:
+    while head := source.read(5):
+        if len(head) < 5 or head[:2] != _LZF_MAGIC or head[2] > 1:
+            raise corrupt_file(source.path, f"found {head.hex()}, expected the head of an lzf chunk")
+        size = int.from_bytes(head[3:5])
+        if head[2] == 0:
+            yield source.exactly(size)
+        else:
+            plain = int.from_bytes(source.exactly(2))
+            yield _unpack_lzf(source.exactly(size), plain, source.path)
+
+
+def _unpack_lzf(data: bytes, plain: int, path: str) -> bytes:
+    """An lzf block: runs of up to 32 literal bytes, and copies of what stands up to 8 KiB before."""
+    found = bytearray()
+    at = 0
+    try:
+        while at < len(data):
+            control = data[at]
+            at += 1
+            if control < 32:
+                found += data[at : at + control + 1]
+                at += control + 1
+                continue
+            length = control >> 5
+            if length == 7:
+                length += data[at]
+                at += 1
+            begin = len(found) - ((control & 0x1F) << 8) - data[at] - 1
+            at += 1
+            _copy(found, begin, length + 2)
+    except IndexError as error:
+        raise corrupt_file(path, "an lzf chunk ends in a copy, or copies from before its start") from error
+    if len(found) != plain or at != len(data):
+        raise corrupt_file(path, f"found an lzf chunk of {len(found)} bytes, expected {plain}")
+    return bytes(found)
+
+
+def _copy(found: bytearray, begin: int, length: int) -> None:
+    """Append ``length`` bytes from ``begin`` on, which may run into what is being appended."""
+    if begin < 0:
+        raise IndexError(begin)
+    piece = found[begin : begin + length]
+    repeats = -(-length // len(piece))
+    found += (piece * repeats)[:length]
+
+
+_CODECS: dict[bytes, Callable[[_Source], Iterator[bytes]]] = {
+    _LZ4_MAGIC: _lz4,
+    _ZSTD_MAGIC: _zstd,
+    _SNAPPY_MAGIC: _snappy,
+    _LZF_MAGIC: _lzf,
+}

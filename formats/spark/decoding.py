@@ -1,0 +1,137 @@
+"""From stored bytes to the columns of a view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.partition_load import FAMILY_BYTES
+from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
+from statestore.formats.spark.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
+from statestore.formats.spark.schema_files import KeyEncoder
+from statestore.formats.spark.spans import Flags, Ints, Spans, ends_of, gather, spread
+from statestore.formats.spark.views import View, view_fields
+
+_SIZE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How the rows of a view are stored."""
+
+    view: View
+    form: RowForm
+    bare: bool
+    checksums: bool
+    delimiter: bytes
+
+
+def decoder_of(checkpoint: Checkpoint, view: View, form: RowForm) -> Decoder:
+    """``form`` is how the checkpoint encodes rows."""
+    return Decoder(view, form, checkpoint.provider == "hdfs", checkpoint.has_checksums, checkpoint.delimiter)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The columns of a view, without the partition; ``rows`` tells which stored row each came from, None for one to
+    one."""
+
+    columns: list[pa.Array]
+    rows: Ints | None
+
+
+def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags | None = None) -> Decoded:
+    """Stored rows to columns; values are null where ``missing``, the rows of deletions."""
+    has = np.ones(len(keys), np.bool_) if missing is None else ~missing
+    counts, entries = _entries(
+        decoder, *((keys, values) if missing is None else (keys.select(has), values.select(has)))
+    )
+    value = decode_values(entries, decoder.view.family.value, decoder.form)
+    key = _key(decoder, keys)
+    if counts is None:
+        return Decoded(_shown(decoder.view, key, spread(value, missing)), None)
+    if not decoder.view.flat:
+        return Decoded([key, spread(_lists(decoder.view, value, counts), missing)], None)
+    each = np.ones(len(key), np.int64)  # a deletion is one row
+    each[has] = counts
+    rows = np.repeat(np.arange(len(key)), each)
+    value = spread(value, None if missing is None else missing[rows])
+    return Decoded(_shown(decoder.view, key.take(pa.array(rows)), value), rows)
+
+
+def _key(decoder: Decoder, keys: Spans) -> pa.StructArray:
+    view = decoder.view
+    if view.store.has_families:
+        keys = keys.cut(FAMILY_BYTES, "a key")
+    return decode_keys(keys, view.family.key, _encoder(decoder, keys), decoder.form)
+
+
+def _encoder(decoder: Decoder, keys: Spans) -> KeyEncoder:
+    """That of the schema file, or as the operator metadata has it; where Spark wrote neither, what the keys look
+    like."""
+    view = decoder.view
+    if view.store.has_families or decoder.bare:
+        return view.family.encoder
+    columns = view.store.prefix_columns
+    if columns is None:
+        # Only session windows had such keys then: all columns but the start of the session.
+        columns = len(view.family.key.fields) - 1 if looks_prefixed(keys) else 0
+    return KeyEncoder("prefix", columns) if columns > 0 else view.family.encoder
+
+
+def _entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | None, Spans]:
+    """(for lists how many entries each value has, encoded rows), checksums verified and removed."""
+    if not decoder.checksums:
+        return split_values(values, decoder.delimiter) if decoder.view.listed else (None, values)
+    if decoder.bare:
+        rows = values.cut(CHECKSUM_BYTES, "a value with its checksum")
+        verify_checksums(gather(values.data, values.start, "<u4"), keys, rows)
+        return None, rows
+    counts, rows = split_values(values, decoder.delimiter, front=CHECKSUM_BYTES)
+    owners = np.repeat(np.arange(len(values)), counts)
+    verify_checksums(gather(rows.data, rows.start - (_SIZE_BYTES + CHECKSUM_BYTES), "<u4"), keys.select(owners), rows)
+    if not decoder.view.listed:
+        if (counts != 1).any():
+            raise corrupt_row("found several values with checksums for one key, expected one")
+        return None, rows
+    inner, entries = split_values(rows, decoder.delimiter)
+    return np.bincount(owners, inner, minlength=len(values)).astype(np.int64), entries
+
+
+def _lists(view: View, value: pa.StructArray, counts: Ints) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), value, type=view_fields(view)[1].type)
+
+
+def _shown(view: View, key: pa.StructArray, value: pa.StructArray) -> list[pa.Array]:
+    if view.shape == "timers":
+        return [key.field(0), key.field(1)]
+    if view.shape == "map":
+        return [key.field(0), key.field(1), value]
+    if view.shape == "join-side":
+        return [
+            _of_fields(key, view_fields(view)[0].type, view.family.key.names),
+            _first(value, len(view.value.fields)),
+        ]
+    return [key, value]
+
+
+def _of_fields(struct: pa.StructArray, kind: pa.StructType, names: tuple[str, ...]) -> pa.StructArray:
+    """The key of a join without its ``index``."""
+    kept = [struct.field(number) for number, name in enumerate(names) if name != "index"]
+    return pa.StructArray.from_arrays(kept, fields=list(kind))
+
+
+def _first(struct: pa.StructArray, count: int) -> pa.StructArray:
+    """The first fields of a struct, null where it is."""
+    if count == struct.type.num_fields:
+        return struct
+    mask = struct.is_null() if struct.null_count else None
+    return pa.StructArray.from_arrays(
+        [struct.field(number) for number in range(count)],
+        fields=[struct.type.field(n) for n in range(count)],
+        mask=mask,
+    )

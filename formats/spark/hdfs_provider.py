@@ -1,0 +1,48 @@
+"""Files of HDFSBackedStateStoreProvider: ``<version>.snapshot`` with every key, ``<version>.delta`` with what changed.
+
+Keys and values are bare UnsafeRows. With row checksums a value starts with one, and so does the key of a deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import IO, cast
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.spark.checkpoint_files import DataFile, Folder
+from statestore.formats.spark.compression import decompressed
+from statestore.formats.spark.damage import corrupt_file, missing
+from statestore.formats.spark.records import DELETE, Changes, read_records
+from statestore.formats.spark.replay import ROW_SCHEMA
+from statestore.formats.spark.spans import binary_of
+
+
+def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:
+    """The decompressed bytes of a data file. Raises NotFoundError SPARK_STATE_NOT_FOUND if it was purged meanwhile."""
+    path = folder.at(file.name).path
+    try:
+        stream = folder.filesystem.open_input_stream(path, compression=None, buffer_size=1 << 20)
+    except FileNotFoundError as error:
+        raise missing(path, "no such file any more: the query purged it; read a newer batch") from error
+    with stream:
+        yield from decompressed(cast(IO[bytes], stream), path)
+
+
+def delta_changes(folder: Folder, file: DataFile) -> Iterator[Changes]:
+    """The changes of a delta, in the order they were written."""
+    return read_records(plain_bytes(folder, file), folder.at(file.name).path)
+
+
+def snapshot_rows(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
+    """Every row of a snapshot."""
+    return rows_of(delta_changes(folder, file), folder.at(file.name).path)
+
+
+def rows_of(changes: Iterable[Changes], path: str) -> Iterator[pa.RecordBatch]:
+    """Record batches (key, value) of records that are all puts."""
+    for change in changes:
+        if bool(np.any(change.kind == DELETE)):
+            raise corrupt_file(path, "found a deleted key in a snapshot")
+        yield pa.RecordBatch.from_arrays([binary_of(change.keys), binary_of(change.values)], schema=ROW_SCHEMA)

@@ -1,0 +1,82 @@
+"""Which files of a partition make up a state version: a base and the changes of each version after it.
+
+The base is the newest snapshot (HDFS-backed provider) or zip (RocksDB) that is not newer than the version; without one
+the state is built from nothing. Each later version must have its delta or changelog. In checkpoint format 2 a version's
+files carry a uid: the commit names that of the wanted version, its changelog names those before it, back to a zip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from statestore.formats.spark.checkpoint_files import DataFile
+from statestore.formats.spark.damage import missing
+
+BASES = ("snapshot", "zip")
+CHANGES = ("delta", "changelog")
+
+Lineage = Callable[[DataFile], dict[int, str]]
+"""The uids of the versions before a changelog, by version."""
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """``base`` is None where the state starts empty."""
+
+    base: DataFile | None
+    changes: tuple[DataFile, ...]
+
+
+def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_version: int | None = None) -> LoadPlan:
+    """The files of a version without uids; ``base_version`` insists on a base, 0 is the empty one.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the versions that can be read, naming ``where``.
+    """
+    bases = {file.version: file for file in files if file.kind in BASES and file.uid is None}
+    changes = {file.version: file for file in files if file.kind in CHANGES and file.uid is None}
+    start = base_version
+    if start is None:
+        start = max((found for found in bases if found <= version), default=0)
+    elif start > version or (start and start not in bases):
+        raise missing(
+            f"snapshot {start} of {where}", f"expected 0 or one of {sorted(b for b in bases if b <= version)}"
+        )
+    absent = [number for number in range(start + 1, version + 1) if number not in changes]
+    if absent:
+        kept = readable_versions(files)
+        raise missing(f"state version {version} of {where}", f"no file of version {absent[0]}; readable are {kept}")
+    return LoadPlan(bases.get(start), tuple(changes[number] for number in range(start + 1, version + 1)))
+
+
+def plan_lineage(
+    files: Sequence[DataFile], version: int, uid: str, where: str, lineage: Lineage, *, base_version: int | None = None
+) -> LoadPlan:
+    """The files of a version of checkpoint format 2. Errors as `plan_load`'s."""
+    named = {(file.kind, file.version, file.uid): file for file in files}
+    last = named.get(("changelog", version, uid))
+    uids = {} if last is None or (("zip", version, uid) in named and base_version is None) else lineage(last)
+    uids[version] = uid
+    start = max((v for v, u in uids.items() if v <= version and ("zip", v, u) in named), default=0)
+    if base_version is not None:
+        if base_version and ("zip", base_version, uids.get(base_version)) not in named:
+            raise missing(f"snapshot {base_version} of {where}", f"not in the lineage of version {version}")
+        start = base_version
+    changes = [named.get(("changelog", number, uids.get(number))) for number in range(start + 1, version + 1)]
+    found = tuple(file for file in changes if file is not None)
+    if len(found) < len(changes):
+        absent = start + 1 + changes.index(None)
+        raise missing(f"state version {version} of {where}", f"no file of version {absent} with uid {uids.get(absent)}")
+    return LoadPlan(named.get(("zip", start, uids.get(start))), found)
+
+
+def readable_versions(files: Sequence[DataFile]) -> list[int]:
+    """The versions without uids whose files are all there, ascending; without version 0, which is always empty."""
+    bases = {file.version for file in files if file.kind in BASES and file.uid is None}
+    changes = {file.version for file in files if file.kind in CHANGES and file.uid is None}
+    found, reachable = [], True  # from the empty state
+    for version in range(1, max(bases | changes, default=0) + 1):
+        reachable = version in bases or (reachable and version in changes)
+        if reachable:
+            found.append(version)
+    return found

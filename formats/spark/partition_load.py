@@ -1,0 +1,165 @@
+"""The stored bytes of one partition: its rows as of a version, and the changes of single versions.
+
+Rows are record batches (key: binary, value: binary) of one store or column family, just as stored: keys keep the
+family's id, values their checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
+from statestore.formats.spark.checkpoint import Checkpoint, Store, partition_files
+from statestore.formats.spark.checkpoint_files import DataFile, Folder
+from statestore.formats.spark.damage import corrupt_file, missing
+from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
+from statestore.formats.spark.load_plan import LoadPlan, plan_lineage, plan_load, readable_versions
+from statestore.formats.spark.records import DELETE, Changes
+from statestore.formats.spark.replay import overlay_of, replayed
+from statestore.formats.spark.rocksdb_provider import family_prefix, read_zip, zip_rows
+from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
+from statestore.formats.spark.spans import Spans, gather
+
+FAMILY_BYTES = 2
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a store, and of the families in it the one to read."""
+
+    checkpoint: Checkpoint
+    store: Store
+    number: int
+    family: str
+    folder: Folder
+    files: tuple[DataFile, ...]
+
+
+def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: str) -> Partition:
+    """Raises NotFoundError SPARK_STATE_NOT_FOUND if there is no such partition."""
+    files = tuple(partition_files(checkpoint, store, number))
+    return Partition(checkpoint, store, number, family, checkpoint.folder(store, number), files)
+
+
+def stored_rows(partition: Partition, *, base_version: int | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows as of the checkpoint's batch. ``base_version`` chooses the snapshot to start from.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
+    SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
+    """
+    checkpoint = partition.checkpoint
+    plan = plan_version(partition, checkpoint.batch.version, _uid(partition), base_version)
+    family_id = _family_id(partition, plan)
+    if family_id is None and partition.store.has_families:
+        return
+    changes = (change for file in plan.changes for change in _file_changes(partition, file, family_id))
+    overlay = overlay_of(changes, checkpoint.delimiter)
+    yield from replayed(_base(partition, plan.base, family_id), overlay)
+
+
+def plan_version(partition: Partition, version: int, uid: str | None, base_version: int | None = None) -> LoadPlan:
+    """The files of a version; ``uid`` is that of checkpoint format 2."""
+    where = partition.folder.path
+    if uid is None:
+        return plan_load(partition.files, version, where, base_version=base_version)
+    lineage = partial(changelog_lineage, partition.folder)
+    return plan_lineage(partition.files, version, uid, where, lineage, base_version=base_version)
+
+
+def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
+    """What one version changed, in the order it did. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
+    plan_files = [
+        f for f in partition.files if f.kind in ("delta", "changelog") and f.version == version and f.uid == uid
+    ]
+    if not plan_files:
+        name = "delta" if partition.checkpoint.provider == "hdfs" else "changelog"
+        found = f"found no {name} of version {version}; changes can be read only where each version has one"
+        raise missing(partition.folder.path, found)
+    family_id = _family_id(partition, LoadPlan(None, ()))
+    if family_id is None and partition.store.has_families:
+        return
+    yield from _file_changes(partition, plan_files[0], family_id)
+
+
+def uid_of(partition: Partition, uids: Mapping[str, list[list[str]]]) -> str | None:
+    """The uid that a commit names for the partition's store; None before checkpoint format 2."""
+    if not uids:
+        return None
+    store = partition.store
+    try:
+        stores = uids[str(store.operator_id)][partition.number]
+        return str(stores[store.number if len(stores) > 1 else 0])
+    except (KeyError, IndexError, TypeError) as error:
+        where = f"operator {store.operator_id}, partition {partition.number}, store {store.name}"
+        raise corrupt_file(partition.checkpoint.root.at("commits").path, f"no stateUniqueIds of {where}") from error
+
+
+def readable_batches(partition: Partition) -> list[int]:
+    """The committed batches whose files are all kept here, ascending; for checkpoint format 2, those with a file."""
+    versions = set(readable_versions(partition.files))
+    versions |= {file.version for file in partition.files if file.uid is not None}
+    return [batch for batch in partition.checkpoint.batches if batch + 1 in versions]
+
+
+def _uid(partition: Partition) -> str | None:
+    return uid_of(partition, partition.checkpoint.batch.uids)
+
+
+def _base(partition: Partition, file: DataFile | None, family_id: int | None) -> Iterator[pa.RecordBatch]:
+    if file is None:
+        return iter(())
+    if file.kind == "snapshot":
+        return snapshot_rows(partition.folder, file)
+    return zip_rows(partition.folder, file, delimiter=partition.checkpoint.delimiter, family_id=family_id)
+
+
+def _family_id(partition: Partition, plan: LoadPlan) -> int | None:
+    """The id of the partition's family; None without families, or if this one has not been created yet.
+
+    Ids never change, so any zip that knows the family will do: the plan's own first, then the newest.
+    """
+    if not partition.store.has_families:
+        return None
+    zips = [file for file in reversed(partition.files) if file.kind == "zip"]
+    for file in ([plan.base] if plan.base else []) + zips:
+        found = read_zip(partition.folder, file).families.get(partition.family)
+        if found is not None:
+            return found
+    if not zips and partition.files:
+        raise missing(partition.folder.path, "no zip is kept, so nothing tells the ids of column families")
+    return None
+
+
+def _file_changes(partition: Partition, file: DataFile, family_id: int | None) -> Iterator[Changes]:
+    """The changes of a file to the family; keys of deletions are verified and rid of their checksums."""
+    read = delta_changes if file.kind == "delta" else changelog_changes
+    for changes in read(partition.folder, file):
+        if partition.checkpoint.has_checksums:
+            changes = _bare_deletions(changes)
+        yield changes if family_id is None else _of_family(changes, family_id, partition.folder.at(file.name).path)
+
+
+def _bare_deletions(changes: Changes) -> Changes:
+    deleted = changes.kind == DELETE
+    if not deleted.any():
+        return changes
+    marked = changes.keys.select(deleted)
+    keys = marked.cut(CHECKSUM_BYTES, "the key of a deletion")
+    verify_checksums(gather(marked.data, marked.start, "<u4"), keys)
+    start, size = changes.keys.start.copy(), changes.keys.size.copy()
+    start[deleted], size[deleted] = keys.start, keys.size
+    return Changes(changes.kind, Spans(changes.keys.data, start, size), changes.values)
+
+
+def _of_family(changes: Changes, family_id: int, path: str) -> Changes:
+    keys = changes.keys
+    if len(keys) and int(keys.size.min()) < FAMILY_BYTES:
+        raise corrupt_file(path, "found a key without the id of a column family")
+    own = gather(keys.data, keys.start, "<i2") == int.from_bytes(family_prefix(family_id), "little", signed=True)
+    if own.all():
+        return changes
+    return Changes(changes.kind[own], keys.select(own), changes.values.select(own))

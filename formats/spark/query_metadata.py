@@ -1,0 +1,133 @@
+"""What a checkpoint says about its query: the batches, their times and settings, and the stateful operators.
+
+    metadata                                {"id": the query}
+    offsets/<batch>                         version line, then watermark, time and settings as JSON, then the sources
+    commits/<batch>                         version line, then the next watermark and (format 2) ids of the state files
+    state/<operator>/_metadata/metadata     version line, then name and stores as JSON; Spark 3.5 writes none
+    state/<operator>/_metadata/v2/<batch>   the same with schema files and properties, valid from that batch on
+
+Batch ``b`` reads state version ``b`` and writes ``b + 1``. A batch without a commit did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from statestore.formats.spark.checkpoint_files import Folder, parse_json
+from statestore.formats.spark.damage import corrupt_file, missing
+
+_PREFIX = "spark.sql.streaming."
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A committed batch; times are epoch milliseconds. ``uids[operator][partition][store]`` exist in format 2 only."""
+
+    batch_id: int
+    timestamp_ms: int | None
+    watermark_ms: int | None
+    settings: Mapping[str, str] = field(repr=False)
+    uids: Mapping[str, list[list[str]]] = field(repr=False)
+
+    @property
+    def version(self) -> int:
+        """The state version it wrote."""
+        return self.batch_id + 1
+
+    def setting(self, name: str, default: str) -> str:
+        """A ``spark.sql.streaming.`` setting the batch ran with."""
+        return self.settings.get(_PREFIX + name, default)
+
+
+@dataclass(frozen=True)
+class StoreEntry:
+    """A store as the operator metadata names it; unknown parts are None."""
+
+    name: str
+    prefix_columns: int | None
+    partitions: int | None
+    schema_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """Operator metadata; ``name`` is empty and there are no stores where Spark wrote none."""
+
+    operator_id: int
+    name: str
+    stores: tuple[StoreEntry, ...]
+    properties: Mapping[str, Any]
+
+
+def committed_batches(root: Folder) -> list[int]:
+    """Ids of the committed batches that are kept, ascending."""
+    return root.at("commits").numbered()
+
+
+def read_batch(root: Folder, batch_id: int) -> Batch:
+    """A committed batch. Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the committed ones."""
+    kept = committed_batches(root)
+    if batch_id not in kept:
+        expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
+        raise missing(f"batch {batch_id} of {root.path}", f"it is not committed; expected {expected}")
+    commit = _document(root.at("commits"), batch_id)
+    # The log of offsets may be purged before that of commits; all that is lost are times and settings.
+    offsets = _document(root.at("offsets"), batch_id) if batch_id in root.at("offsets").numbered() else {}
+    uids = commit.get("stateUniqueIds") or {}
+    if not isinstance(uids, dict):
+        raise corrupt_file(f"{root.path}/commits/{batch_id}", "expected stateUniqueIds to be an object")
+    settings = offsets.get("conf") or {}
+    return Batch(
+        batch_id, _whole(offsets.get("batchTimestampMs")), _whole(offsets.get("batchWatermarkMs")), settings, uids
+    )
+
+
+def _whole(number: Any) -> int | None:
+    return number if isinstance(number, int) else None
+
+
+def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
+    found = folder.read_log(batch_id)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise corrupt_file(f"{folder.path}/{batch_id}", "expected a JSON object on line 2")
+    return found[0]
+
+
+def operator_ids(root: Folder) -> list[int]:
+    """The numbers of the stateful operators; 0 is the one next to the sink."""
+    return sorted(int(name) for name in root.at("state").folders() if name.isdecimal())
+
+
+def read_operator(root: Folder, operator_id: int, batch_id: int) -> OperatorEntry:
+    """The metadata of an operator that is valid for a batch."""
+    folder = root.at("state", operator_id, "_metadata")
+    since = [number for number in folder.at("v2").numbered() if number <= batch_id]
+    if since:
+        return _entry(folder.at("v2"), str(since[-1]), operator_id)
+    if "metadata" in folder.files():
+        return _entry(folder, "metadata", operator_id)
+    return OperatorEntry(operator_id, "", (), {})
+
+
+def _entry(folder: Folder, name: str, operator_id: int) -> OperatorEntry:
+    path = f"{folder.path}/{name}"
+    found = folder.read_log(name)
+    try:
+        document = found[0]
+        properties = document.get("operatorPropertiesJson") or "{}"
+        stores = tuple(
+            StoreEntry(
+                str(store["storeName"]),
+                store.get("numColsPrefixKey"),
+                store.get("numPartitions"),
+                tuple(str(file) for file in store.get("stateSchemaFilePaths") or ()),
+            )
+            for store in document["stateStoreInfo"]
+        )
+        return OperatorEntry(
+            operator_id, str(document["operatorInfo"]["operatorName"]), stores, parse_json(properties, path)
+        )
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
+        raise corrupt_file(path, "expected operatorInfo and stateStoreInfo as JSON on line 2") from error

@@ -1,0 +1,163 @@
+"""State as of a version: a base file, and on top of it the newest change of each key.
+
+Rows are record batches (key: binary, value: binary). The changes since the base are held in memory, folded to one per
+key as they come; the base streams past them, less the keys that changed. Merges are appended to the value before them,
+with the store's delimiter between (RocksDB's StringAppendOperator); a merge onto nothing is a put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
+from statestore.formats.spark.spans import Flags, Ints, binary_of, ends_of
+from statestore.formats.xxh64 import U64s, xxh64_strings
+
+ROW_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+BATCH_ROWS = 65536
+_FOLD_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One change per key; MERGE is a merge onto whatever the base has. ``hashes`` ascend, ``order`` leads from them to
+    rows."""
+
+    kind: npt.NDArray[np.uint8]
+    keys: pa.LargeBinaryArray
+    values: pa.LargeBinaryArray
+    hashes: U64s
+    order: Ints
+    delimiter: bytes
+
+
+def overlay_of(changes: Iterable[Changes], delimiter: bytes = b"") -> Overlay:
+    """The newest change of each key; ``changes`` are in the order they were made."""
+    held, rows, limit = [_parts(None)], 0, _FOLD_ROWS
+    for change in changes:
+        held.append(_parts(change))
+        rows += len(change)
+        if rows > limit:
+            held = [_newest(held, delimiter)]
+            rows = len(held[0][0])
+            limit = max(_FOLD_ROWS, 2 * rows)
+    kind, keys, values = _newest(held, delimiter)
+    hashes = _hashes(keys)
+    order = np.argsort(hashes, kind="stable")
+    return Overlay(kind, keys, values, hashes[order], order, delimiter)
+
+
+def replayed(base: Iterable[pa.RecordBatch], overlay: Overlay) -> Iterator[pa.RecordBatch]:
+    """The rows of the base with the overlay on top; the order of rows is the base's, then that of the changes."""
+    unmet = overlay.kind == MERGE
+    for batch in base:
+        rows, places = _changed(batch.column("key"), overlay)
+        if not len(rows):
+            yield batch
+            continue
+        merges = overlay.kind[places] == MERGE
+        unmet[places[merges]] = False
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[rows] = False
+        yield batch.filter(pa.array(kept))
+        if merges.any():
+            yield _merged(batch, rows[merges], places[merges], overlay)
+    new = np.flatnonzero((overlay.kind == PUT) | unmet)
+    for at in range(0, len(new), BATCH_ROWS):
+        yield _rows(overlay, new[at : at + BATCH_ROWS])
+
+
+Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]
+
+
+def _parts(change: Changes | None) -> Parts:
+    if change is None:
+        nothing = pa.array([], pa.large_binary())
+        return np.empty(0, np.uint8), nothing, nothing
+    keys, values = binary_of(change.keys), binary_of(change.values)
+    return change.kind, keys.cast(pa.large_binary()), values.cast(pa.large_binary())
+
+
+def _newest(held: list[Parts], delimiter: bytes) -> Parts:
+    """Parts folded to one row per key."""
+    kind = np.concatenate([part[0] for part in held])
+    keys = pa.concat_arrays([part[1] for part in held])
+    values = pa.concat_arrays([part[2] for part in held])
+    coded = keys.dictionary_encode()
+    group = coded.indices.to_numpy().astype(np.int64)
+    row = np.arange(len(kind))
+    base = np.full(len(coded.dictionary), -1, np.int64)  # per key the last row that is no merge
+    whole = kind != MERGE
+    base[group[whole]] = row[whole]  # of equal indices the last one stays
+    live = ~whole & (row > base[group])
+    if not live.any():
+        return kind[base], coded.dictionary, values.take(pa.array(base))
+    return _folded_merges(kind, values, group, base, live, coded.dictionary, delimiter)
+
+
+def _folded_merges(
+    kind: npt.NDArray[np.uint8],
+    values: pa.LargeBinaryArray,
+    group: Ints,
+    base: Ints,
+    live: Flags,
+    keys: pa.LargeBinaryArray,
+    delimiter: bytes,
+) -> Parts:
+    live = live.copy()
+    live[base[(base >= 0) & (kind[base] == PUT)]] = True  # the first operand of each key that was put
+    rows = np.flatnonzero(live)
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    counts = np.bincount(group[rows], minlength=len(keys))
+    operands = pa.ListArray.from_arrays(
+        pa.array(ends_of(counts), pa.int32()), values.take(pa.array(rows)).cast(pa.binary())
+    )
+    folded = pc.binary_join(operands, pa.scalar(delimiter, pa.binary())).cast(pa.large_binary())
+    kinds = np.where(base < 0, np.uint8(MERGE), np.where(counts > 0, np.uint8(PUT), np.uint8(DELETE)))
+    return kinds.astype(np.uint8), keys, folded
+
+
+def _hashes(keys: pa.Array) -> U64s:
+    if not len(keys):
+        return np.empty(0, np.uint64)
+    form: npt.DTypeLike = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
+    offsets = np.frombuffer(keys.buffers()[1], form)[keys.offset : keys.offset + len(keys) + 1]
+    data = keys.buffers()[2]
+    return xxh64_strings(np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), offsets)
+
+
+def _changed(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
+    """(rows of the keys that the overlay changes, where it does)."""
+    nothing = np.empty(0, np.int64)
+    if not len(overlay.hashes) or not len(keys):
+        return nothing, nothing
+    hashes = _hashes(keys)
+    found = np.searchsorted(overlay.hashes, hashes)
+    rows = np.flatnonzero(overlay.hashes[np.minimum(found, len(overlay.hashes) - 1)] == hashes)
+    places = overlay.order[found[rows]]
+    same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(places)))
+    if pc.all(same).as_py() is not False:  # of no rows it is null
+        return rows, places
+    # Two keys of one hash: chance does not bring that about, but somebody could.
+    index = pc.index_in(keys.cast(pa.large_binary()), overlay.keys).fill_null(-1).to_numpy().astype(np.int64)
+    rows = np.flatnonzero(index >= 0)
+    return rows, index[rows]
+
+
+def _merged(batch: pa.RecordBatch, rows: Ints, places: Ints, overlay: Overlay) -> pa.RecordBatch:
+    """The base's values of these rows with the overlay's merges behind them."""
+    before = batch.column("value").take(pa.array(rows))
+    after = overlay.values.take(pa.array(places)).cast(pa.binary())
+    joined = pc.binary_join_element_wise(before, after, pa.scalar(overlay.delimiter, pa.binary()))
+    return pa.RecordBatch.from_arrays([batch.column("key").take(pa.array(rows)), joined], schema=ROW_SCHEMA)
+
+
+def _rows(overlay: Overlay, rows: Ints) -> pa.RecordBatch:
+    columns = [column.take(pa.array(rows)).cast(pa.binary()) for column in (overlay.keys, overlay.values)]
+    return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)

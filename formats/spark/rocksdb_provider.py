@@ -1,0 +1,169 @@
+"""Zips of RocksDBStateStoreProvider: a RocksDB checkpoint whose table files lie beside it, shared by versions.
+
+``<version>.zip`` holds MANIFEST, CURRENT, OPTIONS and ``metadata``: a line "v1", then JSON that maps each local file
+name to one in ``SSTs/``, and names of column families to their ids. A zip is unpacked into a private folder that is
+removed afterwards. No name, size or path in it is trusted.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from statestore.formats.spark.checkpoint_files import DataFile, Folder, parse_json
+from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing, unsupported
+from statestore.formats.spark.rocksdb_scan import scan_rocksdb
+
+_MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
+_LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
+_SHARED_TABLE = re.compile(r"[0-9A-Za-z-]{1,200}\.sst")
+_MERGE_OPERATOR = re.compile(rb"^(\s*merge_operator)=.*$", re.MULTILINE)
+_MAX_MEMBERS = 1000
+
+
+@dataclass(frozen=True)
+class Zip:
+    """What a zip says; ``tables`` maps local names of table files to those in ``SSTs/`` and their sizes."""
+
+    tables: Mapping[str, tuple[str, int]]
+    families: Mapping[str, int]
+
+
+def zip_rows(
+    folder: Folder, file: DataFile, *, delimiter: bytes, family_id: int | None = None, batch_rows: int = 65536
+) -> Iterator[pa.RecordBatch]:
+    """Rows (key, value) of a zip's version in key order, of one column family if it has them.
+
+    ``delimiter`` stands between merged values: the OPTIONS file does not tell it. Raises CorruptError SPARK_STATE_FILE,
+    NotFoundError SPARK_STATE_NOT_FOUND, UnsupportedError SPARK_STATE_UNSUPPORTED.
+    """
+    path = folder.at(file.name).path
+    with TemporaryDirectory(prefix="statestore-") as name:
+        directory = Path(name)
+        with _opened(folder, path) as members:
+            found = _zip_metadata(members, path)
+            _unpack(members, directory, delimiter, path)
+        tables = _local_tables(folder, found, directory)
+        yield from scan_rocksdb(directory, key_range=_family_range(family_id), batch_rows=batch_rows, sst_files=tables)
+
+
+def read_zip(folder: Folder, file: DataFile) -> Zip:
+    """The metadata of a zip alone."""
+    path = folder.at(file.name).path
+    with _opened(folder, path) as members:
+        return _zip_metadata(members, path)
+
+
+def family_prefix(family_id: int) -> bytes:
+    """What the keys of a column family start with."""
+    return struct.pack("<h", family_id)
+
+
+def _family_range(family_id: int | None) -> tuple[bytes | None, bytes | None]:
+    if family_id is None:
+        return None, None
+    prefix = family_prefix(family_id)
+    after = (int.from_bytes(prefix) + 1).to_bytes(3)[1:]
+    return prefix, after if after > prefix else None
+
+
+@contextmanager
+def _opened(folder: Folder, path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        with folder.filesystem.open_input_file(path) as stream, zipfile.ZipFile(cast(IO[bytes], stream)) as members:
+            yield members
+    except FileNotFoundError as error:
+        raise missing(path, "no such file any more: the query purged it; read a newer batch") from error
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        raise corrupt_file(path, f"not a readable zip ({error})") from error
+
+
+def _member(members: zipfile.ZipFile, name: str, path: str) -> bytes:
+    """A member, as long as the zip says it is, which must not be long."""
+    try:
+        with members.open(name) as stream:
+            found = stream.read(MAX_METADATA_BYTES + 1)
+    except KeyError as error:
+        raise corrupt_file(path, f"found no member {name}") from error
+    except Exception as error:  # zlib.error, BadZipFile and others of a damaged stream
+        raise corrupt_file(path, f"member {name} can not be read ({error})") from error
+    if len(found) > MAX_METADATA_BYTES:
+        raise corrupt_file(path, f"found a member {name} of more than {MAX_METADATA_BYTES} bytes")
+    return found
+
+
+def _zip_metadata(members: zipfile.ZipFile, path: str) -> Zip:
+    lines = _member(members, "metadata", path).decode("utf-8", "replace").split("\n", 1)
+    if lines[0].strip() != "v1" or len(lines) < 2:
+        raise corrupt_file(path, f"found metadata of version {lines[0][:20]!r}, expected v1 and a line of JSON")
+    document = parse_json(lines[1], path)
+    try:
+        if document.get("logFiles"):
+            raise unsupported(
+                f"{path}: state in write-ahead log files; expected table files only, as Spark writes by default"
+            )
+        tables = {
+            str(f["localFileName"]): (str(f["dfsSstFileName"]), int(f["sizeBytes"])) for f in document["sstFiles"]
+        }
+        families = {str(name): int(number) for name, number in (document.get("columnFamilyMapping") or {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise corrupt_file(path, "expected sstFiles and columnFamilyMapping in its metadata") from error
+    for local, (shared, _) in tables.items():
+        if not _LOCAL_TABLE.fullmatch(local) or not _SHARED_TABLE.fullmatch(shared):
+            raise corrupt_file(
+                path, f"found table file {local[:80]!r} as {shared[:80]!r}, expected plain names of .sst files"
+            )
+    return Zip(tables, families)
+
+
+def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: str) -> None:
+    names = members.namelist()
+    strange = [name for name in names if not _MEMBER.fullmatch(name)]
+    if strange or len(names) > _MAX_MEMBERS or len(set(names)) < len(names):
+        raise corrupt_file(
+            path, f"found {len(names)} members, {strange[:3]} among them; expected those of a RocksDB checkpoint"
+        )
+    for name in names:
+        data = _member(members, name, path)
+        if name.startswith("OPTIONS-"):
+            data = _with_delimiter(data, delimiter)
+        (directory / name).write_bytes(data)
+
+
+def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:
+    """OPTIONS with the delimiter that Spark really merges with: it writes the bare name whichever it is."""
+    return _MERGE_OPERATOR.sub(rb"\1={id=StringAppendOperator;delimiter=" + delimiter + rb";}", options)
+
+
+def _local_tables(folder: Folder, found: Zip, directory: Path) -> dict[str, Path]:
+    """Where the table files are on the local disk, copied there from any other file system."""
+    shared = folder.at("SSTs")
+    sizes = shared.files() if found.tables else {}
+    tables = {}
+    for local, (name, size) in found.tables.items():
+        path = shared.at(name).path
+        if name not in sizes:
+            raise missing(path, "no such table file: it was purged or not copied; restore it, or read a newer batch")
+        if sizes[name] != size:
+            raise corrupt_file(path, f"found {sizes[name]} bytes, expected {size}")
+        tables[local] = _local(folder.filesystem, path, directory / f"copy-{local}")
+    return tables
+
+
+def _local(filesystem: pafs.FileSystem, path: str, copy: Path) -> Path:
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        return Path(path).absolute()
+    with filesystem.open_input_stream(path, compression=None) as source, copy.open("wb") as target:
+        shutil.copyfileobj(cast(Any, source), target, 1 << 20)
+    return copy

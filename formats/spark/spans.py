@@ -1,0 +1,124 @@
+"""Many byte strings in one buffer, read column by column with numpy.
+
+``Spans`` are what an Arrow binary array is, but may start anywhere, overlap and leave gaps. All reads are
+bounds-checked where spans are made: the functions here trust their spans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.spark.damage import corrupt_row
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_MAX_OFFSET = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Spans:
+    """``data[start[i] : start[i] + size[i]]`` is string ``i``."""
+
+    data: Bytes
+    start: Ints
+    size: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def select(self, which: Flags | Ints) -> Spans:
+        """The strings at these places, or where the mask is true."""
+        return Spans(self.data, self.start[which], self.size[which])
+
+    def cut(self, front: int, what: str) -> Spans:
+        """Each string without its first ``front`` bytes; CorruptError SPARK_STATE_ROW if one is shorter."""
+        self.require(front, what)
+        return Spans(self.data, self.start + front, self.size - front)
+
+    def require(self, least: int, what: str) -> None:
+        """CorruptError SPARK_STATE_ROW if a string has fewer than ``least`` bytes."""
+        if len(self) and int(self.size.min()) < least:
+            raise corrupt_row(f"{what}: found {int(self.size.min())} bytes, expected at least {least}")
+
+
+def gather(data: Bytes, places: Ints, form: str) -> npt.NDArray[Any]:
+    """The number of numpy type ``form`` that starts at each place, aligned or not; all must lie inside ``data``."""
+    width = np.dtype(form).itemsize
+    if not len(places):
+        return np.empty(0, form)
+    return np.ndarray((len(data) - width + 1,), form, data, 0, (1,))[places]
+
+
+def spans_of(column: pa.Array) -> Spans:
+    """The cells of a binary or large binary array, without a copy; nulls are empty strings."""
+    wide = pa.types.is_large_binary(column.type)
+    if not len(column):
+        return Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+    buffers, form = column.buffers(), np.int64 if wide else np.int32
+    offsets = np.frombuffer(buffers[1], form)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
+    return Spans(data, offsets[:-1], np.diff(offsets))
+
+
+def binary_of(spans: Spans, nulls: Flags | None = None) -> pa.Array:
+    """A compact binary array of the strings, null where ``nulls``."""
+    count = len(spans)
+    if not count:
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * count + 1, np.int64)
+    edges[:-1:2], edges[1::2] = spans.start, spans.start + spans.size
+    edges[-1] = edges[-2]
+    if nulls is not None:
+        edges[:-1:2][nulls] = edges[1::2][nulls] = spans.start[0]  # raised to the neighbours' end below
+        edges[-1] = edges[-2]
+    first = int(edges.min())
+    rising = np.maximum.accumulate(edges)
+    if not _same(rising, edges, nulls) or int(rising[-1]) - first > _MAX_OFFSET:
+        return _scattered(spans, nulls)
+    offsets = pa.py_buffer((rising - first).astype(np.int32))
+    cells = pa.Array.from_buffers(pa.binary(), 2 * count, [None, offsets, pa.py_buffer(spans.data[first:])])
+    return cells.take(pa.array(np.arange(0, 2 * count, 2), mask=nulls))
+
+
+def _same(rising: Ints, edges: Ints, nulls: Flags | None) -> bool:
+    """Whether strings follow each other, so that raising the edges changed none but nulls."""
+    if nulls is None:
+        return bool(np.array_equal(rising, edges))
+    kept = ~nulls
+    return bool(np.array_equal(rising[:-1:2][kept], edges[:-1:2][kept])) and bool(
+        np.array_equal(rising[1::2][kept], edges[1::2][kept])
+    )
+
+
+def _scattered(spans: Spans, nulls: Flags | None) -> pa.Array:
+    """``binary_of`` for strings that overlap or stand in another order."""
+    size = spans.size if nulls is None else np.where(nulls, 0, spans.size)
+    offsets = ends_of(size)
+    if int(offsets[-1]) > _MAX_OFFSET:
+        raise corrupt_row(f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MAX_OFFSET}")
+    places = np.repeat(spans.start - offsets[:-1], size) + np.arange(offsets[-1])
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(spans.data[places])]
+    cells = pa.Array.from_buffers(pa.binary(), len(spans), buffers)
+    return cells if nulls is None else cells.take(pa.array(np.arange(len(spans)), mask=nulls))
+
+
+def ends_of(sizes: Ints) -> Ints:
+    """0 and the running sums: the offsets of strings or lists of these sizes."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def spread(values: pa.Array, nulls: Flags | None) -> pa.Array:
+    """``values`` of the rows that are not null, with nulls put between them."""
+    if nulls is None:
+        return values
+    places = np.cumsum(~nulls) - 1
+    return values.take(pa.array(places, mask=nulls))

@@ -1,0 +1,78 @@
+"""The rows of a view in one partition, as of the batch that the checkpoint was opened at.
+
+    checkpoint = open_checkpoint(filesystem, path, batch_id)
+    for batch in read_state(checkpoint, view(checkpoint, 0), partition): ...
+
+Columns are those of Spark's own ``statestore`` source, see ``views``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
+from statestore.formats.spark.partition_load import FAMILY_BYTES, open_partition, stored_rows
+from statestore.formats.spark.replay import ROW_SCHEMA
+from statestore.formats.spark.row_encoding import RowForm, first_parts
+from statestore.formats.spark.spans import binary_of, ends_of, spans_of
+from statestore.formats.spark.views import View
+
+
+def read_state(
+    checkpoint: Checkpoint, view: View, partition: int, *, base_version: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows, in no promised order. ``base_version`` insists on the snapshot to start from, 0 on none.
+
+    Memory holds a block of the base, the keys changed since, and for a map that is not flat the partition's entries.
+    Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there,
+    CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
+    """
+    decoder = decoder_of(checkpoint, view, row_form(checkpoint, view))
+    source = open_partition(checkpoint, view.store, partition, view.family.name)
+    rows = stored_rows(source, base_version=base_version)
+    if view.shape == "map" and not view.flat:
+        yield from _whole_maps(decoder, rows, partition)
+        return
+    for batch in rows:
+        if batch.num_rows:
+            found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
+            yield _record_batch(found.columns, view, partition)
+
+
+def row_form(checkpoint: Checkpoint, view: View) -> RowForm:
+    """How rows of a view are encoded."""
+    return RowForm(bare=checkpoint.provider == "hdfs")
+
+
+def _record_batch(columns: list[pa.Array], view: View, partition: int) -> pa.RecordBatch:
+    numbers = pa.array(np.full(len(columns[0]), partition, np.int32))
+    return pa.RecordBatch.from_arrays([*columns, numbers], schema=view.schema)
+
+
+def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
+    """One map per key of a MapState; its entries may be anywhere in the partition."""
+    flat = replace(decoder, view=replace(decoder.view, flat=True))
+    table = pa.Table.from_batches([batch for batch in rows if batch.num_rows], ROW_SCHEMA)
+    if not table.num_rows:
+        return
+    stored = table.combine_chunks().to_batches()
+    if len(stored) != 1:
+        raise corrupt_row("found more than 2 GiB of map entries in a partition; read the map flat")
+    keys = spans_of(stored[0].column(0))
+    key, user_key, value = decode_columns(flat, keys, spans_of(stored[0].column(1))).columns
+    parts = first_parts(keys.cut(FAMILY_BYTES, "a key"))
+    coded = binary_of(parts).dictionary_encode()
+    group = coded.indices.to_numpy()
+    order = np.argsort(group, kind="stable")
+    counts = np.bincount(group, minlength=len(coded.dictionary))
+    offsets = ends_of(counts)
+    taken = pa.array(order)
+    kind = decoder.view.schema.field(1).type
+    maps = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), user_key.take(taken), value.take(taken), type=kind)
+    yield _record_batch([key.take(pa.array(order[offsets[:-1]])), maps], decoder.view, partition)

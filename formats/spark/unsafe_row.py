@@ -1,0 +1,203 @@
+"""UnsafeRows as Arrow columns: one pass of numpy per field over all rows, no Python per row.
+
+    row       null bitmap, ceil(fields / 64) words | one 8-byte slot per field | variable part
+    array     count:int64 | null bitmap, ceil(count / 64) words | elements at their natural width | variable part
+    map       size of the keys:int64 | array of keys | array of values
+
+All little-endian. A slot holds the value, or for strings, structs, arrays, maps, wide decimals and such the size (low
+32 bits) and the offset from the start of the row or array (high 32 bits). So a field of a row and an element of an
+array are read alike. No offset, size or count is trusted: each must stay inside its row, and what lies behind the slots
+of a batch must together not be larger than the batch. Raises CorruptError SPARK_STATE_ROW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.spark.cells import (
+    FIXED_CELL,
+    calendar_intervals,
+    decimals_of_longs,
+    decimals_of_spans,
+    plain_values,
+    text_of,
+    variants,
+)
+from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
+from statestore.formats.spark.spark_schema import (
+    BINARY,
+    CALENDAR_INTERVAL,
+    STRING,
+    VARIANT,
+    VOID,
+    ArrayOf,
+    DecimalOf,
+    MapOf,
+    Plain,
+    SparkType,
+    StructOf,
+    arrow_fields,
+    arrow_type,
+)
+
+MAX_LONG_DIGITS = 18
+_WORD = 8
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The same field of many rows, or the elements of many arrays: where each slot is and what it may point into."""
+
+    data: Bytes
+    place: Ints
+    nulls: Flags | None
+    base: Ints
+    limit: Ints
+
+    def present(self) -> _Slots:
+        """Those that are not null."""
+        if self.nulls is None:
+            return self
+        kept = ~self.nulls
+        return _Slots(self.data, self.place[kept], None, self.base[kept], self.limit[kept])
+
+
+def decode_rows(rows: Spans, schema: StructOf) -> pa.StructArray:
+    """One struct per UnsafeRow; none is null."""
+    return struct_array(decode_fields(rows, schema), schema, len(rows))
+
+
+def decode_fields(rows: Spans, schema: StructOf) -> list[pa.Array]:
+    """One column per field of ``schema``."""
+    count = len(schema.fields)
+    bitmap = _WORD * ((count + 63) // 64)
+    rows.require(bitmap + _WORD * count, f"a row of {count} fields")
+    columns = []
+    for number, field in enumerate(schema.fields):
+        nulls = _null_bits(rows.data, rows.start, number)
+        slots = _Slots(rows.data, rows.start + (bitmap + _WORD * number), nulls, rows.start, rows.size)
+        columns.append(_column(field.type, slots))
+    return columns
+
+
+def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.StructArray:
+    """A struct of the columns; unlike pyarrow's own, it may have no fields."""
+    if not columns:
+        return pa.Array.from_buffers(pa.struct([]), rows, [None])
+    return pa.StructArray.from_arrays(columns, fields=arrow_fields(schema))
+
+
+def _null_bits(data: Bytes, start: Ints, number: int | Ints) -> Flags | None:
+    """The bits of this number in the bitmaps at ``start``; None where none is set."""
+    bits = gather(data, start + (number >> 3), "<u1") >> np.uint8(number & 7)
+    nulls: Flags = (bits & 1).astype(bool)
+    return nulls if nulls.any() else None
+
+
+def _column(kind: SparkType, slots: _Slots) -> pa.Array:
+    if kind is VOID:
+        return pa.nulls(len(slots.place))
+    if isinstance(kind, Plain) and kind.form is not None:
+        return plain_values(kind, gather(slots.data, slots.place, kind.form), slots.nulls)
+    if isinstance(kind, DecimalOf) and kind.precision <= MAX_LONG_DIGITS:
+        return decimals_of_longs(kind, gather(slots.data, slots.place, "<i8"), slots.nulls)
+    if kind is STRING:
+        return text_of(_strings(slots))
+    if kind is BINARY:
+        return _strings(slots)
+    return spread(_values(kind, _targets(slots.present())), slots.nulls)
+
+
+def _values(kind: SparkType, found: Spans) -> pa.Array:
+    """Values, none null, that lie behind the slots."""
+    if isinstance(kind, StructOf):
+        return decode_rows(found, kind)
+    if isinstance(kind, ArrayOf):
+        offsets, elements = _elements(found, kind.element)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, type=arrow_type(kind))
+    if isinstance(kind, MapOf):
+        return _maps(found, kind)
+    if isinstance(kind, DecimalOf):
+        return decimals_of_spans(kind, found)
+    if kind is CALENDAR_INTERVAL:
+        return calendar_intervals(found)
+    assert kind is VARIANT, kind
+    return variants(found)
+
+
+def _strings(slots: _Slots) -> pa.Array:
+    if slots.nulls is None:
+        return binary_of(_targets(slots))
+    # A null's slot is zero: it would be an empty string at the start of its row, and is always inside.
+    words = np.where(slots.nulls, 0, gather(slots.data, slots.place, "<i8"))
+    return binary_of(_checked(slots, words), slots.nulls)
+
+
+def _targets(slots: _Slots) -> Spans:
+    """What the slots point to."""
+    return _checked(slots, gather(slots.data, slots.place, "<i8"))
+
+
+def _checked(slots: _Slots, words: npt.NDArray[Any]) -> Spans:
+    size, offset = words & 0xFFFFFFFF, words >> 32
+    wrong = (offset < 0) | (offset + size > slots.limit)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        found = f"found {int(size[row])} bytes at {int(offset[row])}"
+        raise corrupt_row(f"row {row}: {found}, expected them inside the {int(slots.limit[row])} bytes of the row")
+    # Elements of one array share its limit: only honest ones add up to no more than the bytes there are.
+    if int(size.sum()) > len(slots.data):
+        raise corrupt_row(f"found {int(size.sum())} bytes of values in {len(slots.data)} bytes of rows")
+    return Spans(slots.data, slots.base + offset, size)
+
+
+def _elements(arrays: Spans, kind: SparkType) -> tuple[Ints, pa.Array]:
+    """(offsets, elements) of the arrays."""
+    arrays.require(_WORD, "an array")
+    counts = gather(arrays.data, arrays.start, "<i8")
+    width = _width(kind)
+    # The first test keeps the second one from overflowing.
+    wrong = (counts < 0) | (counts > arrays.size)
+    bitmap = _WORD * ((np.where(wrong, 0, counts) + 63) // 64)
+    wrong |= _WORD + bitmap + counts * width > arrays.size
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise corrupt_row(f"found {int(counts[at])} elements in an array of {int(arrays.size[at])} bytes")
+    offsets = ends_of(counts)
+    number = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
+    start = np.repeat(arrays.start, counts)
+    places = np.repeat(arrays.start + _WORD + bitmap, counts) + number * width
+    nulls = _element_nulls(arrays.data, start + _WORD, number)
+    slots = _Slots(arrays.data, places, nulls, start, np.repeat(arrays.size, counts))
+    return offsets, _column(kind, slots)
+
+
+def _element_nulls(data: Bytes, bitmap: Ints, number: Ints) -> Flags | None:
+    bits = gather(data, bitmap + (number >> 3), "<u1") >> (number & 7).astype(np.uint8)
+    nulls: Flags = (bits & 1).astype(bool)
+    return nulls if nulls.any() else None
+
+
+def _width(kind: SparkType) -> int:
+    """Bytes of an element in an array."""
+    return np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else FIXED_CELL
+
+
+def _maps(maps: Spans, kind: MapOf) -> pa.Array:
+    maps.require(_WORD, "a map")
+    size = gather(maps.data, maps.start, "<i8")
+    if ((size < 0) | (size > maps.size - _WORD)).any():
+        raise corrupt_row("found a map whose keys are larger than the map")
+    keys = Spans(maps.data, maps.start + _WORD, size)
+    values = Spans(maps.data, keys.start + size, maps.size - _WORD - size)
+    offsets, key_cells = _elements(keys, kind.key)
+    value_offsets, value_cells = _elements(values, kind.value)
+    if not np.array_equal(offsets, value_offsets) or key_cells.null_count:
+        raise corrupt_row("found a map with null keys or with more keys than values, expected one value for each key")
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), key_cells, value_cells, type=arrow_type(kind))

@@ -1,0 +1,129 @@
+"""What can be read from an operator's state, and with which columns: those of Spark's own ``statestore`` source.
+
+    rows            key, value                          any store or column family as it is stored
+    join-side       key, value                          the buffered rows of one side of a stream-stream join
+    list            key, list_element                   a ListState; not flat: list_value, an array
+    map             key, user_map_key, user_map_value   a MapState; not flat: map_value, a map
+    timers          key, expiration_timestamp_ms        the timers of transformWithState
+
+``partition_id`` comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
+from statestore.formats.spark.damage import missing
+from statestore.formats.spark.schema_files import FamilySchema
+from statestore.formats.spark.spark_schema import StructOf, arrow_type
+
+Shape = Literal["rows", "join-side", "list", "map", "timers"]
+
+PARTITION = pa.field("partition_id", pa.int32())
+TIMERS = "timers"
+_SIDES = ("left", "right")
+_BY_INDEX, _BY_TIME = "keyWithIndexToValue", "keyWithTsToValues"
+_TIMER_FAMILIES = ("$procTimers_keyToTimestamp", "$eventTimers_keyToTimestamp")
+_SHAPES: dict[str, Shape] = {"ListState": "list", "MapState": "map"}
+
+
+@dataclass(frozen=True)
+class View:
+    """A table of state. ``listed`` values are several rows each; ``key`` and ``value`` are the columns shown.
+
+    ``user`` tells what a user works with from what Spark keeps for itself.
+    """
+
+    operator_id: int
+    name: str
+    shape: Shape
+    store: Store
+    family: FamilySchema
+    listed: bool
+    user: bool
+    value: StructOf
+    flat: bool = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of its rows."""
+        return pa.schema([*view_fields(self), PARTITION])
+
+
+def views(checkpoint: Checkpoint, operator: Operator) -> tuple[View, ...]:
+    """All views of an operator, those for users first."""
+    raw = [_raw(store, family) for store in operator.stores for family in store.families]
+    sides = [_side(checkpoint, view) for view in raw if _side_of(view.name)]
+    variables = [found for view in raw if (found := _variable(operator, view))]
+    named = sides + variables
+    taken = {view.name for view in named}
+    return (*named, *(replace(view, user=view.user and not named) for view in raw if view.name not in taken))
+
+
+def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True) -> View:
+    """A view by its name; by default the only one for users. ``flat`` is false for lists and maps as one value per key.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the names there are.
+    """
+    found = views(checkpoint, checkpoint.operator(operator_id))
+    users = [each for each in found if each.user]
+    if name is None and len(users) == 1:
+        return replace(users[0], flat=flat)
+    for each in found:
+        if each.name == name:
+            return replace(each, flat=flat)
+    names = ", ".join(each.name for each in found)
+    raise missing(f"state {name or 'without a name'} of operator {operator_id}", f"expected one of {names}")
+
+
+def view_fields(view: View) -> list[pa.Field]:
+    """The columns of a view without ``partition_id``."""
+    key, value = view.family.key, arrow_type(view.value)
+    if view.shape == "list":
+        name, kind = ("list_element", value) if view.flat else ("list_value", pa.list_(pa.field("element", value)))
+        return [pa.field("key", arrow_type(key)), pa.field(name, kind)]
+    if view.shape == "map":
+        user_key = arrow_type(key.fields[1].type)
+        first = pa.field("key", arrow_type(key.fields[0].type))
+        if view.flat:
+            return [first, pa.field("user_map_key", user_key), pa.field("user_map_value", value)]
+        return [first, pa.field("map_value", pa.map_(user_key, value))]
+    if view.shape == "timers":
+        return [pa.field("key", arrow_type(key.fields[0].type)), pa.field("expiration_timestamp_ms", pa.int64())]
+    shown = key.without("index") if view.shape == "join-side" else key
+    return [pa.field("key", arrow_type(shown)), pa.field("value", value)]
+
+
+def _raw(store: Store, family: FamilySchema) -> View:
+    """A store or family as it is; families are named by themselves, stores too."""
+    name = family.name if store.has_families else store.name
+    # Families of joins and transformWithState are Spark's own; one of a single name is the operator's whole state.
+    user = name == DEFAULT_STORE
+    return View(store.operator_id, name, "rows", store, family, name.endswith(_BY_TIME), user, family.value)
+
+
+def _side_of(name: str) -> str | None:
+    side, _, kind = name.partition("-")
+    return side if side in _SIDES and kind in (_BY_INDEX, _BY_TIME) else None
+
+
+def _side(checkpoint: Checkpoint, raw: View) -> View:
+    """The rows of a side as they came in: without their number and whether they were matched."""
+    fields = raw.family.value.fields
+    with_match = raw.name.endswith(_BY_TIME) or checkpoint.batch.setting("join.stateFormatVersion", "2") != "1"
+    value = StructOf(fields[:-1]) if with_match and fields and fields[-1].name == "matched" else raw.family.value
+    return replace(raw, name=str(_side_of(raw.name)), shape="join-side", value=value, user=True)
+
+
+def _variable(operator: Operator, raw: View) -> View | None:
+    """A variable of transformWithState."""
+    if raw.name in _TIMER_FAMILIES:
+        return replace(raw, name=TIMERS, shape="timers", user=True)
+    kind = operator.variables.get(raw.name)
+    if kind is None or raw.name.startswith("$"):
+        return None
+    return replace(raw, shape=_SHAPES.get(kind, "rows"), listed=kind == "ListState", user=True)
