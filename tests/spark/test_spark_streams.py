@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -223,6 +224,32 @@ def test_aggregations(spark: SparkSession, warehouse: Path, tmp_path: Path, mode
     with opened(warehouse / "prices") as store:
         assert store.get("curry", as_of=T0 + 4).value == 8.0
         assert [row["rows"] for row in store.versions().to_pylist()[1:]] == [2, 1, 2]
+
+
+def test_windows_of_a_stream_in_a_window_store(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+    statestore.connect(warehouse).create_store(
+        "counts",
+        kind="window",
+        key={"item": "string"},
+        value={"n": "bigint"},
+        retention="1 hour",
+        window_size="1 minute",
+    ).close()
+    feed_file(tmp_path / "in", 1, ("curry", 1.0, T0, None), ("curry", 1.0, T0 + 30_000, None), ("naan", 1.0, T0, None))
+    feed_file(tmp_path / "in", 2, ("curry", 1.0, T0 + 70_000, None), ("naan", 1.0, T0 + 1_000, None))
+    rows = stream_of(spark, tmp_path / "in").selectExpr("item", "timestamp_millis(timestamp) AS time")
+    counts = rows.groupBy("item", f.window("time", "1 minute")).count()
+    upserts = counts.selectExpr("item", "count AS n", "window.start AS window_start")
+    run(upserts, warehouse / "counts", tmp_path / "cp", "update")
+    minute = T0 // 60_000 * 60_000
+    with opened(warehouse / "counts") as store:
+        found = [(row.key, row.start - minute, row.value) for row in store.all()]
+        first = store.scan(version=1, columns=["item", "n"]).read_all().to_pylist()
+    assert found == [("curry", 0, 2), ("curry", 60_000, 1), ("naan", 0, 2)]
+    assert sorted(row["n"] for row in first) == [1, 2]
+    read = spark.read.format("statestore").load(str(warehouse / "counts"))
+    assert sorted((r["item"], r["n"]) for r in read.collect()) == [("curry", 1), ("curry", 2), ("naan", 2)]
+    assert [r["n"] for r in read.where("item = 'naan' AND window_start > timestamp '2023-01-01'").collect()] == [2]
 
 
 def test_update_mode_is_exactly_once_too(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
