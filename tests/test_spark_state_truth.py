@@ -24,7 +24,7 @@ def test_every_checkpoint_of_the_archive_is_read() -> None:
     assert len(NAMES) == 41
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "rkav" not in name])
+@pytest.mark.parametrize("name", NAMES)
 def test_state_equals_what_spark_read(name: str) -> None:
     reads = {key: read for key, read in index()[name]["reads"].items() if "error" not in read}
     assert reads

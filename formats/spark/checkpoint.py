@@ -24,6 +24,7 @@ from statestore.formats.spark.query_metadata import (
     read_operator,
 )
 from statestore.formats.spark.schema_files import FamilySchema, read_schema_file
+from statestore.formats.spark.spark_schema import StructOf
 
 Provider = Literal["hdfs", "rocksdb"]
 
@@ -177,6 +178,19 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
     first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
     families = read_schema_file(first.at("_metadata").read_small("schema"), first.at("_metadata", "schema").path)
     return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
+
+
+def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) -> dict[int, StructOf]:
+    """Every schema that values of a family were written with, by id; there are several after the schema evolved."""
+    found = {family.value_id: family.value}
+    if store.schema_folder is None:
+        return found
+    folder = Folder(checkpoint.root.filesystem, store.schema_folder)
+    for name in folder.files():
+        for other in read_schema_file(folder.read_small(name), folder.at(name).path):
+            if other.name == family.name:
+                found.setdefault(other.value_id, other.value)
+    return found
 
 
 def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> list[DataFile]:

@@ -40,17 +40,18 @@ RowDecoder = Callable[[Spans, StructOf], list[pa.Array]]
 class RowForm:
     """How a store writes rows. ``bare`` rows have no version byte and are never split.
 
-    ``whole`` reads rows of values and of keys' last parts, ``part`` those of keys' first parts: in Avro they differ.
+    ``part`` reads the first parts of keys, ``whole`` last parts and keys of one part: in Avro they differ.
     """
 
     bare: bool = False
     whole: RowDecoder = decode_fields
     part: RowDecoder = decode_fields
+    value: RowDecoder = decode_fields
 
 
 def decode_values(values: Spans, schema: StructOf, form: RowForm) -> pa.StructArray:
     """One struct per value."""
-    return struct_array(_versioned(values, schema, form, form.whole), schema, len(values))
+    return struct_array(_versioned(values, schema, form, form.value), schema, len(values))
 
 
 def decode_keys(keys: Spans, schema: StructOf, encoder: KeyEncoder, form: RowForm) -> pa.StructArray:

@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint import Checkpoint
-from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.avro_row import decode_key_rows, decode_record, value_decoder
+from statestore.formats.spark.checkpoint import Checkpoint, value_schemas
+from statestore.formats.spark.damage import corrupt_row, unsupported
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.replay import ROW_SCHEMA
@@ -46,8 +47,14 @@ def read_state(
 
 
 def row_form(checkpoint: Checkpoint, view: View) -> RowForm:
-    """How rows of a view are encoded."""
-    return RowForm(bare=checkpoint.provider == "hdfs")
+    """How rows of a view are encoded. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
+    encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
+    if encoding == "unsaferow":
+        return RowForm(bare=checkpoint.provider == "hdfs")
+    if encoding != "avro":
+        raise unsupported(f"state encoding {encoding!r}; expected unsaferow or avro")
+    writers = value_schemas(checkpoint, view.store, view.family)
+    return RowForm(whole=decode_key_rows, part=decode_record, value=value_decoder(writers))
 
 
 def _record_batch(columns: list[pa.Array], view: View, partition: int) -> pa.RecordBatch:

@@ -1,0 +1,238 @@
+"""State rows in Avro (``encodingFormat=avro``, transformWithState): field after field, each over all rows at once.
+
+    schema id:int16, big-endian | record          values and last parts of keys; first parts of keys have no id
+
+Each field of a record is a union of null and its type, whatever the schema says, but elements of arrays are not;
+``void`` takes no bytes. The schema id selects the writer's schema: values keep it when the variable's schema evolves.
+Keys do not evolve. Raises CorruptError SPARK_STATE_ROW; UnsupportedError SPARK_STATE_UNSUPPORTED for types whose Avro
+form is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.spark.cells import decimals_of_spans, plain_values, text_of
+from statestore.formats.spark.damage import corrupt_row, unsupported
+from statestore.formats.spark.row_encoding import RowDecoder
+from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
+from statestore.formats.spark.spark_schema import (
+    BINARY,
+    STRING,
+    TIME,
+    VOID,
+    ArrayOf,
+    DecimalOf,
+    Plain,
+    SparkType,
+    StructOf,
+    arrow_type,
+)
+from statestore.formats.spark.unsafe_row import struct_array
+
+_ID_BYTES = 2
+_MAX_VARINT = 10
+_BRANCHES = 2  # null and the type
+
+
+@dataclass
+class _Cursor:
+    """Where the next byte of each row is, and where the row ends."""
+
+    data: Bytes
+    at: Ints
+    end: Ints
+
+    def skip(self, sizes: Ints | int, what: str) -> Ints:
+        """Where the next ``sizes`` bytes are; moves behind them."""
+        begin = self.at
+        # The first test keeps a huge size from overflowing the second.
+        if ((sizes < 0) | (sizes > self.end - begin)).any():
+            raise corrupt_row(f"an Avro row ends within {what}")
+        self.at = begin + sizes
+        return begin
+
+    def numbers(self, form: str, what: str) -> npt.NDArray[Any]:
+        return gather(self.data, self.skip(np.full(len(self.at), np.dtype(form).itemsize), what), form)
+
+    def varints(self, what: str) -> Ints:
+        """Zig-zag variable-length integers of up to 64 bits."""
+        raw = np.zeros(len(self.at), np.uint64)
+        open_rows = np.arange(len(self.at))
+        at = self.at.copy()
+        for number in range(_MAX_VARINT):
+            if (at[open_rows] >= self.end[open_rows]).any():
+                raise corrupt_row(f"an Avro row ends within {what}")
+            found = gather(self.data, at[open_rows], "<u1")
+            raw[open_rows] |= (found & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * number)
+            at[open_rows] += 1
+            open_rows = open_rows[found >= 0x80]
+            if not len(open_rows):
+                self.at = at
+                return (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
+        raise corrupt_row(f"found {what} in more than {_MAX_VARINT} bytes")
+
+    def select(self, which: Flags | Ints) -> _Cursor:
+        return _Cursor(self.data, self.at[which], self.end[which])
+
+
+def decode_record(rows: Spans, schema: StructOf) -> list[pa.Array]:
+    """One column per field, of records without a schema id."""
+    cursor = _Cursor(rows.data, rows.start, rows.start + rows.size)
+    columns = _record(cursor, schema)
+    if (cursor.at != cursor.end).any():
+        raise corrupt_row("found an Avro row that is longer than its schema")
+    return columns
+
+
+def decode_key_rows(rows: Spans, schema: StructOf) -> list[pa.Array]:
+    """One column per field, of records with a schema id, which for keys tells nothing."""
+    return decode_record(rows.cut(_ID_BYTES, "an Avro row"), schema)
+
+
+def value_decoder(writers: Mapping[int, StructOf]) -> RowDecoder:
+    """A decoder of rows that were written with any of these schemas, by id."""
+
+    def decode(rows: Spans, schema: StructOf) -> list[pa.Array]:
+        ids = gather(rows.data, rows.cut(_ID_BYTES, "an Avro row").start - _ID_BYTES, ">i2")
+        known, row_writer = np.unique(ids, return_inverse=True)
+        parts = []
+        for number, schema_id in enumerate(known.tolist()):
+            writer = writers.get(schema_id)
+            if writer is None:
+                raise corrupt_row(f"found Avro schema id {schema_id}, expected one of {sorted(writers)}")
+            own = rows.select(row_writer == number).cut(_ID_BYTES, "an Avro row")
+            parts.append(_evolved(decode_record(own, writer), writer, schema, len(own)))
+        if len(parts) <= 1:
+            return parts[0] if parts else decode_record(rows, schema)
+        back = pa.array(np.argsort(np.argsort(row_writer, kind="stable"), kind="stable"))
+        return [pa.concat_arrays(list(columns)).take(back) for columns in zip(*parts, strict=True)]
+
+    return decode
+
+
+def _evolved(columns: list[pa.Array], writer: StructOf, reader: StructOf, rows: int) -> list[pa.Array]:
+    """Columns as the reader's schema has them: by name, null where the writer had none, numbers widened."""
+    if writer == reader:
+        return columns
+    found = dict(zip(writer.names, zip(columns, writer.fields, strict=True), strict=True))
+    evolved = []
+    for field in reader.fields:
+        if field.name not in found:
+            evolved.append(pa.nulls(rows, arrow_type(field.type)))
+            continue
+        column, source = found[field.name]
+        evolved.append(_evolved_column(column, source.type, field.type))
+    return evolved
+
+
+def _evolved_column(column: pa.Array, writer: SparkType, reader: SparkType) -> pa.Array:
+    if not isinstance(writer, StructOf) or not isinstance(reader, StructOf):
+        return column if writer == reader else column.cast(arrow_type(reader))
+    fields = [column.field(number) for number in range(len(writer.fields))]
+    members = _evolved(fields, writer, reader, len(column))
+    mask = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(members, fields=list(arrow_type(reader)), mask=mask)
+
+
+def _record(cursor: _Cursor, schema: StructOf) -> list[pa.Array]:
+    return [_nullable(cursor, field.type) for field in schema.fields]
+
+
+def _nullable(cursor: _Cursor, kind: SparkType) -> pa.Array:
+    if kind is VOID:
+        return pa.nulls(len(cursor.at))
+    branch = cursor.varints("a union")
+    if ((branch < 0) | (branch >= _BRANCHES)).any():
+        raise corrupt_row("found a union of more than null and a type in an Avro row")
+    nulls = branch == 0
+    if not nulls.any():
+        return _values(cursor, kind)
+    present = np.flatnonzero(~nulls)
+    part = cursor.select(present)
+    values = _values(part, kind)
+    cursor.at = cursor.at.copy()
+    cursor.at[present] = part.at
+    return spread(values, nulls)
+
+
+def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
+    """Values of which none is null."""
+    if isinstance(kind, StructOf):
+        return struct_array(_record(cursor, kind), kind, len(cursor.at))
+    if isinstance(kind, ArrayOf):
+        return _arrays(cursor, kind)
+    if isinstance(kind, DecimalOf):
+        size = np.full(len(cursor.at), _decimal_bytes(kind.precision))
+        return decimals_of_spans(kind, Spans(cursor.data, cursor.skip(size, "a decimal"), size))
+    if kind is STRING or kind is BINARY:
+        size = cursor.varints("a size")
+        cells = binary_of(Spans(cursor.data, cursor.skip(size, "bytes"), size))
+        return text_of(cells) if kind is STRING else cells
+    if isinstance(kind, Plain) and kind.form is not None and kind is not TIME:
+        return plain_values(kind, _numbers(cursor, kind.form), None)
+    raise unsupported(f"state of type {kind} in Avro; expected numbers, text, binary, times, structs or arrays")
+
+
+def _numbers(cursor: _Cursor, form: str) -> npt.NDArray[Any]:
+    if form[1] in "fu":
+        return cursor.numbers(form, "a number")
+    return cursor.varints("an integer").astype(form)
+
+
+def _decimal_bytes(precision: int) -> int:
+    """The fewest bytes that hold every decimal of the precision: the size of Spark's Avro ``fixed``."""
+    size = 1
+    while 2.0 ** (8 * size - 1) < 10.0**precision:
+        size += 1
+    return size
+
+
+def _arrays(cursor: _Cursor, kind: ArrayOf) -> pa.Array:
+    """Blocks of a count and so many elements, ended by a count of 0; a negative count is followed by the block's
+    size."""
+    rows: list[Ints] = []
+    elements: list[pa.Array] = []
+    at, open_rows = cursor.at.copy(), np.arange(len(cursor.at))
+    left = np.zeros(len(at), np.int64)
+    while len(open_rows):
+        part = _Cursor(cursor.data, at[open_rows], cursor.end[open_rows])
+        fresh = np.flatnonzero(left[open_rows] == 0)
+        left[open_rows[fresh]] = _block_counts(part, fresh)
+        at[open_rows] = part.at
+        open_rows = open_rows[left[open_rows] > 0]
+        part = _Cursor(cursor.data, at[open_rows], cursor.end[open_rows])
+        elements.append(_values(part, kind.element))
+        # An element of a struct without fields takes no bytes: only bytes may keep this loop going.
+        if (part.at <= at[open_rows]).any():
+            raise corrupt_row("found an element of no bytes in an Avro array")
+        rows.append(open_rows)
+        at[open_rows] = part.at
+        left[open_rows] -= 1
+    cursor.at = at
+    row = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    counts = np.bincount(row, minlength=len(at))
+    order = pa.array(np.argsort(row, kind="stable"))
+    values = pa.concat_arrays(elements).take(order) if elements else pa.array([], arrow_type(kind.element))
+    return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), values, type=arrow_type(kind))
+
+
+def _block_counts(cursor: _Cursor, fresh: Ints) -> Ints:
+    """The counts of the next blocks of these rows."""
+    part = cursor.select(fresh)
+    counts = part.varints("a count")
+    sized = np.flatnonzero(counts < 0)
+    if len(sized):
+        behind = part.select(sized)
+        behind.varints("the size of a block")
+        part.at = part.at.copy()
+        part.at[sized] = behind.at
+    cursor.at = cursor.at.copy()
+    cursor.at[fresh] = part.at
+    return np.abs(counts)
