@@ -1,4 +1,4 @@
-"""What is at a path: a warehouse of ours, one store of it, or (later) the state of an engine."""
+"""What is at a path: a warehouse of ours, one store of it, or the checkpoint of a streaming query."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.catalog.catalog import Catalog
+from statestore.catalog.checkpoint_table import checkpoint_tables
 from statestore.catalog.metadata_tables import TABLES, MetadataTable
 from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.versioned_table import VersionedTable
@@ -32,18 +33,20 @@ class Warehouse:
     names: tuple[str, ...]
     open: Callable[[str], StateTable]
     about: Callable[[str], TableInfo]
+    suffixes: tuple[str, ...] = tuple(TABLES)
+    """Of the metadata tables that each table has."""
 
     def tables(self) -> list[str]:
         """Names of the tables with state, without their metadata tables."""
         return list(self.names)
 
     def metadata_tables(self) -> list[str]:
-        return [f"{name}${suffix}" for name in self.names for suffix in TABLES]
+        return [f"{name}${suffix}" for name in self.names for suffix in self.suffixes]
 
     def table(self, name: str) -> StateTable:
         """A table, or a metadata table (`prices$versions`); NotFoundError TABLE_NOT_FOUND names the nearest."""
         base, _, suffix = name.partition("$")
-        if base not in self.names or (suffix and suffix not in TABLES):
+        if base not in self.names or (suffix and suffix not in self.suffixes):
             known = [*self.names, *self.metadata_tables()]
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else "name one of them"
@@ -55,24 +58,40 @@ class Warehouse:
 
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
-    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of one table.
+    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of one table, or the state in the
+    checkpoint of a Structured Streaming query.
 
-    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds no store.
+    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds neither.
     """
     root = Path(path)
     if not root.is_dir():
         raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
     if (root / STORE_FILE).is_file():
         return Warehouse(str(root), (root.resolve().name,), *_openers(root.resolve().parent))
+    if _is_checkpoint(root):
+        return _checkpoint(root)
     stores = tuple(Catalog(root).stores())
     if not stores:
-        raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
+        raise NotFoundError(
+            "NOTHING_HERE",
+            f"{root} holds no store; expected a warehouse made with statestore.connect, or a checkpoint of Structured "
+            "Streaming",
+        )
     return Warehouse(str(root), stores, *_openers(root))
 
 
 def open_table(path: str | os.PathLike[str]) -> StateTable:
-    """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables."""
+    """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables; of a
+    checkpoint its only table, or with a name (`checkpoint/left`) one of several."""
     root = Path(path)
+    if _is_checkpoint(root):
+        found = _checkpoint(root)
+        if len(found.names) != 1:
+            names = ", ".join(f"{root}/{name}" for name in found.names)
+            raise NotFoundError("TABLE_NOT_FOUND", f"{root} has several tables; name one of them: {names}")
+        return found.table(found.names[0])
+    if _is_checkpoint(root.parent) and not (root / STORE_FILE).is_file():
+        return _checkpoint(root.parent).table(root.name)
     base, _, suffix = root.name.partition("$")
     if suffix and suffix not in TABLES:
         raise NotFoundError(
@@ -83,6 +102,21 @@ def open_table(path: str | os.PathLike[str]) -> StateTable:
             "STORE_NOT_FOUND", f"no store at {root.parent / base}; create it with statestore.connect(…).create_store"
         )
     return _table(root.parent, root.name)
+
+
+def _is_checkpoint(root: Path) -> bool:
+    return (root / "commits").is_dir() and (root / "state").is_dir()
+
+
+def _checkpoint(root: Path) -> Warehouse:
+    tables = checkpoint_tables(str(root))
+    return Warehouse(
+        str(root),
+        tuple(sorted(tables)),
+        lambda name: tables[name][0],
+        lambda name: TableInfo(tables[name][1] or "Spark state", None),
+        suffixes=(),
+    )
 
 
 def _openers(root: Path) -> tuple[Callable[[str], StateTable], Callable[[str], TableInfo]]:

@@ -42,8 +42,8 @@ class Split(Protocol):
     """A small picklable piece of work, already pruned and pinned to a version."""
 
     @property
-    def rows(self) -> int:
-        """Upper bound of the rows that reading this split yields."""
+    def rows(self) -> int | None:
+        """Upper bound of the rows that reading this split yields; None: nobody knows before it is read."""
 
 
 class StateTable(Protocol):

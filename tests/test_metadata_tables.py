@@ -44,7 +44,7 @@ def rows(warehouse: Path, suffix: str, **question: Any) -> list[dict[str, Any]]:
     batches = [batch for split in splits for batch in table.read(split, query)]
     found: list[dict[str, Any]] = pa.Table.from_batches(batches, schema=table.schema(query)).to_pylist()
     if not query.filters:
-        assert sum(split.rows for split in splits) == len(found)
+        assert sum(split.rows or 0 for split in splits) == len(found)
     return found
 
 

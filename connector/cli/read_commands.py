@@ -109,8 +109,9 @@ def scan(
         show_json(rows.batches())
     else:
         show_grid(grid_of(rows.table()), full=full)
-    if rows.more:
-        say(f"{'more' if where else f'up to {rows.more} more'} rows; a greater --limit shows them")
+    if rows.more != 0:
+        known = not where and rows.more is not None
+        say(f"{f'up to {rows.more} more' if known else 'more'} rows; a greater --limit shows them")
 
 
 def diff(
@@ -167,8 +168,8 @@ def changes(
         show_json(rows.batches())
     else:
         show_grid(grid_of(rows.table()), full=full)
-    if rows.more:
-        say(f"up to {rows.more} more rows; a greater --limit shows them")
+    if rows.more != 0:
+        say(f"{'more' if rows.more is None else f'up to {rows.more} more'} rows; a greater --limit shows them")
 
 
 def versions(

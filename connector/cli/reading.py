@@ -96,21 +96,22 @@ def column_names(text: str | None) -> tuple[str, ...] | None:
 
 @dataclass
 class Rows:
-    """Some of a table's rows: ``batches`` gives ``limit`` of them, then ``more`` says how many others there may be."""
+    """Some of a table's rows: ``batches`` gives ``limit`` of them, then ``more`` says how many others there may be, 0
+    for none and None where nobody knows how many."""
 
     schema: pa.Schema
     source: Iterator[pa.RecordBatch]
     limit: int
-    most: int
-    """Upper bound of all rows; ``more`` is 0 where nothing was left out."""
-    more: int = 0
+    most: int | None
+    """Upper bound of all rows, None if nobody knows it."""
+    more: int | None = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         room = self.limit
         for batch in self.source:
             if batch.num_rows > room:
                 yield batch.slice(0, room)
-                self.more = max(self.most - self.limit, batch.num_rows - room)
+                self.more = None if self.most is None else max(self.most - self.limit, batch.num_rows - room)
                 return
             yield batch
             room -= batch.num_rows
@@ -123,7 +124,9 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
     """The first rows of a scan; segments that are not needed for these are not read."""
     splits = table.splits(query)
     batches = (batch for split in splits for batch in table.read(split, query) if batch.num_rows)
-    return Rows(table.schema(query), batches, limit, sum(split.rows for split in splits))
+    bounds = [split.rows for split in splits]
+    most = sum(bound or 0 for bound in bounds) if None not in bounds else None
+    return Rows(table.schema(query), batches, limit, most)
 
 
 def where_rows(path: Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:

@@ -43,7 +43,7 @@ def write_report(
     sections = []
     for number, item in enumerate(told):
         progress(item["store"], number, len(told))
-        if item["status"] == "damaged":
+        if item["status"] == "damaged" or f"{item['store']}$versions" not in warehouse.metadata_tables():
             continue
         figures = figures_of(warehouse, item["store"], () if key is None else (key,))
         panels = []

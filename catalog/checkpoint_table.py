@@ -1,0 +1,189 @@
+"""State in the checkpoint of a Structured Streaming query as a `StateTable`: read only, no Java, no Spark.
+
+A version is a batch. State time is that of batches: as of a moment is the last batch that had begun by then, by the
+times in the checkpoint. Columns are those of Spark's own state source (``statestore.formats.spark.views``); of several
+struct fields with one name, which neither DuckDB nor Spark takes from us, the later ones get a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.filters import check_filters, mask
+from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, open_checkpoint
+from statestore.formats.spark.query_metadata import read_batch
+from statestore.formats.spark.state_rows import read_state
+from statestore.formats.spark.views import View, views
+from statestore.formats.state_table import Query
+from statestore.formats.times import format_time
+
+
+@dataclass(frozen=True)
+class CheckpointSplit:
+    """One partition as of one batch."""
+
+    batch: int
+    partition: int
+
+    @property
+    def rows(self) -> None:
+        """Nobody knows before it is read."""
+
+
+@dataclass(frozen=True)
+class CheckpointTable:
+    """One view of the state of one operator. Picklable; holds no open files."""
+
+    path: str
+    name: str
+    operator_id: int
+    view_name: str
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return ("key",)
+
+    @property
+    def identity(self) -> str:
+        return self._checkpoint().query_id
+
+    def kept_versions(self) -> tuple[int, int]:
+        """(oldest, newest) committed batch; the state of the oldest ones may have been cleaned up."""
+        batches = self._checkpoint().batches
+        return batches[0], batches[-1]
+
+    def lookup_floor(self, version: int) -> int | None:
+        return None
+
+    def schema(self, query: Query) -> pa.Schema:
+        """Raises NotFoundError COLUMN_NOT_FOUND, UnsupportedError CHECKPOINT_READ for history and changes."""
+        if query.mode != "snapshot":
+            raise UnsupportedError(
+                "CHECKPOINT_READ", f"{self.name} of {self.path} is read batch by batch; ask for a version or a time"
+            )
+        whole = _unique_fields(self._view(self._checkpoint()).schema)
+        if query.columns is None:
+            return whole
+        missing = [name for name in query.columns if name not in whole.names]
+        if missing:
+            raise NotFoundError(
+                "COLUMN_NOT_FOUND", f"{self.name} has no column {missing[0]!r}; it has {', '.join(whole.names)}"
+            )
+        return pa.schema([whole.field(name) for name in query.columns])
+
+    def splits(self, query: Query) -> Sequence[CheckpointSplit]:
+        """A split a partition; those that ``partition_id`` leaves out are not read.
+
+        Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept.
+        """
+        whole = self.schema(Query())
+        self.schema(query)
+        for item in query.filters:
+            if item.column not in whole.names:
+                raise NotFoundError(
+                    "COLUMN_NOT_FOUND", f"filter on {item.column!r}: {self.name} has {', '.join(whole.names)}"
+                )
+        check_filters(query.filters, whole)
+        batch = self._batch(query)
+        partitions = self._view(self._checkpoint(batch)).store.partitions
+        pruning = tuple(item for item in query.filters if item.column == "partition_id")
+        if pruning:
+            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
+            selected = mask(pruning, numbers)
+            partitions = tuple(numbers.filter(selected).column(0).to_pylist())
+        return [CheckpointSplit(batch, partition) for partition in partitions]
+
+    def read(self, split: CheckpointSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        schema = self.schema(query)
+        checkpoint = self._checkpoint(split.batch)
+        for batch in read_state(checkpoint, self._view(checkpoint), split.partition):
+            found = _renamed(batch)
+            selected = mask(query.filters, found) if query.filters else None
+            kept = found if selected is None else found.filter(selected)
+            if kept.num_rows:
+                yield kept.select(schema.names)
+
+    def _batch(self, query: Query) -> int:
+        batches = self._checkpoint().batches
+        if query.version is not None and query.version not in batches:
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"{self.path} has no batch {query.version}; batches {batches[0]} to {batches[-1]} are committed",
+            )
+        known = [b for b in batches if query.version is None or b <= query.version]
+        if query.as_of is None:
+            return known[-1]
+        root = self._checkpoint().root
+        first = None
+        for number in reversed(known):
+            begun = read_batch(root, number).timestamp_ms
+            if begun is not None and begun * 1000 <= query.as_of:
+                return number
+            first = begun if begun is not None else first
+        kept = "" if first is None else f"keeps batches that began at {format_time(first * 1000)} or later, "
+        raise NotFoundError("TIME_NOT_KEPT", f"{self.path} {kept}asked for {format_time(query.as_of)}")
+
+    def _checkpoint(self, batch: int | None = None) -> Checkpoint:
+        return open_checkpoint(pafs.LocalFileSystem(), self.path, batch)
+
+    def _view(self, checkpoint: Checkpoint) -> View:
+        found = views(checkpoint, checkpoint.operator(self.operator_id))
+        return next(view for view in found if view.name == self.view_name)
+
+
+def checkpoint_tables(path: str) -> dict[str, tuple[CheckpointTable, str]]:
+    """(table, Spark's name of the operator) by table name, for what a user calls state: ``state``, or ``left`` and
+    ``right`` of a join, or the variables and ``timers`` of transformWithState; numbered where there are several
+    operators, counted from the sink."""
+    checkpoint = open_checkpoint(pafs.LocalFileSystem(), path)
+    several = len(checkpoint.operators) > 1
+    found = {}
+    for operator in checkpoint.operators:
+        for view in views(checkpoint, operator):
+            if view.user:
+                base = "state" if view.name == DEFAULT_STORE else view.name
+                name = f"{base}_{operator.operator_id}" if several else base
+                found[name] = (CheckpointTable(path, name, operator.operator_id, view.name), operator.name)
+    return found
+
+
+def _unique_fields(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_unique(field.type)) for field in schema])
+
+
+def _unique(kind: pa.DataType) -> pa.DataType:
+    """A struct type in which no two fields have one name, whatever the case: sum, sum_1, sum_2."""
+    if not pa.types.is_struct(kind):
+        return kind
+    taken: set[str] = set()
+    fields = []
+    for field in kind:
+        name, number = field.name, 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name.lower())
+        fields.append(field.with_name(name))
+    return pa.struct(fields)
+
+
+def _renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = _unique_fields(batch.schema)
+    if schema.equals(batch.schema):
+        return batch
+    columns = [
+        column if field.type.equals(column.type) else _with_type(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _with_type(column: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+    children = [column.field(i) for i in range(kind.num_fields)]
+    missing = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=missing)
