@@ -146,7 +146,7 @@ def _record(cursor: _Cursor, schema: StructOf) -> list[pa.Array]:
 
 
 def _nullable(cursor: _Cursor, kind: SparkType) -> pa.Array:
-    if kind is VOID:
+    if kind == VOID:
         return pa.nulls(len(cursor.at))
     branch = cursor.varints("a union")
     if ((branch < 0) | (branch >= _BRANCHES)).any():
@@ -171,11 +171,11 @@ def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
     if isinstance(kind, DecimalOf):
         size = np.full(len(cursor.at), _decimal_bytes(kind.precision))
         return decimals_of_spans(kind, Spans(cursor.data, cursor.skip(size, "a decimal"), size))
-    if kind is STRING or kind is BINARY:
+    if kind in (STRING, BINARY):
         size = cursor.varints("a size")
         cells = binary_of(Spans(cursor.data, cursor.skip(size, "bytes"), size))
-        return text_of(cells) if kind is STRING else cells
-    if isinstance(kind, Plain) and kind.form is not None and kind is not TIME:
+        return text_of(cells) if kind == STRING else cells
+    if isinstance(kind, Plain) and kind.form is not None and kind != TIME:
         return plain_values(kind, _numbers(cursor, kind.form), None)
     raise unsupported(f"state of type {kind} in Avro; expected numbers, text, binary, times, structs or arrays")
 

@@ -20,10 +20,10 @@ from statestore.formats.spark.damage import corrupt_file
 from statestore.formats.spark.spans import Ints, Spans, gather
 
 PUT, DELETE, MERGE = 1, 0x10, 0x11
-END = 0
+_END = b"\0"
 MAX_RECORD = 1 << 30
 BLOCK = 4 << 20
-_size_at = Struct(">i").unpack_from
+_SIZE, _TYPED_SIZE = Struct(">i"), Struct(">xi")
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ def read_records(pieces: Iterable[bytes], path: str, *, typed: bool = False, blo
 
     Raises CorruptError SPARK_STATE_FILE, naming ``path``, for impossible sizes or a file that ends early.
     """
-    source, left, walk = iter(pieces), b"", _Walk(path, typed)
+    source, left = iter(pieces), b""
     while True:
         # At least twice what is left: a record larger than a block is copied a few times only.
         data = _filled(source, left, max(block, 2 * len(left)))
-        starts, end, done = walk.starts(data)
+        starts, end, done = _starts(data, typed, path)
         if starts:
             yield _changes(data, np.array(starts, np.int64), typed, path)
         if done:
@@ -70,44 +70,37 @@ def _filled(source: Iterator[bytes], left: bytes, size: int) -> bytes:
     return b"".join(parts)
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """Finds where records start. Each start follows from the sizes before it, so this goes one by one, and only
-    this."""
+def _starts(data: bytes, typed: bool, path: str) -> tuple[list[int], int, bool]:
+    """(where complete records start, where the incomplete one starts, whether the end mark was found).
 
-    path: str
-    typed: bool
-
-    def starts(self, data: bytes) -> tuple[list[int], int, bool]:
-        """(where complete records start, where the incomplete one starts, whether the end mark was found)."""
-        starts: list[int] = []
-        add, front, typed, at = starts.append, int(self.typed), self.typed, 0
-        length = len(data)
-        try:
-            while True:
-                if typed and data[at] == END:
-                    return starts, at, True
-                key_end = at + front + 4 + (size := _size_at(data, at + front)[0])
-                if size < 0:
-                    self._end_mark(size, at)
-                    return starts, at, True
-                end = key_end + 4
-                if (size := _size_at(data, key_end)[0]) > 0:
-                    end += size
-                elif size < -1:
-                    raise corrupt_file(
-                        self.path, f"found a value of {size} bytes in the record at byte {at} of a block"
-                    )
-                if end > length:
-                    return starts, at, False
-                add(at)
-                at = end
-        except (error, IndexError):
-            return starts, at, False
-
-    def _end_mark(self, size: int, at: int) -> None:
-        if size != -1 or self.typed:
-            raise corrupt_file(self.path, f"found a key of {size} bytes in the record at byte {at} of a block")
+    Each start follows from the sizes before it: this goes record by record, and only this.
+    """
+    key_size_at, front, length = (_TYPED_SIZE if typed else _SIZE).unpack_from, 5 if typed else 4, len(data)
+    value_size_at = _SIZE.unpack_from
+    starts: list[int] = []
+    at = key_size = value_size = 0
+    try:
+        while True:
+            (key_size,) = key_size_at(data, at)
+            if key_size < 0:
+                break
+            end = at + front + key_size
+            (value_size,) = value_size_at(data, end)
+            if value_size > 0:
+                end += value_size
+            elif value_size < -1:
+                break
+            end += 4
+            if end > length:
+                return starts, at, False
+            starts.append(at)
+            at = end
+    except error:
+        return starts, at, typed and data[at : at + 1] == _END
+    if value_size < -1 or typed or key_size != -1:
+        found = f"a key of {key_size} bytes" if key_size < 0 else f"a value of {value_size} bytes"
+        raise corrupt_file(path, f"found {found} in the record at byte {at} of a block")
+    return starts, at, True
 
 
 def _changes(block: bytes, starts: Ints, typed: bool, path: str) -> Changes:

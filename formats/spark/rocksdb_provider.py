@@ -14,9 +14,10 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -51,7 +52,7 @@ def zip_rows(
     path = folder.at(file.name).path
     with TemporaryDirectory(prefix="statestore-") as name:
         directory = Path(name)
-        with _opened(folder, path) as members:
+        with _opened(folder, file.name, path) as members:
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)
         tables = _local_tables(folder, found, directory)
@@ -61,7 +62,7 @@ def zip_rows(
 def read_zip(folder: Folder, file: DataFile) -> Zip:
     """The metadata of a zip alone."""
     path = folder.at(file.name).path
-    with _opened(folder, path) as members:
+    with _opened(folder, file.name, path) as members:
         return _zip_metadata(members, path)
 
 
@@ -79,12 +80,10 @@ def _family_range(family_id: int | None) -> tuple[bytes | None, bytes | None]:
 
 
 @contextmanager
-def _opened(folder: Folder, path: str) -> Iterator[zipfile.ZipFile]:
+def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
     try:
-        with folder.filesystem.open_input_file(path) as stream, zipfile.ZipFile(cast(IO[bytes], stream)) as members:
+        with zipfile.ZipFile(BytesIO(folder.read_small(name))) as members:
             yield members
-    except FileNotFoundError as error:
-        raise missing(path, "no such file any more: the query purged it; read a newer batch") from error
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, RuntimeError) as error:
         raise corrupt_file(path, f"not a readable zip ({error})") from error
 

@@ -101,15 +101,15 @@ def _null_bits(data: Bytes, start: Ints, number: int | Ints) -> Flags | None:
 
 
 def _column(kind: SparkType, slots: _Slots) -> pa.Array:
-    if kind is VOID:
+    if kind == VOID:
         return pa.nulls(len(slots.place))
     if isinstance(kind, Plain) and kind.form is not None:
         return plain_values(kind, gather(slots.data, slots.place, kind.form), slots.nulls)
     if isinstance(kind, DecimalOf) and kind.precision <= MAX_LONG_DIGITS:
         return decimals_of_longs(kind, gather(slots.data, slots.place, "<i8"), slots.nulls)
-    if kind is STRING:
+    if kind == STRING:
         return text_of(_strings(slots))
-    if kind is BINARY:
+    if kind == BINARY:
         return _strings(slots)
     return spread(_values(kind, _targets(slots.present())), slots.nulls)
 
@@ -125,9 +125,9 @@ def _values(kind: SparkType, found: Spans) -> pa.Array:
         return _maps(found, kind)
     if isinstance(kind, DecimalOf):
         return decimals_of_spans(kind, found)
-    if kind is CALENDAR_INTERVAL:
+    if kind == CALENDAR_INTERVAL:
         return calendar_intervals(found)
-    assert kind is VARIANT, kind
+    assert kind == VARIANT, kind
     return variants(found)
 
 
