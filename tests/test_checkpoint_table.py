@@ -60,7 +60,7 @@ def test_sql_with_batches_and_moments() -> None:
     path = str(checkpoint_path(AGGREGATION))
     first = "SELECT key.k AS k, value.count AS n FROM state VERSION AS OF 2 ORDER BY k LIMIT 1"
     assert statestore.sql(path, first).to_pylist() == [{"k": "key-00-", "n": 2}]
-    began = [opened(AGGREGATION, batch).batch.timestamp_ms for batch in range(3)]
+    began = [opened(AGGREGATION, batch).batch.timestamp_ms or 0 for batch in range(3)]
     for moment, batch in ((began[1], 1), (began[2], 2), (began[2] - 1, 1)):
         texts = [
             f"SELECT sum(value.count) FROM state {c}" for c in (f"TIMESTAMP AS OF {moment}", f"VERSION AS OF {batch}")
@@ -74,6 +74,7 @@ def test_sql_with_batches_and_moments() -> None:
 
 def test_partitions_that_are_filtered_out_are_not_read() -> None:
     table = statestore.inspect(checkpoint_path(AGGREGATION)).table("state").table
+    assert isinstance(table, CheckpointTable)
     query = Query(filters=(Filter("partition_id", "=", 1),))
     assert [split.partition for split in table.splits(query)] == [1]
     again = pickle.loads(pickle.dumps(table))
