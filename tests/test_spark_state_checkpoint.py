@@ -59,6 +59,16 @@ def test_a_path_may_end_with_a_slash() -> None:
     assert multiset(rows(checkpoint)) == expected(AGGREGATION)
 
 
+@pytest.mark.parametrize("name", [None, "tlst", "tmp", "timers"])
+def test_only_the_columns_asked_for_are_decoded(name: str | None) -> None:
+    checkpoint = opened(VARIABLES if name else AGGREGATION)
+    whole = rows(checkpoint, name)
+    for column in whole.column_names:
+        found = view(checkpoint, 0, name)
+        batches = [b for part in found.store.partitions for b in read_state(checkpoint, found, part, columns=[column])]
+        assert pa.Table.from_batches(batches) == whole.select([column])
+
+
 def test_a_batch_has_its_times() -> None:
     batch = opened("spark4.3.0-win__rkcl", 3).batch
     assert (batch.batch_id, batch.version) == (3, 4)

@@ -58,8 +58,8 @@ def join_frame(
     if grace is not None:
         return _join_with_grace(left, request, schema, _checked_grace(left, request, grace), table)
     if left.isStreaming:
-        parts = left.repartition(*request.left_keys)
-        return parts.mapInArrow(_joins_parts(left, request, schema, table), schema)
+        parts = left.repartition(*(f.col(spark_quoted(name)) for name in request.left_keys))
+        return _numbered(parts).mapInArrow(_joins_parts(left, request, schema, table), schema)
     return _cogrouped(left, request, schema)
 
 
@@ -90,12 +90,20 @@ def _cogrouped(left: DataFrame, request: AsofRequest, schema: StructType) -> Dat
 
 
 def _grouped(rows: DataFrame, group: Column) -> GroupedData:
-    """The columns by number, because a cogroup takes a name with a dot for a path."""
-    return rows.select(group, "*").toDF(GROUP, *(f"c{i}" for i in range(len(rows.columns)))).groupBy(GROUP)
+    return rows.select(group, "*").toDF(GROUP, *_numbers(rows)).groupBy(GROUP)
+
+
+def _numbered(rows: DataFrame) -> DataFrame:
+    """The columns by number, because PySpark takes a name with a dot for a path where it hands columns to Python."""
+    return rows.toDF(*_numbers(rows))
+
+
+def _numbers(rows: DataFrame) -> list[str]:
+    return [f"c{i}" for i in range(len(rows.columns))]
 
 
 def _named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of ``_grouped`` with their own names again."""
+    """The columns of ``_numbered`` with their own names again."""
     return rows.select([f"c{i}" for i in range(len(schema))]).rename_columns(schema.names).cast(schema)
 
 
@@ -148,10 +156,10 @@ def _pieces(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
     for batch in batches:
         held.append(batch)
         if sum(b.num_rows for b in held) >= PIECE_ROWS:
-            yield pa.Table.from_batches(held).cast(schema)
+            yield _named(pa.Table.from_batches(held), schema)
             held = []
     if held:
-        yield pa.Table.from_batches(held).cast(schema)
+        yield _named(pa.Table.from_batches(held), schema)
 
 
 # A stream with a grace period: rows wait in Spark's state, packed as Arrow
@@ -181,7 +189,7 @@ def _join_with_grace(
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with message_only():
             for batch in batches:
-                yield _packed(pa.Table.from_batches([batch]).cast(given), request)
+                yield _packed(_named(pa.Table.from_batches([batch]), given), request)
 
     def step(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
         import pandas
@@ -202,7 +210,7 @@ def _join_with_grace(
             for rows in batch.column(0).to_pylist():
                 yield from _unpacked(rows).cast(expected).to_batches()
 
-    grouped = left.mapInArrow(pack, PACKED).groupBy(GROUP)
+    grouped = _numbered(left).mapInArrow(pack, PACKED).groupBy(GROUP)
     joined = grouped.applyInPandasWithState(step, JOINED, WAITING, "append", "NoTimeout")
     return joined.mapInArrow(unpack, schema)
 

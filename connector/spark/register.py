@@ -151,7 +151,8 @@ def _route(module: str, name: str) -> None:
             # The source plans in another process, which knows nothing of the session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
             if name == "DataStreamReader":  # or Spark would say it only when the query has begun
-                stream_query_of({**getattr(self, "_statestore_options", {}), **given, SESSION_TIME_ZONE: "UTC"})
+                asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in given.items()}}
+                stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
         return methods["load"](self, path, format, schema, **given)
 
     def output_mode(self: Any, outputMode: str) -> Any:

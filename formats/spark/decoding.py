@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksu
 from statestore.formats.spark.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
 from statestore.formats.spark.schema_files import KeyEncoder
 from statestore.formats.spark.spans import Flags, Ints, Spans, ends_of, gather, spread
+from statestore.formats.spark.spark_schema import arrow_type
 from statestore.formats.spark.views import View, view_fields
 
 _SIZE_BYTES = 4
@@ -21,18 +23,21 @@ _SIZE_BYTES = 4
 
 @dataclass(frozen=True)
 class Decoder:
-    """How the rows of a view are stored."""
+    """How the rows of a view are stored, and which of its columns to decode; the others are null."""
 
     view: View
     form: RowForm
     bare: bool
     checksums: bool
     delimiter: bytes
+    columns: frozenset[str]
 
 
-def decoder_of(checkpoint: Checkpoint, view: View, form: RowForm) -> Decoder:
-    """``form`` is how the checkpoint encodes rows."""
-    return Decoder(view, form, checkpoint.provider == "hdfs", checkpoint.has_checksums, checkpoint.delimiter)
+def decoder_of(checkpoint: Checkpoint, view: View, form: RowForm, columns: Collection[str] | None = None) -> Decoder:
+    """``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
+    wanted = frozenset(field.name for field in view_fields(view)) if columns is None else frozenset(columns)
+    bare = checkpoint.provider == "hdfs"
+    return Decoder(view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted)
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,7 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags 
     counts, entries = _entries(
         decoder, *((keys, values) if missing is None else (keys.select(has), values.select(has)))
     )
-    value = decode_values(entries, decoder.view.family.value, decoder.form)
-    key = _key(decoder, keys)
+    value, key = _value(decoder, entries), _key(decoder, keys)
     if counts is None:
         return Decoded(_shown(decoder.view, key, spread(value, missing)), None)
     if not decoder.view.flat:
@@ -63,8 +67,18 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags 
     return Decoded(_shown(decoder.view, key.take(pa.array(rows)), value), rows)
 
 
+def _value(decoder: Decoder, entries: Spans) -> pa.StructArray:
+    schema = decoder.view.family.value
+    if decoder.view.shape == "timers" or view_fields(decoder.view)[-1].name not in decoder.columns:
+        return pa.nulls(len(entries), arrow_type(schema))
+    return decode_values(entries, schema, decoder.form)
+
+
 def _key(decoder: Decoder, keys: Spans) -> pa.StructArray:
     view = decoder.view
+    of_key = view_fields(view) if view.shape == "timers" else view_fields(view)[:-1]
+    if not any(field.name in decoder.columns for field in of_key):
+        return pa.nulls(len(keys), arrow_type(view.family.key))
     if view.store.has_families:
         keys = keys.cut(FAMILY_BYTES, "a key")
     return decode_keys(keys, view.family.key, _encoder(decoder, keys), decoder.form)

@@ -73,12 +73,13 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
         expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
         raise missing(f"batch {batch_id} of {root.path}", f"it is not committed; expected {expected}")
     commit = _document(root.at("commits"), batch_id)
-    # The log of offsets may be purged before that of commits; all that is lost are times and settings.
-    offsets = _document(root.at("offsets"), batch_id) if batch_id in root.at("offsets").numbered() else {}
+    logged = root.at("offsets").numbered()
+    # Should the offsets of a batch be gone, its times are; settings that concern state stay with a query for life.
+    offsets = _document(root.at("offsets"), batch_id) if batch_id in logged else {}
+    settings = (offsets or (_document(root.at("offsets"), logged[-1]) if logged else {})).get("conf") or {}
     uids = commit.get("stateUniqueIds") or {}
     if not isinstance(uids, dict):
         raise corrupt_file(f"{root.path}/commits/{batch_id}", "expected stateUniqueIds to be an object")
-    settings = offsets.get("conf") or {}
     return Batch(
         batch_id, _whole(offsets.get("batchTimestampMs")), _whole(offsets.get("batchWatermarkMs")), settings, uids
     )

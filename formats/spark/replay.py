@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
-from statestore.formats.spark.spans import Flags, Ints, binary_of, ends_of
+from statestore.formats.spark.spans import Flags, Ints, binary_of, ends_of, spans_of
 from statestore.formats.xxh64 import U64s, xxh64_strings
 
 ROW_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 BATCH_ROWS = 65536
+_BATCH_BYTES = 256 << 20
 _FOLD_ROWS = 65536
 
 
@@ -69,8 +70,14 @@ def replayed(base: Iterable[pa.RecordBatch], overlay: Overlay) -> Iterator[pa.Re
         if merges.any():
             yield _merged(batch, rows[merges], places[merges], overlay)
     new = np.flatnonzero((overlay.kind == PUT) | unmet)
-    for at in range(0, len(new), BATCH_ROWS):
-        yield _rows(overlay, new[at : at + BATCH_ROWS])
+    ends = np.cumsum(spans_of(overlay.values).size[new])
+    at = 0
+    while at < len(new):
+        # Of huge values a batch has few: an Arrow array of 32-bit offsets must hold them.
+        before = int(ends[at - 1]) if at else 0
+        until = max(at + 1, min(at + BATCH_ROWS, int(np.searchsorted(ends, before + _BATCH_BYTES))))
+        yield _rows(overlay, new[at:until])
+        at = until
 
 
 Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]
@@ -115,10 +122,8 @@ def _folded_merges(
     rows = np.flatnonzero(live)
     rows = rows[np.argsort(group[rows], kind="stable")]
     counts = np.bincount(group[rows], minlength=len(keys))
-    operands = pa.ListArray.from_arrays(
-        pa.array(ends_of(counts), pa.int32()), values.take(pa.array(rows)).cast(pa.binary())
-    )
-    folded = pc.binary_join(operands, pa.scalar(delimiter, pa.binary())).cast(pa.large_binary())
+    operands = pa.LargeListArray.from_arrays(pa.array(ends_of(counts)), values.take(pa.array(rows)))
+    folded = pc.binary_join(operands, pa.scalar(delimiter, pa.large_binary()))
     kinds = np.where(base < 0, np.uint8(MERGE), np.where(counts > 0, np.uint8(PUT), np.uint8(DELETE)))
     return kinds.astype(np.uint8), keys, folded
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from struct import Struct
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ import pyarrow as pa
 from statestore.formats.spark.cells import decimals_of_longs, plain_values
 from statestore.formats.spark.damage import corrupt_row, unsupported
 from statestore.formats.spark.schema_files import KeyEncoder
-from statestore.formats.spark.spans import Flags, Ints, Spans, gather, spans_of
+from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, gather, spans_of
 from statestore.formats.spark.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
 from statestore.formats.spark.unsafe_row import decode_fields, struct_array
 
@@ -31,6 +32,7 @@ VERSION = 0
 SIZE_BYTES = 4
 _TIME_BYTES = 8
 _NEGATIVE, _NULL = 0, 2
+_LONG_LIST, _FEW = 64, 32
 
 RowDecoder = Callable[[Spans, StructOf], list[pa.Array]]
 """Rows behind their version byte to columns."""
@@ -84,29 +86,45 @@ def looks_prefixed(keys: Spans) -> bool:
 def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints, Spans]:
     """(how many entries each list value has, the entries without their sizes); ``front`` bytes precede each size."""
     at, end = values.start.copy(), values.start + values.size
-    rows, starts, sizes = [], [], []
+    found: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
     active = np.flatnonzero(at < end)
-    while len(active):
+    while len(active) >= _FEW or (len(active) and len(found) < _LONG_LIST):
         place = at[active] + front
         _require(place + SIZE_BYTES <= end[active], "a size")
         size = gather(values.data, place, "<i4").astype(np.int64)
         start = place + SIZE_BYTES
         _require((size >= 0) & (size <= end[active] - start), "an entry")
-        rows.append(active)
-        starts.append(start)
-        sizes.append(size)
+        found.append((active, start, size))
         at[active] = start + size
         active = active[at[active] < end[active]]
         at[active] = _behind(values.data, at[active], delimiter)
-    if not rows:
+    # Few long lists are left: going through them together would cost more than one by one.
+    found += [_entries_of(values.data, row, int(at[row]), int(end[row]), delimiter, front) for row in active.tolist()]
+    if not found:
         return np.zeros(len(values), np.int64), values.select(np.empty(0, np.int64))
-    row = np.concatenate(rows)
-    order = np.argsort(row, kind="stable")
-    entries = Spans(values.data, np.concatenate(starts)[order], np.concatenate(sizes)[order])
-    return np.bincount(row, minlength=len(values)), entries
+    rows, starts, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(rows, kind="stable")
+    return np.bincount(rows, minlength=len(values)), Spans(values.data, starts[order], sizes[order])
 
 
-def _behind(data: np.ndarray[tuple[int], np.dtype[np.uint8]], at: Ints, delimiter: bytes) -> Ints:
+def _entries_of(data: Bytes, row: int, at: int, end: int, delimiter: bytes, front: int) -> tuple[Ints, Ints, Ints]:
+    """(its row, start, size) of each entry of one list value from ``at`` to ``end``; at least one is left."""
+    cells, size_at, where = data[at:end].tobytes(), Struct("<i").unpack_from, 0
+    starts, sizes = [], []
+    while True:
+        start = where + front + SIZE_BYTES
+        size = size_at(cells, where + front)[0] if start <= len(cells) else -1
+        where = start + size
+        if size < 0 or where > len(cells) or (not cells.startswith(delimiter, where) and where < len(cells)):
+            raise corrupt_row(f"list value {row}: found an entry of {size} bytes, expected it inside the value")
+        starts.append(at + start)
+        sizes.append(size)
+        if where == len(cells):
+            return np.full(len(starts), row), np.array(starts, np.int64), np.array(sizes, np.int64)
+        where += len(delimiter)
+
+
+def _behind(data: Bytes, at: Ints, delimiter: bytes) -> Ints:
     for number, byte in enumerate(delimiter):
         _require(gather(data, np.minimum(at + number, len(data) - 1), "<u1") == byte, f"delimiter {delimiter!r}")
     return at + len(delimiter)

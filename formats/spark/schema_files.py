@@ -57,13 +57,20 @@ def read_schema_file(data: bytes, path: str) -> tuple[FamilySchema, ...]:
     encoders that are not known.
     """
     reader = _Reader(data, path)
+    try:
+        return _families(reader)
+    except UnicodeDecodeError as error:
+        raise corrupt_file(path, f"found text that is not UTF-8 before byte {reader.at}") from error
+
+
+def _families(reader: _Reader) -> tuple[FamilySchema, ...]:
     version = reader.utf()
     if version == "v1":
         return (FamilySchema("default", reader.schema(reader.utf()), reader.schema(reader.utf())),)
     if version == "v2":
         return (FamilySchema("default", reader.schema(reader.chunks()), reader.schema(reader.chunks())),)
     if version != "v3":
-        raise corrupt_file(path, f"found version {version[:20]!r}, expected v1, v2 or v3")
+        raise corrupt_file(reader.path, f"found version {version[:20]!r}, expected v1, v2 or v3")
     return tuple(_family(reader) for _ in range(reader.count(4)))
 
 
@@ -113,10 +120,12 @@ class _Reader:
         return found
 
     def utf(self) -> str:
-        return self.take(int.from_bytes(self.take(2))).decode("utf-8", "replace")
+        return self.take(int.from_bytes(self.take(2))).decode("utf-8", "surrogatepass")
 
     def chunks(self) -> str:
-        return "".join([self.utf() for _ in range(self.count(2))])
+        """Joined before characters beyond 16 bits, which Java writes as two halves, become whole."""
+        halves = "".join([self.utf() for _ in range(self.count(2))])
+        return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def schema(self, text: str) -> StructOf:
         try:

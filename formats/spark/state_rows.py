@@ -8,7 +8,7 @@ Columns are those of Spark's own ``statestore`` source, see ``views``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,24 +26,34 @@ from statestore.formats.spark.views import View
 
 
 def read_state(
-    checkpoint: Checkpoint, view: View, partition: int, *, base_version: int | None = None
+    checkpoint: Checkpoint,
+    view: View,
+    partition: int,
+    *,
+    columns: Collection[str] | None = None,
+    base_version: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows, in no promised order. ``base_version`` insists on the snapshot to start from, 0 on none.
+
+    ``columns`` are decoded and returned, in the view's order; all by default.
 
     Memory holds a block of the base, the keys changed since, and for a map that is not flat the partition's entries.
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there,
     CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
-    decoder = decoder_of(checkpoint, view, row_form(checkpoint, view))
+    decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), columns)
+    names = [name for name in view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, view.store, partition, view.family.name)
     rows = stored_rows(source, base_version=base_version)
     if view.shape == "map" and not view.flat:
-        yield from _whole_maps(decoder, rows, partition)
+        yield from (
+            batch.select(names) for batch in _whole_maps(decoder_of(checkpoint, view, decoder.form), rows, partition)
+        )
         return
     for batch in rows:
         if batch.num_rows:
             found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
-            yield _record_batch(found.columns, view, partition)
+            yield _record_batch(found.columns, view, partition).select(names)
 
 
 def row_form(checkpoint: Checkpoint, view: View) -> RowForm:
@@ -64,7 +74,8 @@ def _record_batch(columns: list[pa.Array], view: View, partition: int) -> pa.Rec
 
 def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
     """One map per key of a MapState; its entries may be anywhere in the partition."""
-    flat = replace(decoder, view=replace(decoder.view, flat=True))
+    view = replace(decoder.view, flat=True)
+    flat = replace(decoder, view=view, columns=frozenset(view.schema.names))
     table = pa.Table.from_batches([batch for batch in rows if batch.num_rows], ROW_SCHEMA)
     if not table.num_rows:
         return

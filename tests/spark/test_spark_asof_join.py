@@ -110,6 +110,9 @@ def test_a_stream_reads_the_newest_of_each_batch(spark: SparkSession, store_path
     found = drained(joined, tmp_path / "cp")
     truth = statestore.asof_join(left, store_path, on="item", left_time="at", how="left").to_pylist()
     assert sorted(str([r["n"], r["price"]]) for r in found) == sorted(str([r["n"], r["price"]]) for r in truth)
+    dotted = stream(spark, tmp_path / "in").withColumnRenamed("item", "the.item")
+    inner = statestore.asof_join(dotted, store_path, on={"the.item": "item"}, left_time="at")
+    assert len(drained(inner, tmp_path / "dotted")) == sum(row["price"] is not None for row in truth)
     with statestore.connect(Path(store_path).parent).open_store("prices") as store:
         store.put("late", 7.0, timestamp=T0)
         store.commit()

@@ -366,6 +366,13 @@ def test_where_a_stream_begins(
     assert [row for batch in seen for row in batch] == told + feed_of(filled, start_version=4)
 
 
+def test_options_may_be_given_to_load(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+    seen: list[list[tuple[Any, ...]]] = []
+    rows = spark.readStream.load(str(filled), format="statestore", readChangeFeed=True, startingVersion=3)
+    drain(rows, tmp_path / "cp", seen)
+    assert seen == [feed_of(filled, start_version=3)]
+
+
 def failing(start: Callable[[], Any]) -> str:
     with pytest.raises((PySparkException, statestore.StateStoreError)) as caught:
         start()
