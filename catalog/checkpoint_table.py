@@ -101,7 +101,8 @@ class CheckpointTable:
     def read(self, split: CheckpointSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
         checkpoint = self._checkpoint(split.batch)
-        for batch in read_state(checkpoint, self._view(checkpoint), split.partition):
+        needed = {*schema.names, *(item.column for item in query.filters)}
+        for batch in read_state(checkpoint, self._view(checkpoint), split.partition, columns=needed):
             found = _renamed(batch)
             selected = mask(query.filters, found) if query.filters else None
             kept = found if selected is None else found.filter(selected)

@@ -82,6 +82,16 @@ def test_partitions_that_are_filtered_out_are_not_read() -> None:
     assert set(rows["partition_id"].to_pylist()) == {1}
 
 
+def test_chosen_columns_and_filters() -> None:
+    table = statestore.inspect(checkpoint_path(AGGREGATION)).table("state")
+    whole = table.scan().read_all()
+    assert table.scan(columns=["value"]).read_all().equals(whole.select(["value"]))
+    assert table.scan(columns=["partition_id", "key"]).read_all().equals(whole.select(["partition_id", "key"]))
+    key = {"k": "key-00-"}
+    found = table.scan(columns=["value"], filter=("key", "=", key)).read_all().to_pylist()
+    assert found == [{"value": row["value"]} for row in whole.to_pylist() if row["key"] == key]
+
+
 def test_joins_variables_and_several_operators_have_tables_of_their_own() -> None:
     def tables(name: str) -> list[str]:
         return statestore.inspect(checkpoint_path(name)).tables()
