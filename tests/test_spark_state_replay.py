@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from xxhash import xxh32_intdigest
 
 from statestore.formats.errors import CorruptError
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark import replay
 from statestore.formats.spark.compression import decompressed
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes, read_records
-from statestore.formats.spark.replay import ROW_SCHEMA, overlay_of, replayed
+from statestore.formats.spark.replay import overlay_of, replayed
 from statestore.formats.spark.row_checksum import crc32c, verify_checksums
 from statestore.formats.spark.row_encoding import split_values
 from statestore.formats.spark.spans import spans_of

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.spans import Flags, Ints, binary_of, ends_of, spans_of
 from statestore.formats.xxh64 import U64s, xxh64_strings
 
-ROW_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 BATCH_ROWS = 65536
 _BATCH_BYTES = 256 << 20
 _FOLD_ROWS = 65536

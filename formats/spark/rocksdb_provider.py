@@ -11,7 +11,7 @@ import re
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,9 +22,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from statestore.formats.errors import CorruptError
+from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint_files import DataFile, Folder, parse_json
 from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing, unsupported
-from statestore.formats.spark.rocksdb_scan import scan_rocksdb
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
 _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
@@ -42,12 +43,20 @@ class Zip:
 
 
 def zip_rows(
-    folder: Folder, file: DataFile, *, delimiter: bytes, family_id: int | None = None, batch_rows: int = 65536
+    folder: Folder,
+    file: DataFile,
+    *,
+    delimiter: bytes,
+    family_id: int | None = None,
+    key_ranges: Sequence[tuple[bytes | None, bytes | None]] | None = None,
+    threads: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Rows (key, value) of a zip's version in key order, of one column family if it has them.
 
-    ``delimiter`` stands between merged values: the OPTIONS file does not tell it. Raises CorruptError SPARK_STATE_FILE,
-    NotFoundError SPARK_STATE_NOT_FOUND, UnsupportedError SPARK_STATE_UNSUPPORTED.
+    ``delimiter`` stands between merged values: the OPTIONS file does not tell it. ``key_ranges`` are [from, to) of keys
+    as they are stored, with the id of their family, in place of all of the family.
+
+    Raises CorruptError SPARK_STATE_FILE, NotFoundError SPARK_STATE_NOT_FOUND, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
     path = folder.at(file.name).path
     with TemporaryDirectory(prefix="statestore-") as name:
@@ -56,7 +65,13 @@ def zip_rows(
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)
         tables = _local_tables(folder, found, directory)
-        yield from scan_rocksdb(directory, key_range=_family_range(family_id), batch_rows=batch_rows, sst_files=tables)
+        for local, table in tables.items():
+            (directory / local).symlink_to(table)
+        ranges = [_family_range(family_id)] if key_ranges is None else key_ranges
+        try:
+            yield from scan_rocksdb(directory, key_ranges=ranges, delimiter=delimiter, threads=threads)
+        except CorruptError as error:
+            raise corrupt_file(path, error.message) from error
 
 
 def read_zip(folder: Folder, file: DataFile) -> Zip:

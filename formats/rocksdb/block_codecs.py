@@ -1,0 +1,110 @@
+"""Raw blocks of a table file to plain ones: LZ4 and Snappy in compiled code, the other codecs by their libraries."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.rocksdb import block_kernels as blocks
+from statestore.formats.rocksdb.checksum_kernels import NONE, block_checksums
+from statestore.formats.rocksdb.compiled import Bytes, Longs
+from statestore.formats.rocksdb.damage import Unreadable, corrupt
+
+_GAP = 16  # what a copy in words may write behind a block
+_LOW = np.uint64(0xFFFFFFFF)
+_COMPILED = (blocks.PLAIN, blocks.SNAPPY, blocks.LZ4, blocks.LZ4HC)
+
+
+@dataclass(frozen=True)
+class CheckedBlocks:
+    """Blocks of one file that lie in ``raw`` with their trailers, checksums verified.
+
+    ``offset`` is where each lies in the file, ``length`` how long it will be when plain.
+    """
+
+    path: str
+    raw: Bytes
+    start: Longs
+    size: Longs
+    offset: Longs
+    codec: Longs
+    length: Longs
+
+    @property
+    def room(self) -> int:
+        """Bytes that `expand` needs."""
+        return int(self.length.sum()) + _GAP * len(self.length)
+
+
+def check_blocks(
+    raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, base: int, path: str
+) -> CheckedBlocks:
+    """``kind`` of checksum and its ``base`` are the file's.
+
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a codec that is not known.
+    """
+    _verify(raw, start, size, offset, kind, base, path)
+    codec, length, report = np.empty(len(start), np.int64), np.empty(len(start), np.int64), np.zeros(3, np.int64)
+    status = blocks.measure_blocks(raw, start, size, codec, length, report)
+    if status:
+        raise _damaged(status, report, offset, path)
+    return CheckedBlocks(path, raw, start, size, offset, codec, length)
+
+
+def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, base: int, path: str) -> None:
+    if kind == NONE or not len(start):
+        return
+    found = block_checksums(raw, start, size, kind)
+    if base:  # since format 6 a block's place is part of its checksum
+        place = offset.astype(np.uint64)
+        found = (found + (np.uint64(base) ^ ((place & _LOW) + (place >> np.uint64(32))))) & _LOW
+    expected = np.ndarray((len(raw) - 3,), "<u4", raw, 0, (1,))[start + size + 1]
+    wrong = found != expected
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise corrupt(
+            path,
+            f"byte {int(offset[at])}: a block has checksum {int(found[at]):#010x}, expected {int(expected[at]):#010x}",
+        )
+
+
+def expand(found: CheckedBlocks, plain: Bytes, at: int) -> Longs:
+    """Decompress to ``plain`` from ``at`` on; where each block begins. ``plain`` has SLACK behind what is needed."""
+    place = np.full(len(found.length), at, np.int64)
+    place[1:] += np.cumsum(found.length[:-1] + _GAP)
+    for i in np.flatnonzero(~np.isin(found.codec, _COMPILED)).tolist():
+        where = int(place[i])
+        plain[where : where + int(found.length[i])] = _by_library(found, i)
+    report = np.zeros(3, np.int64)
+    status = blocks.expand_blocks(found.raw, found.start, found.size, found.codec, plain, place, found.length, report)
+    if status:
+        raise _damaged(status, report, found.offset, found.path)
+    return place
+
+
+def _by_library(found: CheckedBlocks, number: int) -> Bytes:
+    start, length, offset = int(found.start[number]), int(found.length[number]), int(found.offset[number])
+    block = found.raw[start : start + int(found.size[number])]
+    payload = block[int(np.argmax(block < 128)) + 1 :]  # behind the varint of the length
+    try:
+        if found.codec[number] == blocks.ZSTD:
+            plain = pa.Codec("zstd").decompress(payload, length).to_pybytes()
+        else:
+            plain = zlib.decompressobj(-15).decompress(payload.tobytes(), length + 1)
+    except (zlib.error, OSError, pa.ArrowException) as error:
+        raise corrupt(found.path, f"byte {offset}: a block can not be decompressed ({error})") from error
+    if len(plain) != length:
+        raise corrupt(found.path, f"byte {offset}: found a block of {len(plain)} bytes, expected {length}")
+    return np.frombuffer(plain, np.uint8)
+
+
+def _damaged(status: int, report: Longs, offset: Longs, path: str) -> Exception:
+    where = f"byte {int(offset[report[0]])}"
+    if status == blocks.UNKNOWN_CODEC:
+        return Unreadable(f"{path}, {where}: a block of compression type {int(report[1])}")
+    if status == blocks.BAD_LENGTH:
+        return corrupt(path, f"{where}: found {int(report[2])} bytes that claim to hold {int(report[1])}")
+    return corrupt(path, f"{where}: a block can not be decompressed")

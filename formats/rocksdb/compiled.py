@@ -1,0 +1,124 @@
+"""Compilation of the scanner's inner loops, and the machine words they are made of.
+
+Importing this module imports numba. Kernels release the GIL, are compiled on first use and kept on disk, in
+NUMBA_CACHE_DIR or the user's cache. No kernel checks array bounds by itself, so each checks every offset and size that
+comes from a file before it uses it. Arrays that words are read from or stored to have ``SLACK`` spare bytes behind the
+part in use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+SLACK = 64
+# int() of an unsigned number stays unsigned, and signed with unsigned makes a float.
+I64: Any = np.int64
+U64: Any = np.uint64
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """``function`` compiled by numba, for calls with numpy arrays and numbers."""
+    before = numba.config.CACHE_DIR
+    folder = _cache_folder()
+    if folder is None:
+        return cast(F, numba.njit(nogil=True)(function))
+    numba.config.CACHE_DIR = folder
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True)(function))
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def inlined(function: F) -> F:
+    """A small piece of kernels, compiled into each of them."""
+    return cast(F, numba.njit(inline="never", nogil=True)(function))
+
+
+@cache
+def _cache_folder() -> str | None:
+    """A private folder of the user's for compiled code, of these very sources; None if none can be made.
+
+    What numba keeps in it is trusted like code, so nobody else may write there. By itself numba would look at the time
+    of the one file a kernel is in, and miss a change in a piece that it inlines.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if path.name.endswith("_kernels.py") or path == Path(__file__):
+            digest.update(path.read_bytes())
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    temporary = Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}"
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    for root in [Path(given) / "statestore"] if given else [Path(home) / "statestore", temporary]:
+        try:
+            folder = root / name
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(root) and _is_private(folder) and os.access(folder, os.W_OK):
+                return str(folder)
+        except OSError:
+            continue
+    return None
+
+
+def _is_private(folder: Path) -> bool:
+    found = folder.lstat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, bits: int) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
+
+
+def _reader(bits: int, *, swap: bool = False) -> Any:
+    def read(typing_context: Any, array: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            where = _address(context, builder, signature.args[0], arguments[0], arguments[1], bits)
+            word = builder.load(where)
+            word.align = 1
+            if swap:
+                word = builder.bswap(word)
+            return builder.zext(word, ir.IntType(64)) if bits < 64 else word
+
+        return types.uint64(array, types.int64), generate
+
+    return intrinsic(read)
+
+
+def _writer() -> Any:
+    def write(typing_context: Any, array: Any, index: Any, word: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            where = _address(context, builder, signature.args[0], arguments[0], arguments[1], 64)
+            builder.store(arguments[2], where).align = 1
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, types.uint64), generate
+
+    return intrinsic(write)
+
+
+# Little-endian words at any byte of an array of bytes, widened to 64 bits; ``big_word`` reads a big-endian one.
+half_word: Callable[[Bytes, int], Any] = _reader(32)
+word: Callable[[Bytes, int], Any] = _reader(64)
+big_word: Callable[[Bytes, int], Any] = _reader(64, swap=True)
+store_word: Callable[[Bytes, int, Any], None] = _writer()

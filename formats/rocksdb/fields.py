@@ -1,0 +1,68 @@
+"""Numbers and strings of RocksDB's records and small blocks, read in Python; no length in them is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class Malformed(Exception):
+    """A field that goes beyond the end of its record; the reader of the file says which."""
+
+
+@dataclass
+class Fields:
+    """A record read from front to end."""
+
+    data: bytes
+    at: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def varint(self) -> int:
+        """An unsigned LEB128 number of at most 64 bits."""
+        found = 0
+        for shift in range(0, 70, 7):
+            if self.at >= len(self.data):
+                break
+            byte = self.data[self.at]
+            self.at += 1
+            found |= (byte & 127) << shift
+            if byte < 128:
+                if found >> 64:
+                    break
+                return found
+        raise Malformed(f"no number at byte {self.at}")
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise Malformed(f"{size} bytes wanted where {self.left} are left")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def string(self) -> bytes:
+        """Bytes behind their length."""
+        return self.take(self.varint())
+
+
+def block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a plain block: those of a metaindex or of properties, which are few.
+
+    Raises Malformed.
+    """
+    if len(block) < 4:
+        raise Malformed(f"a block of {len(block)} bytes")
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 - 4 * restarts
+    if end < 0:
+        raise Malformed(f"{restarts} restart points in a block of {len(block)} bytes")
+    fields, key = Fields(block[:end]), b""
+    found = []
+    while fields.left:
+        shared, own, size = fields.varint(), fields.varint(), fields.varint()
+        if shared > len(key):
+            raise Malformed(f"a key that shares {shared} bytes with one of {len(key)}")
+        key = key[:shared] + fields.take(own)
+        found.append((key, fields.take(size)))
+    return found

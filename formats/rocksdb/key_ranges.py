@@ -1,0 +1,62 @@
+"""Ranges of keys, cut so that each holds a bounded amount of all files: what the scanner works on at a time."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from statestore.formats.rocksdb.table_file import TableFile  # imports numba
+
+
+SAMPLES = 4096
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """User keys from ``first`` (None: the least) up to, not including, ``stop`` (None: no end)."""
+
+    first: bytes | None = None
+    stop: bytes | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.first is not None and self.stop is not None and self.first >= self.stop
+
+
+def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:
+    """The blocks, from the first up to the second, that may hold keys of a range."""
+    count = len(table.separators)
+    first = 0 if within.first is None else bisect.bisect_left(range(count), within.first, key=table.separators.key)
+    if within.stop is None:
+        return first, count
+    # The block whose separator is the first not below ``stop`` may hold keys before it.
+    last = bisect.bisect_left(range(count), within.stop, lo=first, key=table.separators.key)
+    return first, min(last + 1, count)
+
+
+def cut_ranges(tables: Sequence[TableFile], within: KeyRange, target: int) -> list[KeyRange]:
+    """``within`` in pieces of about ``target`` bytes of raw blocks each, all versions of a key in one piece."""
+    weights = []
+    for table in tables:
+        first, stop = blocks_of(table, within)
+        step = max(1, (stop - first) * len(tables) // SAMPLES)
+        for start in range(first, stop, step):
+            end = min(start + step, stop)
+            weights.append((table.separators.key(end - 1), int(table.size[start:end].sum())))
+    weights.sort()
+    cuts: list[bytes] = []
+    held = 0
+    for separator, weight in weights:
+        held += weight
+        if held >= target:
+            # The separator itself may be a key of its block: the next range begins just behind it.
+            cut = separator + b"\0"
+            if (within.stop is None or cut < within.stop) and (not cuts or cut > cuts[-1]):
+                cuts.append(cut)
+            held = 0
+    edges = [within.first, *cuts, within.stop]
+    return [KeyRange(first, stop) for first, stop in itertools.pairwise(edges)]

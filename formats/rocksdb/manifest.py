@@ -1,0 +1,257 @@
+"""The MANIFEST of a RocksDB directory: which table files hold each column family, and on which level.
+
+``CURRENT`` names the file. It is a log of version edits in pages of 32 KiB: a record is checksum (u32), length (u16),
+type (1 whole, 2 first, 3 middle, 4 last; 5 to 8 the same with the log's number before), payload. An edit is a list of
+tagged fields. Edits of an atomic group count only if the whole group is there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from statestore.formats.rocksdb.checksum_kernels import crc32c
+from statestore.formats.rocksdb.compiled import SLACK
+from statestore.formats.rocksdb.damage import Unreadable, corrupt
+from statestore.formats.rocksdb.fields import Fields, Malformed
+
+BYTEWISE = b"leveldb.BytewiseComparator"
+_NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")
+_LOG = re.compile(r"(\d{1,20})\.log")
+_PAGE, _HEADER, _NUMBERED_HEADER = 32768, 7, 11
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_CRC_DELTA = 0xA282EAD8
+
+# Tags of the fields of an edit (RocksDB's VersionEdit).
+_COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 1, 2, 3, 4, 5, 6, 7
+_PREVIOUS_LOG, _MIN_LOG_TO_KEEP = 9, 10
+_NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
+_FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP = 200, 201, 202, 203, 300
+_MAY_SKIP = 1 << 13
+_FILE_FIELDS_END, _FILE_MUST_KNOW = 1, 1 << 6
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A live table file: ``smallest`` is its least user key."""
+
+    number: int
+    level: int
+    size: int
+    smallest: bytes
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:06d}.sst"
+
+
+@dataclass(frozen=True)
+class FamilyFiles:
+    """A column family and its table files, by level and then by least key, those of level 0 from new to old."""
+
+    name: str
+    files: tuple[TableEntry, ...]
+
+
+@dataclass
+class _Family:
+    name: str
+    files: dict[int, TableEntry] = field(default_factory=dict)
+    comparator: bytes = BYTEWISE
+    log_number: int = 0
+
+
+@dataclass
+class _Replay:
+    families: dict[int, _Family]
+    min_log: int = 0
+
+
+def read_families(directory: Path) -> dict[str, FamilyFiles]:
+    """The column families of a directory by name.
+
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` where the state is not all in table files that the scanner
+    reads: blob files, a write-ahead log with records, another order of keys.
+    """
+    current = directory / "CURRENT"
+    try:
+        name = current.read_bytes()[:64]
+        if not _NAME.fullmatch(name):
+            raise corrupt(str(current), f"found {name!r}, expected the name of a MANIFEST file")
+        path = directory / name.decode().strip()
+        data = path.read_bytes()
+    except OSError as error:
+        raise corrupt(str(directory), f"can not be opened as RocksDB ({error})") from error
+    replay = _Replay({0: _Family("default")})
+    for group in _groups(_records(data, str(path)), str(path)):
+        for edit in group:
+            try:
+                _apply(edit, replay)
+            except Malformed as error:
+                raise corrupt(str(path), f"found a damaged version edit: {error}") from error
+    _check_logs(directory, replay)
+    return {family.name: _checked(family, str(directory)) for family in replay.families.values()}
+
+
+def _checked(family: _Family, where: str) -> FamilyFiles:
+    if family.comparator != BYTEWISE:
+        raise Unreadable(f"keys of {where} are ordered by {family.comparator!r}")
+    files = sorted(family.files.values(), key=lambda f: (f.level, -f.number if f.level == 0 else 0, f.smallest))
+    return FamilyFiles(family.name, tuple(files))
+
+
+def _check_logs(directory: Path, replay: _Replay) -> None:
+    needed = max(replay.min_log, min((f.log_number for f in replay.families.values()), default=0))
+    for entry in os.scandir(directory):
+        match = _LOG.fullmatch(entry.name)
+        if match and int(match[1]) >= needed and entry.stat().st_size:
+            raise Unreadable(f"{entry.path} may hold records that are in no table file yet")
+
+
+def _records(data: bytes, path: str) -> Iterator[bytes]:
+    """Whole records; one that breaks off at the end is for RocksDB to judge."""
+    at, parts = 0, bytearray()
+    within = False
+    bytes_of = np.frombuffer(data + bytes(SLACK), np.uint8)
+    while at + _HEADER <= len(data):
+        left = _PAGE - at % _PAGE
+        if left < _HEADER:
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        if kind == 0 and size == 0:  # space set aside in advance
+            return
+        header = _HEADER if kind <= _LAST else _NUMBERED_HEADER
+        if not 1 <= kind <= 2 * _LAST or header + size > left:
+            raise corrupt(path, f"byte {at}: found a record of type {kind} and {size} bytes")
+        if at + header + size > len(data):
+            break
+        crc = int(crc32c(bytes_of, at + 6, header - 6 + size))
+        if ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF != int.from_bytes(data[at : at + 4], "little"):
+            raise corrupt(path, f"byte {at}: the checksum of a record of {size} bytes does not match")
+        kind = (kind - 1) % _LAST + 1
+        if (kind in (_WHOLE, _FIRST)) == within:
+            raise corrupt(path, f"byte {at}: found part {kind} of a record in the wrong place")
+        parts += data[at + header : at + header + size]
+        at += header + size
+        within = kind in (_FIRST, _MIDDLE)
+        if not within:
+            yield bytes(parts)
+            parts.clear()
+    if within or at < len(data):
+        raise Unreadable(f"{path} ends within a record")
+
+
+def _groups(records: Iterator[bytes], path: str) -> Iterator[list[Fields]]:
+    """Edits that count together, all or none."""
+    group: list[Fields] = []
+    for record in records:
+        group.append(Fields(record))
+        try:
+            remaining = _remaining(Fields(record))
+        except Malformed as error:
+            raise corrupt(path, f"found a damaged version edit: {error}") from error
+        if not remaining:
+            yield group
+            group = []
+    if group:
+        raise Unreadable(f"{path} ends within a group of version edits")
+
+
+def _remaining(edit: Fields) -> int:
+    """How many edits of its atomic group follow an edit; the field comes anywhere in it."""
+    remaining = 0
+    while edit.left:
+        tag = edit.varint()
+        if tag == _ATOMIC_GROUP:
+            remaining = edit.varint()
+        else:
+            _field(tag, edit)
+    return remaining
+
+
+def _apply(edit: Fields, replay: _Replay) -> None:
+    fields = []
+    while edit.left:
+        tag = edit.varint()
+        fields.append((tag, _field(tag, edit)))
+    number = next((int(value) for tag, value in fields if tag == _FAMILY), 0)
+    for tag, value in fields:
+        if tag == _MIN_LOG_TO_KEEP:
+            replay.min_log = max(replay.min_log, int(value))
+        elif tag == _ADD_FAMILY:
+            replay.families[number] = _Family(value.decode("utf-8", "replace"))
+    if any(tag == _DROP_FAMILY for tag, _ in fields):
+        replay.families.pop(number, None)
+        return
+    family = replay.families.get(number)
+    if family is None:
+        raise Malformed(f"an edit of the unknown column family {number}")
+    for tag, value in fields:
+        if tag == _COMPARATOR:
+            family.comparator = value
+        elif tag == _LOG_NUMBER:
+            family.log_number = int(value)
+        elif tag == _DELETED_FILE:
+            family.files.pop(value, None)
+    for _, value in fields:
+        if isinstance(value, TableEntry):
+            family.files[value.number] = value
+
+
+def _field(tag: int, edit: Fields) -> Any:
+    """The value of a field, of whichever type it is; those without a use here are passed over."""
+    if tag in (_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _MIN_LOG_TO_KEEP, _FAMILY, _MAX_FAMILY):
+        return edit.varint()
+    if tag == _ATOMIC_GROUP:
+        return edit.varint()
+    if tag in (_COMPARATOR, _ADD_FAMILY):
+        return edit.string()
+    if tag == _DROP_FAMILY:
+        return None
+    if tag == _COMPACT_CURSOR:
+        edit.varint()
+        return edit.string()
+    if tag == _DELETED_FILE:
+        edit.varint()  # the level: a number names a file on one level only
+        return edit.varint()
+    if tag in (_NEW_FILE, _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
+        return _new_file(tag, edit)
+    if tag & _MAY_SKIP:
+        return edit.string()
+    raise Unreadable(f"the MANIFEST has a field {tag} that is not known")
+
+
+def _new_file(tag: int, edit: Fields) -> TableEntry:
+    level, number = edit.varint(), edit.varint()
+    if tag == _NEW_FILE_3 and edit.varint():
+        raise Unreadable(f"table file {number} lies in another folder")
+    size, smallest, greatest = edit.varint(), edit.string(), edit.string()
+    if tag != _NEW_FILE:
+        edit.varint()
+        edit.varint()
+    if tag == _NEW_FILE_4:
+        _file_fields(edit, number)
+    if len(smallest) < 8 or len(greatest) < 8:
+        raise Malformed(f"table file {number} with a key of {min(len(smallest), len(greatest))} bytes")
+    if level > 64:
+        raise Malformed(f"table file {number} on level {level}")
+    return TableEntry(number, level, size, smallest[:-8])
+
+
+def _file_fields(edit: Fields, number: int) -> None:
+    while (tag := edit.varint()) != _FILE_FIELDS_END:
+        value = edit.string()
+        if tag == 4:
+            raise Unreadable(f"table file {number} refers to blob files")
+        if tag == 65:
+            if value != b"\0":
+                raise Unreadable(f"table file {number} lies in another folder")
+        elif tag & _FILE_MUST_KNOW:
+            raise Unreadable(f"table file {number} has a field {tag} that is not known")

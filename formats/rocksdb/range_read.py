@@ -1,0 +1,263 @@
+"""The rows of one range of keys: blocks of all files read, taken apart, merged, and written as Arrow.
+
+Everything of a range is in memory at once; `key_ranges` keeps that small. Buffers are kept from range to range, as
+fresh ones cost page faults; what leaves is copied out of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.rocksdb import block_kernels as blocks
+from statestore.formats.rocksdb import merge_kernels
+from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand
+from statestore.formats.rocksdb.compiled import SLACK, Bytes, Longs, Words
+from statestore.formats.rocksdb.damage import Unreadable, corrupt
+from statestore.formats.rocksdb.key_ranges import KeyRange, blocks_of
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.rocksdb.table_file import TableFile, read_at
+
+_MAX_BATCH_BYTES = (1 << 31) - 1 - SLACK
+_ENTRIES, _KEY_BYTES = 1 << 16, 1 << 22
+
+Run = tuple[TableFile, ...]
+"""Files whose keys follow each other: one of level 0, or all of another level."""
+
+
+@dataclass
+class Buffers:
+    """What one thread works in; ``value_start`` are places in ``plain``, where the blocks of a range lie."""
+
+    raw: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
+    plain: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
+    keys: Bytes = field(default_factory=lambda: np.empty(_KEY_BYTES, np.uint8))
+    key_start: Longs = field(default_factory=lambda: np.empty(_ENTRIES + 1, np.int64))
+    tag: Words = field(default_factory=lambda: np.empty(_ENTRIES, np.uint64))
+    head: Words = field(default_factory=lambda: np.empty(_ENTRIES, np.uint64))
+    value_start: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    value_size: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    piece: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    row_end: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+
+    def grow(self, entries: int, key_bytes: int) -> None:
+        """Twice the room for entries and their keys, of which so many are in use."""
+        used = slice(0, entries)
+        size = 2 * len(self.tag)
+        self.keys = _longer(self.keys, 2 * len(self.keys), slice(0, key_bytes))
+        self.key_start = _longer(self.key_start, size + 1, used)
+        self.tag = _longer(self.tag, size, used)
+        self.value_start = _longer(self.value_start, size, used)
+        self.value_size = _longer(self.value_size, size, used)
+        self.head = np.empty(size, np.uint64)
+        self.piece, self.row_end = np.empty(size, np.int64), np.empty(size, np.int64)
+
+
+def _longer(array: npt.NDArray[Any], size: int, used: slice) -> npt.NDArray[Any]:
+    found = np.empty(size, array.dtype)
+    found[used] = array[used]
+    return found
+
+
+@dataclass
+class _Filled:
+    """How much of the buffers is in use."""
+
+    plain: int = 0
+    count: Longs = field(default_factory=lambda: np.zeros(2, np.int64))  # entries, bytes of keys
+
+
+@dataclass(frozen=True)
+class RangeRows:
+    """The rows of a range, and how many stored entries they came from."""
+
+    batches: tuple[pa.RecordBatch, ...]
+    entries: int
+
+
+def read_range(
+    runs: Sequence[Run], within: KeyRange, delimiter: bytes | None, batch_rows: int, buffers: Buffers
+) -> RangeRows:
+    """All rows of a range in key order. ``delimiter`` stands between merged operands; None: they can not be merged.
+
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself can read.
+    """
+    checked = _read_blocks(runs, within, buffers)
+    buffers.plain = _grown(buffers.plain, sum(found.room for found in itertools.chain(*checked)) + SLACK)
+    filled = _Filled()
+    first, stop = np.empty(len(runs), np.int64), np.empty(len(runs), np.int64)
+    for number, files in enumerate(checked):
+        begin = int(filled.count[0])
+        for found in files:
+            _parse(found, buffers, filled)
+        first[number], stop[number] = _within(buffers, begin, int(filled.count[0]), within)
+    entries = int((stop - first).sum())
+    rows = _merge(buffers, first, stop, delimiter, runs)
+    return RangeRows(tuple(_batches(buffers, rows, delimiter or b"", batch_rows)), entries)
+
+
+def _read_blocks(runs: Sequence[Run], within: KeyRange, buffers: Buffers) -> list[list[CheckedBlocks]]:
+    wanted = [[(table, *blocks_of(table, within)) for table in run] for run in runs]
+    spans = [[(table, first, stop) for table, first, stop in run if first < stop] for run in wanted]
+    sizes = [_span(*each)[1] for each in itertools.chain(*spans)]
+    buffers.raw = _grown(buffers.raw, sum(sizes) + SLACK)
+    at = 0
+    found = []
+    for run in spans:
+        files = []
+        for table, first, stop in run:
+            files.append(_read_file(table, first, stop, buffers.raw, at))
+            at += _span(table, first, stop)[1]
+        found.append(files)
+    return found
+
+
+def _span(table: TableFile, first: int, stop: int) -> tuple[int, int]:
+    """(where the blocks begin in the file, how many bytes they take)."""
+    begin = int(table.offset[first])
+    return begin, int(table.offset[stop - 1] + table.size[stop - 1]) + blocks.TRAILER - begin
+
+
+def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> CheckedBlocks:
+    begin, size = _span(table, first, stop)
+    try:
+        descriptor = os.open(table.path, os.O_RDONLY)
+    except OSError as error:
+        raise corrupt(table.path, f"it was there when the read began, and is not now ({error.strerror})") from error
+    try:
+        read_at(descriptor, begin, size, table.path, raw[at:])
+    finally:
+        os.close(descriptor)
+    offset = table.offset[first:stop]
+    start = offset - begin + at
+    kind, base = table.checksums.kind, table.checksums.base
+    return check_blocks(raw, start, table.size[first:stop], offset, kind, base, table.path)
+
+
+def _parse(found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
+    """Append the entries of a file's blocks to the buffers."""
+    place = expand(found, buffers.plain, filled.plain)
+    filled.plain += found.room
+    report = np.zeros(3, np.int64)
+    while True:
+        status = blocks.parse_blocks(
+            buffers.plain,
+            place,
+            found.length,
+            buffers.keys,
+            buffers.key_start,
+            buffers.tag,
+            buffers.value_start,
+            buffers.value_size,
+            filled.count,
+            report,
+        )
+        if status != blocks.FULL:
+            break
+        buffers.grow(int(filled.count[0]), int(filled.count[1]))
+    where = f"byte {int(found.offset[report[0]])}"
+    if status == blocks.UNKNOWN_TYPE:
+        raise Unreadable(f"{found.path}, {where}: an entry of type {int(report[1])}")
+    if status == blocks.UNKNOWN_LAYOUT:
+        raise Unreadable(f"{found.path}, {where}: a block of an unknown layout")
+    if status:
+        raise corrupt(found.path, f"{where}: a block holds no entries that make sense")
+
+
+def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[int, int]:
+    """Those of a run's entries whose keys are in the range."""
+
+    def key(entry: int) -> bytes:
+        return buffers.keys[buffers.key_start[entry] : buffers.key_start[entry + 1] - 8].tobytes()
+
+    if within.first is not None:
+        first = bisect.bisect_left(range(stop), within.first, lo=first, key=key)
+    if within.stop is not None:
+        stop = bisect.bisect_left(range(stop), within.stop, lo=first, key=key)
+    return first, stop
+
+
+def _merge(buffers: Buffers, first: Longs, stop: Longs, delimiter: bytes | None, runs: Sequence[Run]) -> int:
+    """Fill in pieces and row ends; how many rows there are."""
+    where = ", ".join(table.path for run in runs for table in run)
+    skip = merge_kernels.common_prefix(buffers.keys, buffers.key_start, first, stop)
+    count = np.zeros(2, np.int64)
+    status = merge_kernels.merge_runs(
+        buffers.keys,
+        buffers.key_start,
+        buffers.tag,
+        buffers.head,
+        first,
+        stop,
+        skip,
+        delimiter is not None,
+        buffers.piece,
+        buffers.row_end,
+        count,
+    )
+    if status == blocks.NO_OPERATOR:
+        raise Unreadable(f"{where}: operands to merge, and no operator")
+    if status:
+        found = "keys out of order" if status == blocks.UNSORTED else "one version of a key twice"
+        raise corrupt(where, f"found {found}")
+    return int(count[0])
+
+
+def _batches(buffers: Buffers, rows: int, delimiter: bytes, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    total = np.zeros(2, np.int64)
+    joint = np.frombuffer(delimiter + b"\0", np.uint8)
+    first = 0
+    while first < rows:
+        stop = int(
+            merge_kernels.measure_rows(
+                buffers.key_start,
+                buffers.value_size,
+                buffers.piece,
+                buffers.row_end,
+                rows,
+                first,
+                batch_rows,
+                _MAX_BATCH_BYTES,
+                len(delimiter),
+                total,
+            )
+        )
+        if stop == first:
+            raise Unreadable(f"a row of more than {_MAX_BATCH_BYTES} bytes")
+        key_end, value_end = np.empty(stop - first + 1, np.int32), np.empty(stop - first + 1, np.int32)
+        keys, values = (np.empty(int(size) + SLACK, np.uint8) for size in total)
+        merge_kernels.gather_rows(
+            buffers.keys,
+            buffers.key_start,
+            buffers.plain,
+            buffers.value_start,
+            buffers.value_size,
+            buffers.piece,
+            buffers.row_end,
+            first,
+            stop,
+            joint,
+            len(delimiter),
+            key_end,
+            keys,
+            value_end,
+            values,
+        )
+        columns = [
+            pa.Array.from_buffers(pa.binary(), stop - first, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+            for ends, data in ((key_end, keys), (value_end, values))
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
+        first = stop
+
+
+def _grown(buffer: Bytes, size: int) -> Bytes:
+    return buffer if len(buffer) >= size else np.empty(size + size // 8, np.uint8)

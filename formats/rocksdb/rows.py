@@ -1,0 +1,9 @@
+"""What a scan of a RocksDB directory yields."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+ROW_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+DEFAULT_FAMILY = "default"
+BATCH_ROWS = 65536

@@ -1,0 +1,247 @@
+"""One table file (``.sst``) opened for scanning: its footer, its properties, and the index of its blocks.
+
+    data blocks | meta blocks | metaindex | index | footer
+
+A block is a payload, the byte of its compression and a checksum of four bytes; a handle is its place and the size of
+its payload. The footer of 53 bytes (48 in the oldest format) has handles of metaindex and index, or since format 6 only
+of the metaindex (RocksDB's block-based table format, versions 0 to 6). Everything that is read here is verified by its
+checksum. Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself should read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from statestore.formats.rocksdb import block_kernels as blocks
+from statestore.formats.rocksdb.block_codecs import check_blocks, expand
+from statestore.formats.rocksdb.compiled import SLACK, Bytes, Longs
+from statestore.formats.rocksdb.damage import Unreadable, corrupt
+from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
+
+_MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
+_OLD_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+_FOOTER, _OLD_FOOTER = 53, 48
+_NEWEST_FORMAT, _HANDLES_IN_METAINDEX, _DELTA_HANDLES = 6, 6, 4
+_BINARY_INDEX, _HASH_INDEX, _TWO_LEVEL_INDEX = 0, 1, 2
+_PROPERTIES, _INDEX = b"rocksdb.properties", b"rocksdb.index"
+_REFUSED = (b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_dict")
+_BYTEWISE = b"leveldb.BytewiseComparator"
+_MAX_META = 1 << 28
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Where a block lies; ``size`` is without the five bytes behind it."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """How blocks of a file are protected; ``base`` is mixed into those of format 6."""
+
+    kind: int
+    base: int
+
+
+@dataclass(frozen=True)
+class Separators:
+    """User keys that part the blocks: ``key(i)`` is at least every key of block ``i`` and below all of the next."""
+
+    keys: Bytes
+    start: Longs
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def key(self, block: int) -> bytes:
+        return self.keys[self.start[block] : self.start[block + 1]].tobytes()
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file whose metadata has been read and checked. Holds no open file."""
+
+    path: str
+    checksums: Checksums
+    entries: int
+    merges: int
+    separators: Separators
+    offset: Longs
+    size: Longs
+
+
+def open_table(path: Path, size: int) -> TableFile:
+    """``size`` is what the MANIFEST says of the file."""
+    where = str(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise corrupt(where, f"can not be opened ({error.strerror})") from error
+    try:
+        found = os.fstat(descriptor).st_size
+        if found != size:
+            raise corrupt(where, f"found {found} bytes, expected {size}")
+        return _opened(descriptor, size, where)
+    except Malformed as error:
+        raise corrupt(where, f"its metadata is malformed: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def read_at(descriptor: int, offset: int, size: int, path: str, into: Bytes) -> None:
+    """Exactly these bytes of a file; CorruptError ROCKSDB_FILE if it is shorter by now."""
+    view = into.data[:size]
+    done = 0
+    while done < size:
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if not count:
+            raise corrupt(path, f"found its end at byte {offset + done}, expected {size - done} more bytes")
+        done += count
+
+
+@dataclass(frozen=True)
+class _Reader:
+    descriptor: int
+    file_size: int
+    path: str
+    checksums: Checksums
+
+    def block(self, handle: Handle) -> tuple[Bytes, int]:
+        """A plain block, and its length in the array."""
+        self.check(handle)
+        raw = np.empty(handle.size + blocks.TRAILER + SLACK, np.uint8)
+        read_at(self.descriptor, handle.offset, handle.size + blocks.TRAILER, self.path, raw)
+        start, size, offset = (np.array([number]) for number in (0, handle.size, handle.offset))
+        found = check_blocks(raw, start, size, offset, self.checksums.kind, self.checksums.base, self.path)
+        plain = np.empty(found.room + SLACK, np.uint8)
+        expand(found, plain, 0)
+        return plain, int(found.length[0])
+
+    def small(self, handle: Handle) -> dict[bytes, bytes]:
+        """The entries of a metaindex or of properties."""
+        plain, length = self.block(handle)
+        return dict(block_entries(plain[:length].tobytes()))
+
+    def check(self, handle: Handle) -> None:
+        if handle.size > _MAX_META or handle.offset + handle.size + blocks.TRAILER > self.file_size:
+            raise Malformed(f"a block of {handle.size} bytes at {handle.offset}")
+
+
+def _opened(descriptor: int, size: int, path: str) -> TableFile:
+    reader, metaindex, index, version = _footer(descriptor, size, path)
+    meta = reader.small(metaindex)
+    strange = [name.decode() for name in _REFUSED if name in meta]
+    if strange:
+        raise Unreadable(f"{path} has {', '.join(strange)}")
+    if index is None:
+        index = _handle(meta, _INDEX)
+    properties = reader.small(_handle(meta, _PROPERTIES))
+    _check_properties(properties, version, path)
+    keys, offset, lengths = _index(reader, index, properties)
+    ends = offset + lengths + blocks.TRAILER
+    if len(offset) and (int(ends[-1]) > size or int(ends.max()) > size or (ends[:-1] > offset[1:]).any()):
+        raise Malformed("blocks that overlap or lie behind the end of the file")
+    entries, merges = _number(properties, b"rocksdb.num.entries"), _number(properties, b"rocksdb.merge.operands")
+    return TableFile(path, reader.checksums, entries, merges, keys, offset, lengths)
+
+
+def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, Handle, Handle | None, int]:
+    """(reader of blocks, handle of the metaindex, that of the index if the footer has it, format version)."""
+    if size < _FOOTER:
+        raise Malformed(f"{size} bytes are too few")
+    buffer = np.empty(_FOOTER, np.uint8)
+    read_at(descriptor, size - _FOOTER, _FOOTER, path, buffer)
+    tail = buffer.tobytes()
+    if tail.endswith(_OLD_MAGIC):
+        fields, kind, version = Fields(tail[-_OLD_FOOTER:-8]), 1, 0
+    elif tail.endswith(_MAGIC):
+        fields, kind, version = Fields(tail[1:-12]), tail[0], int.from_bytes(tail[-12:-8], "little")
+    else:
+        raise Unreadable(f"{path} ends with {tail[-8:].hex()}, which is no magic number of block-based tables")
+    if version > _NEWEST_FORMAT or kind > 4:
+        raise Unreadable(f"{path} is of table format {version} with checksums of type {kind}")
+    if version < _HANDLES_IN_METAINDEX:
+        reader = _Reader(descriptor, size, path, Checksums(kind, 0))
+        return reader, _next_handle(fields), _next_handle(fields), version
+    if fields.take(4) != bytes.fromhex("3e007a00"):
+        raise Unreadable(f"{path} has an unknown footer")
+    fields.take(4)  # the footer's own checksum: whatever a flipped bit in it leads to is verified itself
+    base, meta_size = int.from_bytes(fields.take(4), "little"), int.from_bytes(fields.take(4), "little")
+    reader = _Reader(descriptor, size, path, Checksums(kind, base))
+    place = size - _FOOTER - blocks.TRAILER - meta_size
+    if place < 0:
+        raise Malformed(f"a metaindex of {meta_size} bytes")
+    return reader, Handle(place, meta_size), None, version
+
+
+def _check_properties(properties: Mapping[bytes, bytes], version: int, path: str) -> None:
+    comparator = properties.get(b"rocksdb.comparator", _BYTEWISE)
+    if comparator != _BYTEWISE:
+        raise Unreadable(f"keys of {path} are ordered by {comparator!r}")
+    if b"rocksdb.external_sst_file.version" in properties:
+        raise Unreadable(f"{path} was ingested: its sequence numbers are not its own")
+    if _number(properties, b"rocksdb.num.range-deletions"):
+        raise Unreadable(f"{path} has deletions of ranges")
+    if version < 2 and properties.get(b"rocksdb.compression", b"NoCompression") not in (b"NoCompression", b"Snappy"):
+        raise Unreadable(f"{path} is of table format {version} with compression")
+
+
+def _number(properties: Mapping[bytes, bytes], name: bytes) -> int:
+    value = properties.get(name)
+    return Fields(value).varint() if value else 0
+
+
+def _index(reader: _Reader, handle: Handle, properties: Mapping[bytes, bytes]) -> tuple[Separators, Longs, Longs]:
+    """(separators, offsets and sizes of the data blocks)."""
+    kind = int.from_bytes(properties.get(b"rocksdb.block.based.table.index.type", bytes(4)), "little")
+    if kind not in (_BINARY_INDEX, _HASH_INDEX, _TWO_LEVEL_INDEX):
+        raise Unreadable(f"{reader.path} has an index of type {kind}")
+    delta = bool(_number(properties, b"rocksdb.index.value.is.delta.encoded"))
+    strip = 0 if _number(properties, b"rocksdb.index.key.is.user.key") else 8
+    found = _index_block(reader, handle, delta, strip)
+    if kind != _TWO_LEVEL_INDEX:
+        return found
+    parts = [
+        _index_block(reader, Handle(int(offset), int(size)), delta, strip)
+        for offset, size in zip(found[1], found[2], strict=True)
+    ]
+    keys = np.concatenate([part[0].keys for part in parts])
+    ends = np.cumsum([len(part[0].keys) for part in parts])
+    starts = [part[0].start[:-1] + (end - len(part[0].keys)) for part, end in zip(parts, ends, strict=True)]
+    separators = Separators(keys, np.concatenate([*starts, ends[-1:]]).astype(np.int64))
+    return separators, np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+
+
+def _index_block(reader: _Reader, handle: Handle, delta: bool, strip: int) -> tuple[Separators, Longs, Longs]:
+    plain, length = reader.block(handle)
+    entries, room = max(length // 3, 1), 4 * length + 4096  # an entry has at least three bytes; keys share some
+    while True:
+        keys, count = np.empty(room + SLACK, np.uint8), np.zeros(2, np.int64)
+        start, offset, size = (np.empty(entries + 1, np.int64) for _ in range(3))
+        status = blocks.parse_index(plain, length, delta, strip, keys, start, offset, size, count)
+        if status == blocks.FULL and room < _MAX_META * 4:
+            room *= 4
+            continue
+        if status == blocks.UNKNOWN_LAYOUT:
+            raise Unreadable(f"{reader.path} has an index block of an unknown layout")
+        if status:
+            raise Malformed("the index of its blocks")
+        found, used = int(count[0]), int(count[1])
+        return Separators(keys[:used].copy(), start[: found + 1].copy()), offset[:found].copy(), size[:found].copy()
+
+
+def _handle(meta: Mapping[bytes, bytes], name: bytes) -> Handle:
+    if name not in meta:
+        raise Unreadable(f"the metaindex has no {name.decode()}")
+    return _next_handle(Fields(meta[name]))
+
+
+def _next_handle(fields: Fields) -> Handle:
+    return Handle(fields.varint(), fields.varint())

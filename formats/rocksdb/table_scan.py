@@ -1,0 +1,66 @@
+"""A column family's rows straight from its table files: newest version wins, in key order, range by range."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from statestore.formats.in_order import in_order
+from statestore.formats.rocksdb.damage import Unreadable, corrupt
+from statestore.formats.rocksdb.key_ranges import KeyRange, cut_ranges
+from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.range_read import Buffers, RangeRows, Run, read_range
+from statestore.formats.rocksdb.table_file import TableFile, open_table
+
+RANGE_BYTES = 1 << 20
+"""Of raw blocks in a range: their rows and all that is made of them should stay in a processor's cache."""
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """A planned scan. Holds no open files."""
+
+    runs: tuple[Run, ...]
+    within: KeyRange
+    ranges: tuple[KeyRange, ...]
+
+
+def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: int = RANGE_BYTES) -> TableScan:
+    """Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a directory that RocksDB itself should read."""
+    families = read_families(directory)
+    if family not in families:
+        raise Unreadable(f"{directory} has no column family {family!r}")
+    runs: dict[tuple[int, int], list[TableFile]] = {}
+    for entry in families[family].files:
+        path = Path(os.path.realpath(directory / entry.name))
+        runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(open_table(path, entry.size))
+    tables = [table for run in runs.values() for table in run]
+    ranges = () if within.empty else tuple(cut_ranges(tables, within, range_bytes))
+    return TableScan(tuple(tuple(run) for run in runs.values()), within, ranges)
+
+
+def scan_ranges(
+    scan: TableScan, *, delimiter: bytes | None, batch_rows: int, threads: int = 1
+) -> Iterator[tuple[KeyRange, RangeRows]]:
+    """The ranges one after another with their rows, each whole.
+
+    Raises as `plan_scan`; what has been yielded stays right.
+    """
+    own = threading.local()
+
+    def read(within: KeyRange) -> RangeRows:
+        if not hasattr(own, "buffers"):
+            own.buffers = Buffers()
+        return read_range(scan.runs, within, delimiter, batch_rows, own.buffers)
+
+    found = 0
+    for within, rows in zip(scan.ranges, in_order(read, scan.ranges, threads), strict=True):
+        found += rows.entries
+        yield within, rows
+    expected = sum(table.entries for run in scan.runs for table in run)
+    if scan.within == KeyRange() and found != expected:
+        paths = ", ".join(table.path for run in scan.runs for table in run)
+        raise corrupt(paths, f"found {found} entries, expected {expected}")
