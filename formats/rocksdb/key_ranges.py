@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from statestore.formats.rocksdb.table_file import TableFile  # imports numba
 
 
-SAMPLES = 4096
+SAMPLES_OF_RANGE = 16
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,17 @@ def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:
 
 def cut_ranges(tables: Sequence[TableFile], within: KeyRange, target: int) -> list[KeyRange]:
     """``within`` in pieces of about ``target`` bytes of raw blocks each, all versions of a key in one piece."""
-    weights = []
-    for table in tables:
-        first, stop = blocks_of(table, within)
-        step = max(1, (stop - first) * len(tables) // SAMPLES)
-        for start in range(first, stop, step):
-            end = min(start + step, stop)
-            weights.append((table.separators.key(end - 1), int(table.size[start:end].sum())))
+    spans = [(table, *blocks_of(table, within)) for table in tables]
+    blocks = sum(stop - first for _, first, stop in spans)
+    total = sum(int(table.size[first:stop].sum()) for table, first, stop in spans)
+    step = max(1, blocks * target // (SAMPLES_OF_RANGE * max(total, 1)))
+    weights: list[tuple[bytes, int]] = []
+    for table, first, stop in spans:
+        starts = np.arange(first, stop, step)
+        if len(starts):
+            sizes = np.add.reduceat(table.size[:stop], starts)
+            ends = np.append(starts[1:], stop)
+            weights += zip(map(table.separators.key, (ends - 1).tolist()), sizes.tolist(), strict=True)
     weights.sort()
     cuts: list[bytes] = []
     held = 0

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from statestore.formats.compiled import SLACK
 from statestore.formats.rocksdb.checksum_kernels import crc32c
-from statestore.formats.rocksdb.compiled import SLACK
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed
 

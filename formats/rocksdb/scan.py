@@ -24,7 +24,7 @@ READER = "STATESTORE_ROCKSDB_READER"
 _SCANNER, _ROCKSDICT = "scanner", "rocksdict"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 _LOOKUP_PREFIX = 4
-_KERNELS = "statestore.formats.rocksdb.compiled"
+_KERNELS = "statestore.formats.compiled"
 
 
 def scan_rocksdb(

@@ -1,4 +1,4 @@
-"""Compilation of the scanner's inner loops, and the machine words they are made of.
+"""Compilation of readers' inner loops, and the machine words they are made of.
 
 Importing this module imports numba. Kernels release the GIL, are compiled on first use and kept on disk, in
 NUMBA_CACHE_DIR or the user's cache. No kernel checks array bounds by itself, so each checks every offset and size that
@@ -61,9 +61,9 @@ def _cache_folder() -> str | None:
     of the one file a kernel is in, and miss a change in a piece that it inlines.
     """
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.name.endswith("_kernels.py") or path == Path(__file__):
-            digest.update(path.read_bytes())
+    for path in sorted(Path(__file__).parent.rglob("*_kernels.py")):
+        digest.update(path.read_bytes())
+    digest.update(Path(__file__).read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     temporary = Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}"
