@@ -32,6 +32,8 @@ U64: Any = np.uint64
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Halves = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
 F = TypeVar("F", bound=Callable[..., Any])
 
 

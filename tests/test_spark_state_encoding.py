@@ -20,6 +20,8 @@ from statestore.formats.spark.schema_files import KeyEncoder
 from statestore.formats.spark.spans import Spans, spans_of
 from statestore.formats.spark.spark_schema import BINARY, Field, StructOf, parse_schema
 
+pytestmark = pytest.mark.usefixtures("compiled_or_not")
+
 
 def schema_of(**kinds: Any) -> StructOf:
     fields = [{"name": name, "type": kind} for name, kind in kinds.items()]

@@ -33,6 +33,8 @@ from statestore.formats.spark.spark_schema import (
 )
 from statestore.formats.spark.unsafe_row import decode_rows
 
+pytestmark = pytest.mark.usefixtures("compiled_or_not")
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

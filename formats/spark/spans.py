@@ -6,6 +6,7 @@ bounds-checked where spans are made: the functions here trust their spans.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +49,26 @@ class Spans:
             raise corrupt_row(f"{what}: found {int(self.size.min())} bytes, expected at least {least}")
 
 
+def row_kernels() -> Any:
+    """The module of compiled loops where compiled code is in use already; None: numpy does without the wait for it."""
+    if "statestore.formats.compiled" not in sys.modules:
+        return None
+    from statestore.formats.spark import row_kernels
+
+    return row_kernels
+
+
 def gather(data: Bytes, places: Ints, form: str) -> npt.NDArray[Any]:
     """The number of numpy type ``form`` that starts at each place, aligned or not; all must lie inside ``data``."""
     width = np.dtype(form).itemsize
     if not len(places):
         return np.empty(0, form)
+    kernels = row_kernels() if width >= 4 and form[0] == "<" else None
+    if kernels is not None:
+        found = np.empty(len(places), form)
+        read, bits = (kernels.words_at, np.int64) if width == 8 else (kernels.halves_at, np.int32)
+        if read(data, places, found.view(bits)):
+            return found
     return np.ndarray((len(data) - width + 1,), form, data, 0, (1,))[places]
 
 

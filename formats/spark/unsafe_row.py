@@ -29,7 +29,7 @@ from statestore.formats.spark.cells import (
     variants,
 )
 from statestore.formats.spark.damage import corrupt_row
-from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
+from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, row_kernels, spread
 from statestore.formats.spark.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
@@ -93,8 +93,14 @@ def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.Str
     return pa.StructArray.from_arrays(columns, fields=arrow_fields(schema))
 
 
-def _null_bits(data: Bytes, start: Ints, number: int | Ints) -> Flags | None:
+def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
     """The bits of this number in the bitmaps at ``start``; None where none is set."""
+    kernels = row_kernels()
+    if kernels is not None:
+        found = np.empty(len(start), np.bool_)
+        count = kernels.bits_at(data, start, number, found)
+        if count >= 0:
+            return found if count else None
     bits = gather(data, start + (number >> 3), "<u1") >> np.uint8(number & 7)
     nulls: Flags = (bits & 1).astype(bool)
     return nulls if nulls.any() else None
@@ -132,6 +138,18 @@ def _values(kind: SparkType, found: Spans) -> pa.Array:
 
 
 def _strings(slots: _Slots) -> pa.Array:
+    kernels = row_kernels()
+    if kernels is not None:
+        rows = len(slots.place)
+        nulls = np.empty(0, np.bool_) if slots.nulls is None else slots.nulls
+        offsets = np.empty(rows + 1, np.int32)
+        total = kernels.measure_strings(slots.data, slots.place, slots.base, slots.limit, nulls, offsets)
+        if total >= 0:  # else the checks below say what is wrong
+            target = np.empty(total, np.uint8)
+            kernels.copy_strings(slots.data, slots.place, slots.base, offsets, target)
+            validity = None if slots.nulls is None else pa.py_buffer(np.packbits(~slots.nulls, bitorder="little"))
+            buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(target)]
+            return pa.Array.from_buffers(pa.binary(), rows, buffers)
     if slots.nulls is None:
         return binary_of(_targets(slots))
     # A null's slot is zero: it would be an empty string at the start of its row, and is always inside.

@@ -1,0 +1,81 @@
+"""Compiled loops over the slots of many rows: what ``spans`` and ``unsafe_row`` do with numpy, in one pass each."""
+
+from __future__ import annotations
+
+from statestore.formats.compiled import I64, Bytes, Flags, Halves, Longs, half_word, kernel, store_word, word
+
+_MOST = 2**31 - 1
+
+
+@kernel
+def words_at(data: Bytes, place: Longs, found: Longs) -> bool:
+    """The eight bytes at each place; false if one is outside ``data``."""
+    for i in range(len(place)):
+        if place[i] < 0 or place[i] > len(data) - 8:
+            return False
+        found[i] = I64(word(data, place[i]))
+    return True
+
+
+@kernel
+def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
+    """The four bytes at each place; false if one is outside ``data``."""
+    for i in range(len(place)):
+        if place[i] < 0 or place[i] > len(data) - 4:
+            return False
+        found[i] = half_word(data, place[i])
+    return True
+
+
+@kernel
+def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
+    """Bit ``number`` of the bitmap at each start; how many are set, -1 if a bitmap is not inside ``data``."""
+    byte, shift = number >> 3, number & 7
+    count = 0
+    for i in range(len(start)):
+        if start[i] < 0 or start[i] + byte >= len(data):
+            return -1
+        bit = (data[start[i] + byte] >> shift) & 1
+        found[i] = bit != 0
+        count += bit
+    return count
+
+
+@kernel
+def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls: Flags, offsets: Halves) -> int:
+    """Fill in the Arrow offsets of the strings that the slots at ``place`` point to; the bytes of all of them.
+
+    ``nulls`` may be empty. Less than nothing is returned for what an honest row does not have: a string that is not
+    inside the ``limit`` bytes of its row, or more bytes of strings than there are.
+    """
+    total = 0
+    offsets[0] = 0
+    for i in range(len(place)):
+        if len(nulls) == 0 or not nulls[i]:
+            if place[i] < 0 or place[i] > len(data) - 8:
+                return -1
+            found = I64(word(data, place[i]))
+            size, offset = found & 0xFFFFFFFF, found >> 32
+            if offset < 0 or offset + size > limit[i] or base[i] < 0 or base[i] + offset + size > len(data):
+                return -1
+            total += size
+            if total > len(data) or total > _MOST:
+                return -1
+        offsets[i + 1] = total
+    return total
+
+
+@kernel
+def copy_strings(data: Bytes, place: Longs, base: Longs, offsets: Halves, target: Bytes) -> None:
+    """The strings that ``measure_strings`` found to be inside ``data``, one after another."""
+    for i in range(len(place)):
+        at, end = I64(offsets[i]), I64(offsets[i + 1])
+        if at == end:
+            continue
+        start = base[i] + (I64(word(data, place[i])) >> 32) - at
+        while at + 8 <= end:
+            store_word(target, at, word(data, start + at))
+            at += 8
+        while at < end:
+            target[at] = data[start + at]
+            at += 1
