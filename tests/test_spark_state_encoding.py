@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from compiled_loops import compiled_or_not  # noqa: F401
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unsafe_row_model import row_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,20 @@ from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark import replay
 from statestore.formats.spark.compression import decompressed
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes, read_records
-from statestore.formats.spark.replay import overlay_of, replayed
+from statestore.formats.spark.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.row_checksum import crc32c, verify_checksums
 from statestore.formats.spark.row_encoding import split_values
 from statestore.formats.spark.spans import spans_of
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"ab", b"c" * 40])
 CHANGES = st.lists(st.tuples(st.sampled_from([PUT, DELETE, MERGE]), KEYS, st.binary(max_size=5)), max_size=25)
+
+
+def replayed(base: Iterable[pa.RecordBatch], overlay: Overlay) -> Iterator[pa.RecordBatch]:
+    replay = Replay(overlay)
+    for batch in base:
+        yield from replay.over(batch)
+    yield from replay.rest()
 
 
 def record(kind: int, key: bytes, value: bytes, *, typed: bool) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from compiled_loops import compiled_or_not  # noqa: F401
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spark_state_fixtures import plain

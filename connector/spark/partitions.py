@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.reading_threads import limit_reading_threads
 from statestore.formats.state_table import Query, StateTable
 
 BATCH_ROWS = 1 << 16
@@ -37,6 +38,7 @@ def read_partition(table: StateTable, partition: InputPartition, schema: StructT
     if partition.split is None:
         return
     expected = arrow_schema(schema)
+    limit_reading_threads(1)  # a task of Spark has one core; others run beside it
     with message_only():
         for batch in table.read(partition.split, partition.query):
             for start in range(0, batch.num_rows, BATCH_ROWS):

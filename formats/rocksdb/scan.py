@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.in_order import in_order
+from statestore.formats.reading_threads import reading_threads
 from statestore.formats.rocksdb.damage import Unreadable
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
@@ -24,19 +27,22 @@ READER = "STATESTORE_ROCKSDB_READER"
 _SCANNER, _ROCKSDICT = "scanner", "rocksdict"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 _LOOKUP_PREFIX = 4
+T = TypeVar("T")
 _KERNELS = "statestore.formats.compiled"
 
 
 def scan_rocksdb(
     directory: Path,
+    each: Callable[[pa.RecordBatch], T],
     *,
     family: str = DEFAULT_FAMILY,
     key_ranges: Sequence[tuple[bytes | None, bytes | None]] = ((None, None),),
     delimiter: bytes | None = None,
     batch_rows: int = BATCH_ROWS,
-    threads: int = 1,
-) -> Iterator[pa.RecordBatch]:
-    """Rows (key: binary, value: binary) in key order, range after range; a range is [from, to).
+) -> Iterator[T]:
+    """``each`` of the batches of rows (key: binary, value: binary), in key order, range after range.
+
+    A range is [from, to). ``each`` is called by the threads that read, which are ``reading_threads()``.
 
     ``delimiter`` is what the database's StringAppendOperator puts between merged values; None: it has no such operator,
     or its OPTIONS tell. The directory must not change meanwhile. Memory holds a few MiB of blocks a thread, and a
@@ -46,14 +52,19 @@ def scan_rocksdb(
     """
     ranges = [KeyRange(first, stop) for first, stop in key_ranges]
     if _wants_scanner(directory, ranges):
-        ranges = yield from _scanned(directory, family, ranges, delimiter, batch_rows, threads)
+        ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)
     if ranges:
-        yield from scan_with_rocksdict(directory, family, ranges, batch_rows)
+        yield from in_order(each, scan_with_rocksdict(directory, family, ranges, batch_rows), reading_threads())
 
 
 def _scanned(
-    directory: Path, family: str, ranges: list[KeyRange], delimiter: bytes | None, batch_rows: int, threads: int
-) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
+    directory: Path,
+    each: Callable[[pa.RecordBatch], T],
+    family: str,
+    ranges: list[KeyRange],
+    delimiter: bytes | None,
+    batch_rows: int,
+) -> Generator[T, None, list[KeyRange]]:
     """The rows as far as the scanner can read them; the ranges that are left."""
     from statestore.formats.rocksdb.table_scan import plan_scan, scan_ranges
 
@@ -61,8 +72,10 @@ def _scanned(
         left = within
         try:
             plan = plan_scan(directory, family, within)
-            for done, rows in scan_ranges(plan, delimiter=delimiter, batch_rows=batch_rows, threads=threads):
-                yield from rows.batches
+            for done, rows in scan_ranges(
+                plan, each, delimiter=delimiter, batch_rows=batch_rows, threads=reading_threads()
+            ):
+                yield from rows
                 left = KeyRange(done.stop, within.stop)
         except Unreadable:
             return [left, *ranges[number + 1 :]]

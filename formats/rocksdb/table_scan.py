@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
 
 from statestore.formats.in_order import in_order
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange, cut_ranges
 from statestore.formats.rocksdb.manifest import read_families
-from statestore.formats.rocksdb.range_read import Buffers, RangeRows, Run, read_range
+from statestore.formats.rocksdb.range_read import Buffers, Run, read_range
 from statestore.formats.rocksdb.table_file import TableFile, open_table
 
-RANGE_BYTES = 1 << 20
-"""Of raw blocks in a range: their rows and all that is made of them should stay in a processor's cache."""
+RANGE_BYTES, RANGE_ENTRIES = 2 << 20, 60_000
+"""Of raw blocks in a range, and about its entries: these, and all that is made of them, should stay in a processor's
+cache, and be one batch."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,11 @@ class TableScan:
     ranges: tuple[KeyRange, ...]
 
 
-def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: int = RANGE_BYTES) -> TableScan:
-    """Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a directory that RocksDB itself should read."""
+def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: int | None = None) -> TableScan:
+    """``range_bytes`` of raw blocks make a range.
+
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a directory that RocksDB itself should read.
+    """
     families = read_families(directory)
     if family not in families:
         raise Unreadable(f"{directory} has no column family {family!r}")
@@ -38,27 +46,39 @@ def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: in
         path = Path(os.path.realpath(directory / entry.name))
         runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(open_table(path, entry.size))
     tables = [table for run in runs.values() for table in run]
-    ranges = () if within.empty else tuple(cut_ranges(tables, within, range_bytes))
+    target = _range_bytes(tables) if range_bytes is None else range_bytes
+    ranges = () if within.empty else tuple(cut_ranges(tables, within, target))
     return TableScan(tuple(tuple(run) for run in runs.values()), within, ranges)
 
 
+def _range_bytes(tables: Sequence[TableFile]) -> int:
+    entries, size = sum(table.entries for table in tables), sum(int(table.size.sum()) for table in tables)
+    return min(RANGE_BYTES, max(1, RANGE_ENTRIES * size // max(entries, 1)))
+
+
 def scan_ranges(
-    scan: TableScan, *, delimiter: bytes | None, batch_rows: int, threads: int = 1
-) -> Iterator[tuple[KeyRange, RangeRows]]:
-    """The ranges one after another with their rows, each whole.
+    scan: TableScan,
+    each: Callable[[pa.RecordBatch], T],
+    *,
+    delimiter: bytes | None,
+    batch_rows: int,
+    threads: int = 1,
+) -> Iterator[tuple[KeyRange, list[T]]]:
+    """The ranges one after another with ``each`` of their batches, each range whole.
 
     Raises as `plan_scan`; what has been yielded stays right.
     """
     own = threading.local()
 
-    def read(within: KeyRange) -> RangeRows:
+    def read(within: KeyRange) -> tuple[int, list[T]]:
         if not hasattr(own, "buffers"):
             own.buffers = Buffers()
-        return read_range(scan.runs, within, delimiter, batch_rows, own.buffers)
+        rows = read_range(scan.runs, within, delimiter, batch_rows, own.buffers)
+        return rows.entries, [each(batch) for batch in rows.batches]
 
     found = 0
-    for within, rows in zip(scan.ranges, in_order(read, scan.ranges, threads), strict=True):
-        found += rows.entries
+    for within, (entries, rows) in zip(scan.ranges, in_order(read, scan.ranges, threads), strict=True):
+        found += entries
         yield within, rows
     expected = sum(table.entries for run in scan.runs for table in run)
     if scan.within == KeyRange() and found != expected:

@@ -6,12 +6,15 @@ family's id, values their checksums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.in_order import in_order
+from statestore.formats.reading_threads import reading_threads
 from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint_files import DataFile, Folder
@@ -19,12 +22,13 @@ from statestore.formats.spark.damage import corrupt_file, missing
 from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
 from statestore.formats.spark.load_plan import LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.records import DELETE, Changes
-from statestore.formats.spark.replay import overlay_of, replayed
+from statestore.formats.spark.replay import Replay, overlay_of
 from statestore.formats.spark.rocksdb_provider import family_prefix, read_zip, zip_rows
 from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.spans import Spans, gather
 
 FAMILY_BYTES = 2
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,12 @@ def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: st
     return Partition(checkpoint, store, number, family, checkpoint.folder(store, number), files)
 
 
-def stored_rows(partition: Partition, *, base_version: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows as of the checkpoint's batch. ``base_version`` chooses the snapshot to start from.
+def stored_rows(
+    partition: Partition, each: Callable[[pa.RecordBatch], T], *, base_version: int | None = None
+) -> Iterator[T]:
+    """``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may be at it.
+
+    ``base_version`` chooses the snapshot to start from.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
@@ -58,7 +66,14 @@ def stored_rows(partition: Partition, *, base_version: int | None = None) -> Ite
         return
     changes = (change for file in plan.changes for change in _file_changes(partition, file, family_id))
     overlay = overlay_of(changes, checkpoint.delimiter)
-    yield from replayed(_base(partition, plan.base, family_id), overlay)
+    replay = Replay(overlay)
+
+    def over(batch: pa.RecordBatch) -> list[T]:
+        return [each(rows) for rows in replay.over(batch) if rows.num_rows]
+
+    for found in _base(partition, plan.base, family_id, over):
+        yield from found
+    yield from map(each, replay.rest())
 
 
 def plan_version(partition: Partition, version: int, uid: str | None, base_version: int | None = None) -> LoadPlan:
@@ -109,12 +124,14 @@ def _uid(partition: Partition) -> str | None:
     return uid_of(partition, partition.checkpoint.batch.uids)
 
 
-def _base(partition: Partition, file: DataFile | None, family_id: int | None) -> Iterator[pa.RecordBatch]:
+def _base(
+    partition: Partition, file: DataFile | None, family_id: int | None, each: Callable[[pa.RecordBatch], T]
+) -> Iterator[T]:
     if file is None:
         return iter(())
     if file.kind == "snapshot":
-        return snapshot_rows(partition.folder, file)
-    return zip_rows(partition.folder, file, delimiter=partition.checkpoint.delimiter, family_id=family_id)
+        return in_order(each, snapshot_rows(partition.folder, file), reading_threads())
+    return zip_rows(partition.folder, file, each, delimiter=partition.checkpoint.delimiter, family_id=family_id)
 
 
 def _family_id(partition: Partition, plan: LoadPlan) -> int | None:

@@ -54,30 +54,36 @@ def overlay_of(changes: Iterable[Changes], delimiter: bytes = b"") -> Overlay:
     return Overlay(kind, keys, values, hashes[order], order, delimiter)
 
 
-def replayed(base: Iterable[pa.RecordBatch], overlay: Overlay) -> Iterator[pa.RecordBatch]:
-    """The rows of the base with the overlay on top; the order of rows is the base's, then that of the changes."""
-    unmet = overlay.kind == MERGE
-    for batch in base:
-        rows, places = _changed(batch.column("key"), overlay)
+class Replay:
+    """Batches of the base with the overlay on top, in any order, by several threads; when all are through, the rest."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay = overlay
+        self._unmet = overlay.kind == MERGE
+
+    def over(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """A batch of the base without the rows that changed, and those that were merged onto."""
+        rows, places = _changed(batch.column("key"), self._overlay)
         if not len(rows):
-            yield batch
-            continue
-        merges = overlay.kind[places] == MERGE
-        unmet[places[merges]] = False
+            return [batch]
+        merges = self._overlay.kind[places] == MERGE
+        self._unmet[places[merges]] = False
         kept = np.ones(batch.num_rows, np.bool_)
         kept[rows] = False
-        yield batch.filter(pa.array(kept))
-        if merges.any():
-            yield _merged(batch, rows[merges], places[merges], overlay)
-    new = np.flatnonzero((overlay.kind == PUT) | unmet)
-    ends = np.cumsum(spans_of(overlay.values).size[new])
-    at = 0
-    while at < len(new):
-        # Of huge values a batch has few: an Arrow array of 32-bit offsets must hold them.
-        before = int(ends[at - 1]) if at else 0
-        until = max(at + 1, min(at + BATCH_ROWS, int(np.searchsorted(ends, before + _BATCH_BYTES))))
-        yield _rows(overlay, new[at:until])
-        at = until
+        left = [batch.filter(pa.array(kept))]
+        return [*left, _merged(batch, rows[merges], places[merges], self._overlay)] if merges.any() else left
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What was put, and merged onto nothing."""
+        new = np.flatnonzero((self._overlay.kind == PUT) | self._unmet)
+        ends = np.cumsum(spans_of(self._overlay.values).size[new])
+        at = 0
+        while at < len(new):
+            # Of huge values a batch has few: an Arrow array of 32-bit offsets must hold them.
+            before = int(ends[at - 1]) if at else 0
+            until = max(at + 1, min(at + BATCH_ROWS, int(np.searchsorted(ends, before + _BATCH_BYTES))))
+            yield _rows(self._overlay, new[at:until])
+            at = until
 
 
 Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]

@@ -11,13 +11,13 @@ import re
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -32,6 +32,7 @@ _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
 _SHARED_TABLE = re.compile(r"[0-9A-Za-z-]{1,200}\.sst")
 _MERGE_OPERATOR = re.compile(rb"^(\s*merge_operator)=.*$", re.MULTILINE)
 _MAX_MEMBERS = 1000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ class Zip:
 def zip_rows(
     folder: Folder,
     file: DataFile,
+    each: Callable[[pa.RecordBatch], T],
     *,
     delimiter: bytes,
     family_id: int | None = None,
     key_ranges: Sequence[tuple[bytes | None, bytes | None]] | None = None,
-    threads: int = 1,
-) -> Iterator[pa.RecordBatch]:
-    """Rows (key, value) of a zip's version in key order, of one column family if it has them.
+) -> Iterator[T]:
+    """``each`` of the batches (key, value) of a zip's version in key order, of one column family if it has them.
 
     ``delimiter`` stands between merged values: the OPTIONS file does not tell it. ``key_ranges`` are [from, to) of keys
     as they are stored, with the id of their family, in place of all of the family.
@@ -69,7 +70,7 @@ def zip_rows(
             (directory / local).symlink_to(table)
         ranges = [_family_range(family_id)] if key_ranges is None else key_ranges
         try:
-            yield from scan_rocksdb(directory, key_ranges=ranges, delimiter=delimiter, threads=threads)
+            yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
             raise corrupt_file(path, error.message) from error
 

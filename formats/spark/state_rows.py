@@ -44,16 +44,17 @@ def read_state(
     decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), columns)
     names = [name for name in view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, view.store, partition, view.family.name)
-    rows = stored_rows(source, base_version=base_version)
     if view.shape == "map" and not view.flat:
-        yield from (
-            batch.select(names) for batch in _whole_maps(decoder_of(checkpoint, view, decoder.form), rows, partition)
-        )
+        rows = stored_rows(source, lambda batch: batch, base_version=base_version)
+        whole = decoder_of(checkpoint, view, decoder.form)
+        yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
-    for batch in rows:
-        if batch.num_rows:
-            found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
-            yield _record_batch(found.columns, view, partition).select(names)
+
+    def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
+        return _record_batch(found.columns, view, partition).select(names)
+
+    yield from stored_rows(source, decoded, base_version=base_version)
 
 
 def row_form(checkpoint: Checkpoint, view: View) -> RowForm:

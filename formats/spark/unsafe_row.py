@@ -79,8 +79,9 @@ def decode_fields(rows: Spans, schema: StructOf) -> list[pa.Array]:
     bitmap = _WORD * ((count + 63) // 64)
     rows.require(bitmap + _WORD * count, f"a row of {count} fields")
     columns = []
+    ever_null = _union(rows, bitmap // _WORD)
     for number, field in enumerate(schema.fields):
-        nulls = _null_bits(rows.data, rows.start, number)
+        nulls = _null_bits(rows.data, rows.start, number) if ever_null >> number & 1 else None
         slots = _Slots(rows.data, rows.start + (bitmap + _WORD * number), nulls, rows.start, rows.size)
         columns.append(_column(field.type, slots))
     return columns
@@ -91,6 +92,15 @@ def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.Str
     if not columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
     return pa.StructArray.from_arrays(columns, fields=arrow_fields(schema))
+
+
+def _union(rows: Spans, words: int) -> int:
+    """The bitmaps of all rows, one over the other."""
+    found = 0
+    for number in range(words):
+        bits = gather(rows.data, rows.start + _WORD * number, "<u8")
+        found |= int(np.bitwise_or.reduce(bits)) << (64 * number)
+    return found
 
 
 def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:

@@ -1,4 +1,4 @@
-"""What tests of several files share."""
+"""A fixture for tests of code that has a compiled form."""
 
 from __future__ import annotations
 
