@@ -15,7 +15,10 @@ import pyarrow.fs as pafs
 
 from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.filters import check_filters, mask
+from statestore.formats.reading_threads import reading_threads
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, open_checkpoint
+from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.partition_load import open_partition, split_partition
 from statestore.formats.spark.query_metadata import read_batch
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.views import View, views
@@ -25,10 +28,11 @@ from statestore.formats.times import format_time
 
 @dataclass(frozen=True)
 class CheckpointSplit:
-    """One partition as of one batch."""
+    """One partition as of one batch, or of a large one the rows whose stored keys are within ``keys``: [from, to)."""
 
     batch: int
     partition: int
+    keys: KeyBounds = (None, None)
 
     @property
     def rows(self) -> None:
@@ -96,18 +100,32 @@ class CheckpointTable:
             numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
             selected = mask(pruning, numbers)
             partitions = tuple(numbers.filter(selected).column(0).to_pylist())
-        return [CheckpointSplit(batch, partition) for partition in partitions]
+        return list(self._parts(batch, partitions))
 
     def read(self, split: CheckpointSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
         checkpoint = self._checkpoint(split.batch)
         needed = {*schema.names, *(item.column for item in query.filters)}
-        for batch in read_state(checkpoint, self._view(checkpoint), split.partition, columns=needed):
+        ranges = None if split.keys == (None, None) else [split.keys]
+        view = self._view(checkpoint)
+        for batch in read_state(checkpoint, view, split.partition, columns=needed, key_ranges=ranges):
             found = _renamed(batch)
             selected = mask(query.filters, found) if query.filters else None
             kept = found if selected is None else found.filter(selected)
             if kept.num_rows:
                 yield kept.select(schema.names)
+
+    def _parts(self, batch: int, partitions: Sequence[int]) -> Iterator[CheckpointSplit]:
+        """Large partitions are cut where there are fewer of them than processors."""
+        checkpoint = self._checkpoint(batch)
+        view = self._view(checkpoint)
+        most = -(-reading_threads() // max(len(partitions), 1))
+        for partition in partitions:
+            parts: list[KeyBounds] = [(None, None)]
+            if most > 1 and view.flat:
+                parts = split_partition(open_partition(checkpoint, view.store, partition, view.family.name), most)
+            for keys in parts:
+                yield CheckpointSplit(batch, partition, keys)
 
     def _batch(self, query: Query) -> int:
         batches = self._checkpoint().batches

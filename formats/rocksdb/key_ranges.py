@@ -28,6 +28,10 @@ class KeyRange:
     def empty(self) -> bool:
         return self.first is not None and self.stop is not None and self.first >= self.stop
 
+    def holds_inside(self, key: bytes) -> bool:
+        """Whether a key is in the range and not its first."""
+        return (self.first is None or self.first < key) and (self.stop is None or key < self.stop)
+
 
 def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:
     """The blocks, from the first up to the second, that may hold keys of a range."""

@@ -6,7 +6,7 @@ family's id, values their checksums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,14 +20,16 @@ from statestore.formats.spark.checkpoint import Checkpoint, Store, partition_fil
 from statestore.formats.spark.checkpoint_files import DataFile, Folder
 from statestore.formats.spark.damage import corrupt_file, missing
 from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
+from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.load_plan import LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.records import DELETE, Changes
 from statestore.formats.spark.replay import Replay, overlay_of
-from statestore.formats.spark.rocksdb_provider import family_prefix, read_zip, zip_rows
+from statestore.formats.spark.rocksdb_provider import family_prefix, read_zip, split_keys, zip_rows
 from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.spans import Spans, gather
 
 FAMILY_BYTES = 2
+_PART_BYTES = 16 << 20
 T = TypeVar("T")
 
 
@@ -50,11 +52,16 @@ def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: st
 
 
 def stored_rows(
-    partition: Partition, each: Callable[[pa.RecordBatch], T], *, base_version: int | None = None
+    partition: Partition,
+    each: Callable[[pa.RecordBatch], T],
+    *,
+    base_version: int | None = None,
+    key_ranges: Sequence[KeyBounds] | None = None,
 ) -> Iterator[T]:
     """``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may be at it.
 
-    ``base_version`` chooses the snapshot to start from.
+    ``base_version`` chooses the snapshot to start from. ``key_ranges`` are [from, to) of stored keys, ascending and
+    apart; no row outside of them is given.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
@@ -65,13 +72,15 @@ def stored_rows(
     if family_id is None and partition.store.has_families:
         return
     changes = (change for file in plan.changes for change in _file_changes(partition, file, family_id))
+    if key_ranges is not None:
+        changes = (changes_within(change, key_ranges) for change in changes)
     overlay = overlay_of(changes, checkpoint.delimiter)
     replay = Replay(overlay)
 
     def over(batch: pa.RecordBatch) -> list[T]:
         return [each(rows) for rows in replay.over(batch) if rows.num_rows]
 
-    for found in _base(partition, plan.base, family_id, over):
+    for found in _base(partition, plan.base, family_id, over, key_ranges):
         yield from found
     yield from map(each, replay.rest())
 
@@ -125,13 +134,30 @@ def _uid(partition: Partition) -> str | None:
 
 
 def _base(
-    partition: Partition, file: DataFile | None, family_id: int | None, each: Callable[[pa.RecordBatch], T]
+    partition: Partition,
+    file: DataFile | None,
+    family_id: int | None,
+    each: Callable[[pa.RecordBatch], T],
+    key_ranges: Sequence[KeyBounds] | None,
 ) -> Iterator[T]:
+    folder = partition.folder
     if file is None:
         return iter(())
     if file.kind == "snapshot":
-        return in_order(each, snapshot_rows(partition.folder, file), reading_threads())
-    return zip_rows(partition.folder, file, each, delimiter=partition.checkpoint.delimiter, family_id=family_id)
+        rows = snapshot_rows(folder, file)
+        if key_ranges is not None:
+            rows = (rows_within(batch, key_ranges) for batch in rows)
+        return in_order(each, rows, reading_threads())
+    delimiter = partition.checkpoint.delimiter
+    return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=key_ranges)
+
+
+def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
+    """Ranges of stored keys that are all of a large partition and about of one size; at most ``most``, often one."""
+    file = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
+    if file is None or file.kind != "zip":
+        return [(None, None)]
+    return split_keys(partition.folder, file, _family_id(partition, LoadPlan(file, ())), _PART_BYTES, most)
 
 
 def _family_id(partition: Partition, plan: LoadPlan) -> int | None:

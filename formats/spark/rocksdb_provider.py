@@ -7,13 +7,15 @@ removed afterwards. No name, size or path in it is trusted.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +25,12 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from statestore.formats.errors import CorruptError
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint_files import DataFile, Folder, parse_json
 from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing, unsupported
+from statestore.formats.spark.key_bounds import KeyBounds
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
 _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
@@ -73,6 +78,34 @@ def zip_rows(
             yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
             raise corrupt_file(path, error.message) from error
+
+
+def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes: int, most: int) -> list[KeyBounds]:
+    """Ranges that are all keys of a zip, or of a family in it, each of about ``part_bytes`` of table files.
+
+    There are ``most`` at most, and often one.
+    """
+    first, stop = _family_range(family_id)
+    tables = read_zip(folder, file).tables.values()
+    parts = min(most, sum(size for _, size in tables) // part_bytes)
+    if parts < 2:
+        return [(first, stop)]
+    with ExitStack() as opened:
+        files = []
+        for name, size in tables:
+            path = folder.at("SSTs", name).path
+            try:
+                stream = opened.enter_context(folder.filesystem.open_input_file(path))
+            except OSError:  # whoever reads the rows says so
+                return [(first, stop)]
+            files.append((size, partial(_read_at, stream)))
+        return list(itertools.pairwise([first, *split_points(files, parts, KeyRange(first, stop)), stop]))
+
+
+def _read_at(stream: pa.NativeFile, offset: int, size: int) -> bytes:
+    stream.seek(max(offset, 0))
+    found: bytes = stream.read(size)
+    return found
 
 
 def read_zip(folder: Folder, file: DataFile) -> Zip:

@@ -8,7 +8,7 @@ Columns are those of Spark's own ``statestore`` source, see ``views``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from statestore.formats.spark.avro_row import decode_key_rows, decode_record, va
 from statestore.formats.spark.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.damage import corrupt_row, unsupported
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
+from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.row_encoding import RowForm, first_parts
 from statestore.formats.spark.spans import binary_of, ends_of, spans_of
@@ -32,8 +33,11 @@ def read_state(
     *,
     columns: Collection[str] | None = None,
     base_version: int | None = None,
+    key_ranges: Sequence[KeyBounds] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows, in no promised order. ``base_version`` insists on the snapshot to start from, 0 on none.
+
+    ``key_ranges`` are [from, to) of keys as they are stored, ascending and apart: no other rows are read.
 
     ``columns`` are decoded and returned, in the view's order; all by default.
 
@@ -45,7 +49,7 @@ def read_state(
     names = [name for name in view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, view.store, partition, view.family.name)
     if view.shape == "map" and not view.flat:
-        rows = stored_rows(source, lambda batch: batch, base_version=base_version)
+        rows = stored_rows(source, lambda batch: batch, base_version=base_version, key_ranges=key_ranges)
         whole = decoder_of(checkpoint, view, decoder.form)
         yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
@@ -54,7 +58,7 @@ def read_state(
         found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
         return _record_batch(found.columns, view, partition).select(names)
 
-    yield from stored_rows(source, decoded, base_version=base_version)
+    yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges)
 
 
 def row_form(checkpoint: Checkpoint, view: View) -> RowForm:

@@ -1,0 +1,36 @@
+"""Ranges of keys as they are stored: which rows and changes are within."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.spark.records import Changes
+from statestore.formats.spark.spans import binary_of
+
+KeyBounds = tuple[bytes | None, bytes | None]
+"""From, and up to but not including; None is no bound. Bytes compare as in RocksDB, unsigned."""
+
+
+def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.RecordBatch:
+    """The rows whose ``key`` is in one of the ranges."""
+    return batch.filter(_within(batch.column("key"), ranges))
+
+
+def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
+    """The changes of keys that are in one of the ranges."""
+    kept = _within(binary_of(changes.keys), ranges).to_numpy(zero_copy_only=False)
+    return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
+
+
+def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
+    nothing = pa.array([False] * len(keys), pa.bool_())
+    return functools.reduce(pc.or_, (_in_range(keys, *bounds) for bounds in ranges), nothing)
+
+
+def _in_range(keys: pa.Array, first: bytes | None, stop: bytes | None) -> pa.BooleanArray:
+    above = pc.is_valid(keys) if first is None else pc.greater_equal(keys, pa.scalar(first, keys.type))
+    return above if stop is None else pc.and_(above, pc.less(keys, pa.scalar(stop, keys.type)))
