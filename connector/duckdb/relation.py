@@ -136,7 +136,7 @@ class Reading:
         schema = self.source_schema()
         wanted = tuple(self._column_of[name] for name in asked if name in self._column_of)
         if not wanted:  # a batch without any column would lose its number of rows
-            wanted = (self.schema.names[0],)
+            wanted = (_cheapest(self.schema),)
         query = replace(query, columns=wanted)
         schema = pa.schema([schema.field(name) for name in asked])
         return pa.RecordBatchReader.from_batches(schema, self._batches(splits, query, schema, pin))
@@ -156,6 +156,12 @@ class Reading:
         if name == PIN_COLUMN:
             return None
         return (query.columns or ()).index(self._column_of[name])
+
+
+def _cheapest(schema: pa.Schema) -> str:
+    """The column to read where only the number of rows is asked for: the narrowest number, or else the first."""
+    widths = [(field.type.bit_width, field.name) for field in schema if pa.types.is_primitive(field.type)]
+    return min(widths)[1] if widths else str(schema.names[0])
 
 
 def _arranged(batch: pa.RecordBatch, places: Sequence[int | None], schema: pa.Schema, pin: int) -> pa.RecordBatch:
