@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.filters import check_filters, mask
+from statestore.formats.locations import Location
 from statestore.formats.reading_threads import reading_threads
-from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint
 from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.located import open_located
 from statestore.formats.spark.partition_load import open_partition, split_partition
 from statestore.formats.spark.query_metadata import read_batch
 from statestore.formats.spark.state_rows import read_state
@@ -43,10 +44,15 @@ class CheckpointSplit:
 class CheckpointTable:
     """One view of the state of one operator. Picklable; holds no open files."""
 
-    path: str
+    location: Location
     name: str
     operator_id: int
     view_name: str
+
+    @property
+    def path(self) -> str:
+        """The location as it may be shown: without credentials."""
+        return str(self.location)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -148,18 +154,18 @@ class CheckpointTable:
         raise NotFoundError("TIME_NOT_KEPT", f"{self.path} {kept}asked for {format_time(query.as_of)}")
 
     def _checkpoint(self, batch: int | None = None) -> Checkpoint:
-        return open_checkpoint(pafs.LocalFileSystem(), self.path, batch)
+        return open_located(self.location, batch)
 
     def _view(self, checkpoint: Checkpoint) -> View:
         found = views(checkpoint, checkpoint.operator(self.operator_id))
         return next(view for view in found if view.name == self.view_name)
 
 
-def checkpoint_tables(path: str) -> dict[str, tuple[CheckpointTable, str]]:
+def checkpoint_tables(location: Location) -> dict[str, tuple[CheckpointTable, str]]:
     """(table, Spark's name of the operator) by table name, for what a user calls state: ``state``, or ``left`` and
     ``right`` of a join, or the variables and ``timers`` of transformWithState; numbered where there are several
     operators, counted from the sink."""
-    checkpoint = open_checkpoint(pafs.LocalFileSystem(), path)
+    checkpoint = open_located(location)
     several = len(checkpoint.operators) > 1
     found = {}
     for operator in checkpoint.operators:
@@ -167,7 +173,7 @@ def checkpoint_tables(path: str) -> dict[str, tuple[CheckpointTable, str]]:
             if view.user:
                 base = "state" if view.name == DEFAULT_STORE else view.name
                 name = f"{base}_{operator.operator_id}" if several else base
-                found[name] = (CheckpointTable(path, name, operator.operator_id, view.name), operator.name)
+                found[name] = (CheckpointTable(location, name, operator.operator_id, view.name), operator.name)
     return found
 
 

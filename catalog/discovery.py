@@ -14,6 +14,8 @@ from statestore.catalog.metadata_tables import TABLES, MetadataTable
 from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import NotFoundError
+from statestore.formats.locations import Location, open_location, parse_location
+from statestore.formats.spark.checkpoint_files import Folder
 from statestore.formats.state_table import StateTable
 
 
@@ -59,17 +61,22 @@ class Warehouse:
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     """The warehouse at ``path``, or the one store at ``path`` as a warehouse of one table, or the state in the
-    checkpoint of a Structured Streaming query.
+    checkpoint of a Structured Streaming query, which may lie in an object store or HDFS
+    (``statestore.formats.locations``).
 
-    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds neither.
+    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds neither; InvalidInputError
+    INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
-    root = Path(path)
+    location = parse_location(path)
+    if not location.is_local:
+        return _elsewhere(location)
+    root = Path(location.path)
     if not root.is_dir():
         raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
     if (root / STORE_FILE).is_file():
         return Warehouse(str(root), (root.resolve().name,), *_openers(root.resolve().parent))
-    if _is_checkpoint(root):
-        return _checkpoint(root)
+    if _is_checkpoint(location):
+        return _checkpoint(location)
     stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError(
@@ -83,15 +90,18 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
 def open_table(path: str | os.PathLike[str]) -> StateTable:
     """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables; of a
     checkpoint its only table, or with a name (`checkpoint/left`) one of several."""
-    root = Path(path)
-    if _is_checkpoint(root):
-        found = _checkpoint(root)
+    location = parse_location(path)
+    if _is_checkpoint(location):
+        found = _checkpoint(location)
         if len(found.names) != 1:
-            names = ", ".join(f"{root}/{name}" for name in found.names)
-            raise NotFoundError("TABLE_NOT_FOUND", f"{root} has several tables; name one of them: {names}")
+            names = ", ".join(f"{location}/{name}" for name in found.names)
+            raise NotFoundError("TABLE_NOT_FOUND", f"{location} has several tables; name one of them: {names}")
         return found.table(found.names[0])
-    if _is_checkpoint(root.parent) and not (root / STORE_FILE).is_file():
-        return _checkpoint(root.parent).table(root.name)
+    root = Path(location.path)
+    if _is_checkpoint(location.parent) and not (location.is_local and (root / STORE_FILE).is_file()):
+        return _checkpoint(location.parent).table(location.name)
+    if not location.is_local:
+        raise _no_checkpoint(location)
     base, _, suffix = root.name.partition("$")
     if suffix and suffix not in TABLES:
         raise NotFoundError(
@@ -104,19 +114,35 @@ def open_table(path: str | os.PathLike[str]) -> StateTable:
     return _table(root.parent, root.name)
 
 
-def _is_checkpoint(root: Path) -> bool:
-    return (root / "commits").is_dir() and (root / "state").is_dir()
+def _is_checkpoint(location: Location) -> bool:
+    if location.is_local:
+        return all(Path(location.path, name).is_dir() for name in ("commits", "state"))
+    return {"commits", "state"} <= set(Folder(*open_location(location)).folders())
 
 
-def _checkpoint(root: Path) -> Warehouse:
-    tables = checkpoint_tables(str(root))
+def _checkpoint(location: Location) -> Warehouse:
+    tables = checkpoint_tables(location)
     return Warehouse(
-        str(root),
+        str(location),
         tuple(sorted(tables)),
         lambda name: tables[name][0],
         lambda name: TableInfo(tables[name][1] or "Spark state", None),
         suffixes=(),
     )
+
+
+def _elsewhere(location: Location) -> Warehouse:
+    if not _is_checkpoint(location):
+        raise _no_checkpoint(location)
+    return _checkpoint(location)
+
+
+def _no_checkpoint(location: Location) -> NotFoundError:
+    if Folder(*open_location(location)).entries():
+        what = "holds no checkpoint of Structured Streaming; other state is read in local directories only"
+        return NotFoundError("NOTHING_HERE", f"{location} {what}")
+    what = "does not exist, or has nothing in it; expected a folder with a checkpoint of Structured Streaming"
+    return NotFoundError("PATH_NOT_FOUND", f"{location} {what}")
 
 
 def _openers(root: Path) -> tuple[Callable[[str], StateTable], Callable[[str], TableInfo]]:

@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 
 from statestore.formats.spark.checkpoint_files import DataFile, Folder, data_files, parse_json
 from statestore.formats.spark.damage import missing, unsupported
+from statestore.formats.spark.opening_requests import fetch_ahead
 from statestore.formats.spark.query_metadata import (
     Batch,
     StoreEntry,
@@ -113,9 +114,11 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
     """The checkpoint at ``path`` as of a batch, the last committed one by default.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND (no checkpoint, batch not committed or purged), CorruptError
-    SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type).
+    SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type), InvalidInputError
+    NO_ACCESS.
     """
-    root = Folder(filesystem, path.rstrip("/") or "/")
+    root = Folder(filesystem, path.rstrip("/") or "/").remembering()
+    fetch_ahead(root, batch_id)
     batches = committed_batches(root)
     if batch_id is None:
         if not batches:
@@ -123,7 +126,8 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
         batch_id = batches[-1]
     batch = read_batch(root, batch_id)
     operators = tuple(_operator(root, operator_id, batch_id) for operator_id in operator_ids(root))
-    return Checkpoint(root, _query_id(root), tuple(batches), batch, _provider(root, batch, operators), operators)
+    provider = _provider(root, batch, operators)
+    return Checkpoint(root.fresh(), _query_id(root), tuple(batches), batch, provider, operators)
 
 
 def _query_id(root: Folder) -> str:

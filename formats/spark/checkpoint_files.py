@@ -1,57 +1,142 @@
-"""Reading a checkpoint's folders and small files through pyarrow's file systems; nothing is ever written."""
+"""Reading a checkpoint's folders and small files through pyarrow's file systems; nothing is ever written.
+
+An object store answers a request in tens of milliseconds, so while a checkpoint is opened no folder is listed twice and
+no file fetched twice (`Folder.remembering`), and what will be asked for is asked for at once (`Folder.fetch`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import IO, Any, cast
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
+from statestore.formats.errors import StateStoreError
+from statestore.formats.in_order import in_order
+from statestore.formats.locations import no_access
 from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing
 
+PARALLEL_REQUESTS = 16
+AHEAD_BYTES = 4 << 20
+"""Larger files are not fetched ahead, but read as they come."""
+
 _DATA_FILE = re.compile(r"(\d{1,19})(?:_([0-9a-fA-F-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+_NO_METADATA = "no such file; expected it in a checkpoint of Structured Streaming"
+_NO_DATA = "no such file any more: the query purged it; read a newer batch"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was listed and read, by path."""
+
+    listings: dict[str, list[pafs.FileInfo]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a file system; ``path`` has no slash at the end."""
+    """A folder of a file system; ``path`` has no slash at the end. ``seen``: what needs no asking."""
 
     filesystem: pafs.FileSystem
     path: str
+    seen: Seen | None = field(default=None, compare=False, repr=False)
 
     def at(self, *names: str | int) -> Folder:
-        return Folder(self.filesystem, posixpath.join(self.path, *map(str, names)))
+        return replace(self, path=posixpath.join(self.path, *map(str, names)))
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.filesystem, pafs.LocalFileSystem)
+
+    def remembering(self) -> Folder:
+        """The folder; what is listed and read in it, and in folders from it, is kept as long as they are."""
+        return replace(self, seen=Seen())
+
+    def fresh(self) -> Folder:
+        """The folder as it will be when it is read, nothing kept."""
+        return replace(self, seen=None)
+
+    def fetch(self, listings: Iterable[Folder] = (), files: Iterable[tuple[Folder, str | int]] = ()) -> None:
+        """List folders and read metadata files at the same time, for those who ask for them next.
+
+        What fails is left to them. Local files are left alone: reading them is fast.
+        """
+        work = [folder.files for folder in listings] + [_reading(folder, name) for folder, name in files]
+        if self.is_local or not work:
+            return
+        with ThreadPoolExecutor(min(len(work), PARALLEL_REQUESTS)) as pool:
+            for future in [pool.submit(call) for call in work]:
+                with contextlib.suppress(StateStoreError):
+                    future.result()
 
     def files(self) -> dict[str, int]:
         """Sizes of the files in it by name, hidden and temporary ones left out; none if there is no such folder."""
-        return {info.base_name: info.size or 0 for info in self._entries() if info.type == pafs.FileType.File}
+        return {info.base_name: info.size or 0 for info in self.entries() if info.type == pafs.FileType.File}
 
     def folders(self) -> list[str]:
         """Names of the folders in it."""
-        return sorted(info.base_name for info in self._entries() if info.type == pafs.FileType.Directory)
+        return sorted(info.base_name for info in self.entries() if info.type == pafs.FileType.Directory)
 
     def numbered(self) -> list[int]:
         """Files with a plain number as name, as the logs of offsets and commits have them, ascending."""
         return sorted(int(name) for name in self.files() if name.isdecimal())
 
-    def _entries(self) -> list[pafs.FileInfo]:
-        found = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
-        return [info for info in found if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
+    def entries(self) -> list[pafs.FileInfo]:
+        """What is in it. Raises InvalidInputError NO_ACCESS."""
+        if self.seen is not None and self.path in self.seen.listings:
+            return self.seen.listings[self.path]
+        try:
+            listed = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
+        except FileNotFoundError:  # a bucket, which is not a file that may be missing
+            listed = []
+        except OSError as error:
+            raise no_access(self.path, error) from error
+        found = [info for info in listed if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
+        if self.seen is not None:
+            self.seen.listings[self.path] = found
+        return found
 
     def read_small(self, name: str | int) -> bytes:
-        """A metadata file. Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE."""
+        """A metadata file. Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE, InvalidInputError
+        NO_ACCESS."""
         path = posixpath.join(self.path, str(name))
-        try:
-            with self.filesystem.open_input_stream(path, compression=None) as stream:
-                found: bytes = stream.read(MAX_METADATA_BYTES + 1)
-        except FileNotFoundError as error:
-            raise missing(path, "no such file; expected it in a checkpoint of Structured Streaming") from error
+        if self.seen is not None and path in self.seen.files:
+            return self.seen.files[path]
+        with self.stream(name, gone=_NO_METADATA) as stream:
+            found = stream.read(MAX_METADATA_BYTES + 1)
         if len(found) > MAX_METADATA_BYTES:
             raise corrupt_file(path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
+        if self.seen is not None:
+            self.seen.files[path] = found
         return found
+
+    def stream(self, name: str | int, *, gone: str = _NO_DATA, buffer_bytes: int = 0) -> IO[bytes]:
+        """A file's bytes, from the first on. Raises, also while it is read, NotFoundError SPARK_STATE_NOT_FOUND, saying
+        ``gone`` of a file that does not exist (any more), and InvalidInputError NO_ACCESS."""
+        path = posixpath.join(self.path, str(name))
+        if self.seen is not None and path in self.seen.files:
+            return BytesIO(self.seen.files[path])
+        try:
+            opened = self.filesystem.open_input_stream(path, compression=None, buffer_size=buffer_bytes)
+        except OSError as error:
+            raise self._failure(path, error, gone) from error
+        return cast(IO[bytes], _Stream(opened, self, path, gone))
+
+    def _failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
+        """Object stores may tell of a missing object as of any other failure."""
+        lost = isinstance(error, FileNotFoundError)
+        if not lost:
+            with contextlib.suppress(OSError):
+                lost = self.filesystem.get_file_info(path).type == pafs.FileType.NotFound
+        return missing(path, gone) if lost else no_access(path, error)
 
     def read_log(self, name: str | int) -> list[Any]:
         """The JSON documents of a log entry: a version line, then one document a line."""
@@ -60,6 +145,36 @@ class Folder:
         if not re.fullmatch(r"v\d{1,4}", lines[0].strip()):
             raise corrupt_file(path, f"found first line {lines[0][:40]!r}, expected a version such as v1")
         return [parse_json(line, path) for line in lines[1:2]]
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stream whose errors are ours."""
+
+    source: pa.NativeFile
+    folder: Folder
+    path: str
+    gone: str
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            found: bytes = self.source.read(None if size < 0 else size)
+        except OSError as error:
+            raise self.folder._failure(self.path, error, self.gone) from error
+        return found
+
+    def close(self) -> None:
+        self.source.close()
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _reading(folder: Folder, name: str | int) -> Callable[[], object]:
+    return lambda: folder.read_small(name)
 
 
 def parse_json(text: str, path: str) -> Any:
@@ -88,3 +203,20 @@ def data_files(folder: Folder) -> list[DataFile]:
         if match := _DATA_FILE.fullmatch(name):
             found.append(DataFile(name, int(match[1]), match[2], match[3], size))
     return sorted(found, key=lambda file: (file.version, file.kind, file.name))
+
+
+def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:
+    """Each file with a folder to read it from; unless they are local, the small ones are fetched while those before
+    them are worked on, PARALLEL_REQUESTS at a time."""
+    if folder.is_local:
+        yield from ((folder, file) for file in files)
+        return
+
+    def held(file: DataFile) -> Folder:
+        if file.size > AHEAD_BYTES:
+            return folder
+        with folder.stream(file.name) as stream:
+            return replace(folder, seen=Seen(files={posixpath.join(folder.path, file.name): stream.read()}))
+
+    wanted = list(files)
+    yield from zip(in_order(held, wanted, min(len(wanted), PARALLEL_REQUESTS // 3)), wanted, strict=True)

@@ -6,7 +6,6 @@ Keys and values are bare UnsafeRows. With row checksums a value starts with one,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import IO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow as pa
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint_files import DataFile, Folder
 from statestore.formats.spark.compression import decompressed
-from statestore.formats.spark.damage import corrupt_file, missing
+from statestore.formats.spark.damage import corrupt_file
 from statestore.formats.spark.records import DELETE, Changes, read_records
 from statestore.formats.spark.spans import binary_of
 
@@ -22,12 +21,8 @@ from statestore.formats.spark.spans import binary_of
 def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:
     """The decompressed bytes of a data file. Raises NotFoundError SPARK_STATE_NOT_FOUND if it was purged meanwhile."""
     path = folder.at(file.name).path
-    try:
-        stream = folder.filesystem.open_input_stream(path, compression=None, buffer_size=1 << 20)
-    except FileNotFoundError as error:
-        raise missing(path, "no such file any more: the query purged it; read a newer batch") from error
-    with stream:
-        yield from decompressed(cast(IO[bytes], stream), path)
+    with folder.stream(file.name, buffer_bytes=1 << 20) as stream:
+        yield from decompressed(stream, path)
 
 
 def delta_changes(folder: Folder, file: DataFile) -> Iterator[Changes]:

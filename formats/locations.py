@@ -1,0 +1,197 @@
+"""Where state lies: a local path, a ``file:`` URI, or a folder in an object store, HDFS or another file system.
+
+    /data/checkpoint   file:/data/checkpoint   file:///data/checkpoint
+    s3://bucket/checkpoint?region=eu-west-1   (also s3a and s3n)   gs://…   abfs(s)://container@account.dfs…/…
+    hdfs://namenode:8020/checkpoint   viewfs://…   and what an installed fsspec knows
+
+Names mean what they mean to Spark and Hadoop: a percent sign is a percent sign. Only options after ``?`` are encoded;
+they are those of pyarrow's URIs, and credentials come from where the storage's own tools take them. Passwords and
+options are never shown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import posixpath
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+
+LOCAL_SCHEME = "file"
+ARROW_SCHEMES = {
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}  # fmt: skip
+"""Those that pyarrow opens, and its spelling of them."""
+
+_BUCKETS = {"s3": "bucket", "gs": "bucket", "abfs": "container", "abfss": "container"}
+_URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
+_LOCAL_HOSTS = ("", "localhost")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A folder. ``path`` has no slash at its end, and unless it is local none at its start, but for the root of HDFS.
+
+    ``str`` leaves out what may be secret; ``uri`` has it.
+    """
+
+    path: str
+    scheme: str = LOCAL_SCHEME
+    authority: str = field(default="", repr=False)
+    options: str = field(default="", repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == LOCAL_SCHEME
+
+    @property
+    def name(self) -> str:
+        """The last part of the path; of a bucket that is read whole, the bucket."""
+        return posixpath.basename(self.path) or self.authority.rpartition("@")[2]
+
+    @property
+    def parent(self) -> Location:
+        return replace(self, path=posixpath.dirname(self.path))
+
+    @property
+    def uri(self) -> str:
+        """What `parse_location` makes this location of."""
+        if self.is_local:
+            return self.path
+        return f"{self._address(self.authority)}{'?' if self.options else ''}{self.options}"
+
+    def __str__(self) -> str:
+        if self.is_local:
+            return self.path
+        user, at, host = self.authority.rpartition("@")
+        return self._address(host if ":" in user else f"{user}{at}{host}")
+
+    def _address(self, authority: str) -> str:
+        return f"{self.scheme}://{authority}/{self.path.lstrip('/')}".rstrip("/")
+
+
+def parse_location(text: str | os.PathLike[str]) -> Location:
+    """Opens nothing. Raises InvalidInputError INVALID_LOCATION."""
+    given = os.fspath(text)
+    found = _URI.fullmatch(given)
+    if found is None:
+        # Not all of what Spark gives for a relative path is a URI: file:folder.
+        return Location(str(Path(given.removeprefix("file:"))))
+    scheme, rest = found[1].lower(), found[2]
+    if scheme == LOCAL_SCHEME:
+        return Location(_local_path(given, rest))
+    bare, _, options = rest.partition("?")
+    if bare.startswith("//"):
+        authority, _, path = bare[2:].partition("/")
+    elif scheme in ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss"):
+        authority, _, path = bare[1:].partition("/")  # as pathlib writes it
+    else:
+        authority, path = "", bare
+    wanted = _BUCKETS.get(ARROW_SCHEMES.get(scheme, ""))
+    if wanted and not authority.rpartition("@")[2]:
+        raise InvalidInputError(
+            "INVALID_LOCATION", f"{scheme}:{bare} has no {wanted}; expected {scheme}://{wanted}/folder"
+        )
+    return Location(path.strip("/"), scheme, authority, options)
+
+
+def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
+    """The file system and the path in it; nothing is read yet. Clients of a storage are shared.
+
+    Raises UnsupportedError UNSUPPORTED_PATH for a scheme that nothing installed opens, InvalidInputError
+    INVALID_LOCATION for options it does not have, NO_ACCESS where the storage's client can not start.
+    """
+    if location.is_local:
+        return pafs.LocalFileSystem(), str(Path(location.path).absolute())
+    if location.scheme in ARROW_SCHEMES:
+        filesystem, base = _opened(replace(location, path=""))
+        return filesystem, posixpath.join(base, location.path)
+    return _through_fsspec(location)
+
+
+def no_access(where: str, error: BaseException) -> InvalidInputError:
+    """A place that can not be read as this user, or not from here."""
+    said = " ".join(str(error).split())[:500]
+    return InvalidInputError(
+        "NO_ACCESS", f"{where} can not be read ({said}); check credentials, region and endpoint, and that you may"
+    )
+
+
+def _local_path(given: str, rest: str) -> str:
+    """The path of a ``file:`` URI. Spark writes names as they are, other tools encode them: what exists is meant."""
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        path = f"{slash}{path}"
+    if host not in _LOCAL_HOSTS:
+        raise InvalidInputError("INVALID_LOCATION", f"{given} names the host {host!r}; expected file:///folder")
+    literal, decoded = Path(path), Path(unquote(path))
+    return str(decoded if literal != decoded and decoded.exists() and not literal.exists() else literal)
+
+
+@lru_cache(maxsize=32)
+def _opened(root: Location) -> tuple[pafs.FileSystem, str]:
+    arrow = replace(root, scheme=ARROW_SCHEMES[root.scheme])
+    uri = f"{arrow.scheme}://{arrow.authority}/{'?' if arrow.options else ''}{arrow.options}"
+    try:
+        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(uri)
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedError(
+            "UNSUPPORTED_PATH", f"{root}: this build of pyarrow has no {arrow.scheme} file system ({error})"
+        ) from error
+    except (pa.ArrowInvalid, ValueError) as error:
+        # What pyarrow says may repeat the URI with its secrets.
+        raise InvalidInputError("INVALID_LOCATION", f"{root}: {_without_secrets(str(error), root)}") from None
+    except OSError as error:
+        if arrow.scheme in ("hdfs", "viewfs") and "lib" in str(error):
+            raise UnsupportedError(
+                "UNSUPPORTED_PATH",
+                f"{root}: pyarrow found no Java or Hadoop client ({' '.join(str(error).split())[:200]}); set "
+                "JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob)",
+            ) from error
+        raise no_access(str(root), error) from error
+    return found
+
+
+def _without_secrets(text: str, location: Location) -> str:
+    for secret in (location.options, location.authority.rpartition("@")[0]):
+        text = text.replace(secret, "…") if secret else text
+    return text[:500]
+
+
+def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
+    known = ", ".join(["file", *ARROW_SCHEMES])
+    if importlib.util.find_spec("fsspec") is None:
+        raise UnsupportedError(
+            "UNSUPPORTED_PATH",
+            f"{location}: unknown scheme {location.scheme!r}; expected one of {known}, or install fsspec for others",
+        )
+    try:
+        found, path = importlib.import_module("fsspec.core").url_to_fs(location.uri)
+    except (ImportError, ValueError) as error:
+        raise UnsupportedError(
+            "UNSUPPORTED_PATH",
+            f"{location}: {_without_secrets(str(error), location)}; expected one of {known}, or a scheme that the "
+            "installed fsspec opens",
+        ) from error
+    except OSError as error:
+        raise no_access(str(location), error) from error
+    return pafs.PyFileSystem(pafs.FSSpecHandler(found)), path.rstrip("/")
+
+
+def not_local(location: Location, what: str) -> UnsupportedError:
+    """For what needs a directory: writing, and reading stores of our own."""
+    return UnsupportedError(
+        "UNSUPPORTED_PATH",
+        f"{location}: {what} a local directory; elsewhere, checkpoints of Structured Streaming are read, and only they",
+    )

@@ -1,0 +1,52 @@
+"""What the opening of a checkpoint will ask a storage for, asked for at once: four waits in place of a dozen and more.
+
+Nothing here decides anything: what is fetched in vain, or not fetched, only takes time.
+"""
+
+from __future__ import annotations
+
+from statestore.formats.spark.checkpoint_files import Folder
+
+_OF_OPERATORS = ((), ("_metadata",), ("_metadata", "v2"), ("_stateSchema",))
+
+
+def fetch_ahead(root: Folder, batch_id: int | None) -> None:
+    """Lists and reads what `open_checkpoint` needs into what ``root`` remembers; nothing of local checkpoints."""
+    if root.is_local:
+        return
+    commits, offsets, state = root.at("commits"), root.at("offsets"), root.at("state")
+    root.fetch([root, commits, offsets, state])
+    batch = batch_id if batch_id is not None else max(commits.numbered(), default=0)
+    wanted = [(folder, batch) for folder in (commits, offsets) if str(batch) in folder.files()]
+    operators = [state.at(name) for name in state.folders() if name.isdecimal()]
+    of_root = [(root, "metadata")] if "metadata" in root.files() else []
+    root.fetch([each.at(*names) for each in operators for names in _OF_OPERATORS], [*of_root, *wanted])
+    partitions = [first for each in operators if (first := _first_partition(each)) is not None]
+    schemas = [
+        folder.at(name) for each in operators for folder in [each.at("_stateSchema")] for name in folder.folders()
+    ]
+    metadata = [(each.at("_metadata"), "metadata") for each in operators if "metadata" in each.at("_metadata").files()]
+    versions = [(v2, v2.numbered()[-1]) for each in operators for v2 in [each.at("_metadata", "v2")] if v2.numbered()]
+    root.fetch(schemas or partitions, [*metadata, *versions])
+    files: list[tuple[Folder, str | int]] = [(folder, name) for folder in schemas for name in folder.files()]
+    if not schemas:
+        files = [(each.at("_metadata"), "schema") for first in partitions for each in _stores(first)]
+    root.fetch(files=files)
+
+
+def _metadata(folder: Folder) -> list[tuple[Folder, str | int]]:
+    """The metadata file of each format that an operator has."""
+    v2 = folder.at("v2")
+    found: list[tuple[Folder, str | int]] = [(v2, number) for number in v2.numbered()[-1:]]
+    return [*found, (folder, "metadata")] if "metadata" in folder.files() else found
+
+
+def _first_partition(operator: Folder) -> Folder | None:
+    numbers = [int(name) for name in operator.folders() if name.isdecimal()]
+    return operator.at(min(numbers)) if numbers else None
+
+
+def _stores(partition: Folder) -> list[Folder]:
+    """The folders of a partition that have a schema each: its own if there is one store, else that of each store."""
+    names = partition.folders()
+    return [partition] if "_metadata" in names else [partition.at(name) for name in names]
