@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+_MAX_KEYS = 1 << 26
+
+
 class Malformed(Exception):
     """A field that goes beyond the end of its record; the reader of the file says which."""
 
@@ -47,7 +50,7 @@ class Fields:
 
 
 def block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a plain block: those of a metaindex or of properties, which are few.
+    """Keys and values of a plain block: those of a metaindex or of properties, which are few and share nothing.
 
     Raises Malformed.
     """
@@ -59,10 +62,14 @@ def block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
         raise Malformed(f"{restarts} restart points in a block of {len(block)} bytes")
     fields, key = Fields(block[:end]), b""
     found = []
+    left = _MAX_KEYS
     while fields.left:
         shared, own, size = fields.varint(), fields.varint(), fields.varint()
         if shared > len(key):
             raise Malformed(f"a key that shares {shared} bytes with one of {len(key)}")
         key = key[:shared] + fields.take(own)
+        left -= len(key)
+        if left < 0:
+            raise Malformed(f"more than {_MAX_KEYS} bytes of keys")
         found.append((key, fields.take(size)))
     return found

@@ -39,12 +39,13 @@ _FILE_FIELDS_END, _FILE_MUST_KNOW = 1, 1 << 6
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A live table file: ``smallest`` is its least user key."""
+    """A live table file: its least key is the user key ``smallest`` in the version (sequence and type) ``newest``."""
 
     number: int
     level: int
     size: int
     smallest: bytes
+    newest: int
 
     @property
     def name(self) -> str:
@@ -102,16 +103,21 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
 def _checked(family: _Family, where: str) -> FamilyFiles:
     if family.comparator != BYTEWISE:
         raise Unreadable(f"keys of {where} are ordered by {family.comparator!r}")
-    files = sorted(family.files.values(), key=lambda f: (f.level, -f.number if f.level == 0 else 0, f.smallest))
-    return FamilyFiles(family.name, tuple(files))
+    return FamilyFiles(family.name, tuple(sorted(family.files.values(), key=_place)))
+
+
+def _place(file: TableEntry) -> tuple[int, int, bytes, int]:
+    """Two files of a level may begin with one user key, whose newer versions come first."""
+    return (file.level, -file.number, b"", 0) if file.level == 0 else (file.level, 0, file.smallest, -file.newest)
 
 
 def _check_logs(directory: Path, replay: _Replay) -> None:
     needed = max(replay.min_log, min((f.log_number for f in replay.families.values()), default=0))
-    for entry in os.scandir(directory):
-        match = _LOG.fullmatch(entry.name)
-        if match and int(match[1]) >= needed and entry.stat().st_size:
-            raise Unreadable(f"{entry.path} may hold records that are in no table file yet")
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            match = _LOG.fullmatch(entry.name)
+            if match and int(match[1]) >= needed and entry.stat().st_size:
+                raise Unreadable(f"{entry.path} may hold records that are in no table file yet")
 
 
 def _records(data: bytes, path: str) -> Iterator[bytes]:
@@ -125,8 +131,9 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
             at += left
             continue
         size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        if kind == 0 and size == 0:  # space set aside in advance
-            return
+        if kind == 0 and size == 0 and not any(data[at:]):  # space set aside in advance
+            at = len(data)
+            break
         header = _HEADER if kind <= _LAST else _NUMBERED_HEADER
         if not 1 <= kind <= 2 * _LAST or header + size > left:
             raise corrupt(path, f"byte {at}: found a record of type {kind} and {size} bytes")
@@ -242,7 +249,7 @@ def _new_file(tag: int, edit: Fields) -> TableEntry:
         raise Malformed(f"table file {number} with a key of {min(len(smallest), len(greatest))} bytes")
     if level > 64:
         raise Malformed(f"table file {number} on level {level}")
-    return TableEntry(number, level, size, smallest[:-8])
+    return TableEntry(number, level, size, smallest[:-8], int.from_bytes(smallest[-8:], "little"))
 
 
 def _file_fields(edit: Fields, number: int) -> None:

@@ -28,6 +28,8 @@ from statestore.formats.rocksdb.table_file import TableFile, read_at
 
 _MAX_BATCH_BYTES = (1 << 31) - 1 - SLACK
 _ENTRIES, _KEY_BYTES = 1 << 16, 1 << 22
+_MAX_PLAIN = 1 << 30
+"""Bytes of plain blocks, and of keys, in a range. What claims more is left to RocksDB, which holds a block at a time."""
 
 Run = tuple[TableFile, ...]
 """Files whose keys follow each other: one of level 0, or all of another level."""
@@ -50,6 +52,8 @@ class Buffers:
 
     def grow(self, entries: int, key_bytes: int) -> None:
         """Twice the room for entries and their keys, of which so many are in use."""
+        if len(self.keys) > _MAX_PLAIN:
+            raise Unreadable(f"more than {_MAX_PLAIN} bytes of keys in a range")
         used = slice(0, entries)
         size = 2 * len(self.tag)
         self.keys = _longer(self.keys, 2 * len(self.keys), slice(0, key_bytes))
@@ -91,7 +95,10 @@ def read_range(
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself can read.
     """
     checked = _read_blocks(runs, within, buffers)
-    buffers.plain = _grown(buffers.plain, sum(found.room for found in itertools.chain(*checked)) + SLACK)
+    room = sum(found.room for found in itertools.chain(*checked))
+    if room > _MAX_PLAIN:
+        raise Unreadable(f"blocks of {room} bytes in a range")
+    buffers.plain = _grown(buffers.plain, room + SLACK)
     filled = _Filled()
     first, stop = np.empty(len(runs), np.int64), np.empty(len(runs), np.int64)
     for number, files in enumerate(checked):

@@ -31,7 +31,8 @@ _BINARY_INDEX, _HASH_INDEX, _TWO_LEVEL_INDEX = 0, 1, 2
 _PROPERTIES, _INDEX = b"rocksdb.properties", b"rocksdb.index"
 _REFUSED = (b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_dict")
 _BYTEWISE = b"leveldb.BytewiseComparator"
-_MAX_META = 1 << 28
+_MAX_META, _MAX_SEPARATORS = 1 << 28, 1 << 29
+"""Bytes of a block that is not of rows, and of the keys of an index block, which may share most of their bytes."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,13 @@ class Separators:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file whose metadata has been read and checked. Holds no open file."""
+    """A file whose metadata has been read and checked. Holds no open file; ``plain`` are the bytes of keys and values."""
 
     path: str
     checksums: Checksums
     entries: int
     merges: int
+    plain: int
     separators: Separators
     offset: Longs
     size: Longs
@@ -120,6 +122,8 @@ class _Reader:
         read_at(self.descriptor, handle.offset, handle.size + blocks.TRAILER, self.path, raw)
         start, size, offset = (np.array([number]) for number in (0, handle.size, handle.offset))
         found = check_blocks(raw, start, size, offset, self.checksums.kind, self.checksums.base, self.path)
+        if found.room > 2 * _MAX_META:
+            raise Malformed(f"a block at {handle.offset} that claims to hold {int(found.length[0])} bytes")
         plain = np.empty(found.room + SLACK, np.uint8)
         expand(found, plain, 0)
         return plain, int(found.length[0])
@@ -145,11 +149,9 @@ def _opened(descriptor: int, size: int, path: str) -> TableFile:
     properties = reader.small(_handle(meta, _PROPERTIES))
     _check_properties(properties, version, path)
     keys, offset, lengths = _index(reader, index, properties)
-    ends = offset + lengths + blocks.TRAILER
-    if len(offset) and (int(ends[-1]) > size or int(ends.max()) > size or (ends[:-1] > offset[1:]).any()):
-        raise Malformed("blocks that overlap or lie behind the end of the file")
     entries, merges = _number(properties, b"rocksdb.num.entries"), _number(properties, b"rocksdb.merge.operands")
-    return TableFile(path, reader.checksums, entries, merges, keys, offset, lengths)
+    plain = _number(properties, b"rocksdb.raw.key.size") + _number(properties, b"rocksdb.raw.value.size")
+    return TableFile(path, reader.checksums, entries, merges, plain, keys, offset, lengths)
 
 
 def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, Handle, Handle | None, int]:
@@ -212,11 +214,23 @@ def _index(reader: _Reader, handle: Handle, properties: Mapping[bytes, bytes]) -
         _index_block(reader, Handle(int(offset), int(size)), delta, strip)
         for offset, size in zip(found[1], found[2], strict=True)
     ]
+    if not parts:
+        return found
     keys = np.concatenate([part[0].keys for part in parts])
     ends = np.cumsum([len(part[0].keys) for part in parts])
     starts = [part[0].start[:-1] + (end - len(part[0].keys)) for part, end in zip(parts, ends, strict=True)]
     separators = Separators(keys, np.concatenate([*starts, ends[-1:]]).astype(np.int64))
-    return separators, np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+    offsets, sizes = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+    _check_places(offsets, sizes, reader.file_size)
+    return separators, offsets, sizes
+
+
+def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
+    """Blocks that an index names follow each other inside the file, so that together they are no larger than it."""
+    inside = bool((offset <= file_size).all() and (size <= file_size).all())  # else their sums may overflow
+    ends = offset + size + blocks.TRAILER
+    if not inside or (ends > file_size).any() or (ends[:-1] > offset[1:]).any():
+        raise Malformed("blocks that overlap or lie behind the end of the file")
 
 
 def _index_block(reader: _Reader, handle: Handle, delta: bool, strip: int) -> tuple[Separators, Longs, Longs]:
@@ -226,14 +240,15 @@ def _index_block(reader: _Reader, handle: Handle, delta: bool, strip: int) -> tu
         keys, count = np.empty(room + SLACK, np.uint8), np.zeros(2, np.int64)
         start, offset, size = (np.empty(entries + 1, np.int64) for _ in range(3))
         status = blocks.parse_index(plain, length, delta, strip, keys, start, offset, size, count)
-        if status == blocks.FULL and room < _MAX_META * 4:
-            room *= 4
+        if status == blocks.FULL and room < _MAX_SEPARATORS:
+            room = min(4 * room, _MAX_SEPARATORS)
             continue
         if status == blocks.UNKNOWN_LAYOUT:
             raise Unreadable(f"{reader.path} has an index block of an unknown layout")
         if status:
             raise Malformed("the index of its blocks")
         found, used = int(count[0]), int(count[1])
+        _check_places(offset[:found], size[:found], reader.file_size)
         return Separators(keys[:used].copy(), start[: found + 1].copy()), offset[:found].copy(), size[:found].copy()
 
 

@@ -18,9 +18,9 @@ from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.range_read import Buffers, Run, read_range
 from statestore.formats.rocksdb.table_file import TableFile, open_table
 
-RANGE_BYTES, RANGE_ENTRIES = 2 << 20, 60_000
-"""Of raw blocks in a range, and about its entries: these, and all that is made of them, should stay in a processor's
-cache, and be one batch."""
+RANGE_BYTES, RANGE_PLAIN, RANGE_ENTRIES = 2 << 20, 16 << 20, 60_000
+"""Of raw blocks in a range, and about its keys and values in plain, and its entries: these, and all that is made of
+them, should stay in a processor's cache, and be one batch."""
 T = TypeVar("T")
 
 
@@ -53,7 +53,8 @@ def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: in
 
 def _range_bytes(tables: Sequence[TableFile]) -> int:
     entries, size = sum(table.entries for table in tables), sum(int(table.size.sum()) for table in tables)
-    return min(RANGE_BYTES, max(1, RANGE_ENTRIES * size // max(entries, 1)))
+    plain = sum(table.plain for table in tables)
+    return max(1, min(RANGE_BYTES, RANGE_ENTRIES * size // max(entries, 1), RANGE_PLAIN * size // max(plain, 1)))
 
 
 def scan_ranges(
