@@ -67,18 +67,29 @@ def _cache_folder() -> str | None:
         digest.update(path.read_bytes())
     digest.update(Path(__file__).read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    temporary = Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}"
     given = os.environ.get("NUMBA_CACHE_DIR")
-    for root in [Path(given) / "statestore"] if given else [Path(home) / "statestore", temporary]:
+    for root in [Path(given) / "statestore"] if given else [*_of_home(), _temporary()]:
         try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # by itself: parents are made with the umask's mode
             folder = root / name
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             if _is_private(root) and _is_private(folder) and os.access(folder, os.W_OK):
                 return str(folder)
         except OSError:
             continue
     return None
+
+
+def _of_home() -> list[Path]:
+    """Not every user of a container has a home."""
+    try:
+        return [Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "statestore"]
+    except RuntimeError:
+        return []
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}"
 
 
 def _is_private(folder: Path) -> bool:

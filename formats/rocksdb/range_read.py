@@ -29,7 +29,7 @@ from statestore.formats.rocksdb.table_file import TableFile, read_at
 _MAX_BATCH_BYTES = (1 << 31) - 1 - SLACK
 _ENTRIES, _KEY_BYTES = 1 << 16, 1 << 22
 _MAX_PLAIN = 1 << 30
-"""Bytes of plain blocks, and of keys, in a range. What claims more is left to RocksDB, which holds a block at a time."""
+"""Bytes of plain blocks, and of keys, in a range. What has more is left to RocksDB, which holds one block at a time."""
 
 Run = tuple[TableFile, ...]
 """Files whose keys follow each other: one of level 0, or all of another level."""

@@ -67,7 +67,7 @@ class Separators:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file whose metadata has been read and checked. Holds no open file; ``plain`` are the bytes of keys and values."""
+    """A file whose metadata has been read and checked. Holds no open file; ``plain``: the bytes of keys and values."""
 
     path: str
     checksums: Checksums
