@@ -128,18 +128,20 @@ def parse_blocks(
     tag: Words,
     value_start: Longs,
     value_size: Longs,
+    block_first: Longs,
     count: Longs,
     report: Longs,
 ) -> int:
     """Append the entries of plain blocks; ``count`` holds how many entries and bytes of keys there are.
 
-    Entry e has the internal key ``keys[key_start[e]:key_start[e + 1]]``, whose last eight bytes are ``tag[e]``, and the
-    value ``plain[value_start[e]:][:value_size[e]]``. FULL means that an array is too short.
+    Block b begins with entry ``block_first[b]``. Entry e has the internal key ``keys[key_start[e]:key_start[e + 1]]``,
+    whose last eight bytes are ``tag[e]``, and the value ``plain[value_start[e]:][:value_size[e]]``. FULL means that an
+    array is too short.
     """
     entry, filled = count[0], count[1]
     most_entries, most_bytes = len(tag), len(keys) - 64
     for i in range(len(place)):
-        report[0] = i
+        report[0], block_first[i] = i, entry
         at, stop = place[i], place[i] + length[i]
         end = _entries_end(plain, at, stop)
         if end < 0:
@@ -182,6 +184,40 @@ def parse_blocks(
     key_start[entry] = filled
     count[0], count[1] = entry, filled
     return 0
+
+
+@kernel
+def misplaced_block(
+    keys: Bytes, key_start: Longs, block_first: Longs, end: int, bounds: Bytes, bound_start: Longs, number: int
+) -> int:
+    """The first block with a key that is not between the separators before and behind it; -1 where there is none.
+
+    Before format 6 checksums do not tell that a block is in the place of another. ``end`` is behind the last entry,
+    ``number`` that of the first block among the separators.
+    """
+    for i in range(len(block_first)):
+        first, stop = block_first[i], block_first[i + 1] if i + 1 < len(block_first) else end
+        if first == stop:
+            continue
+        b = number + i
+        if _greater(keys, key_start[stop - 1], key_start[stop] - 8, bounds, bound_start[b], bound_start[b + 1]):
+            return i
+        if b > 0 and _greater(
+            bounds, bound_start[b - 1], bound_start[b], keys, key_start[first], key_start[first + 1] - 8
+        ):
+            return i
+    return -1
+
+
+@inlined
+def _greater(a: Bytes, at: int, stop: int, b: Bytes, other: int, end: int) -> bool:
+    """Whether the key ``a[at:stop]`` is greater than ``b[other:end]``."""
+    while at < stop and other < end and a[at] == b[other]:
+        at += 1
+        other += 1
+    if at == stop or other == end:
+        return bool(at < stop)
+    return bool(a[at] > b[other])
 
 
 @kernel

@@ -95,7 +95,7 @@ def read_range(
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself can read.
     """
     checked = _read_blocks(runs, within, buffers)
-    room = sum(found.room for found in itertools.chain(*checked))
+    room = sum(found.room for _, _, found in itertools.chain(*checked))
     if room > _MAX_PLAIN:
         raise Unreadable(f"blocks of {room} bytes in a range")
     buffers.plain = _grown(buffers.plain, room + SLACK)
@@ -103,15 +103,18 @@ def read_range(
     first, stop = np.empty(len(runs), np.int64), np.empty(len(runs), np.int64)
     for number, files in enumerate(checked):
         begin = int(filled.count[0])
-        for found in files:
-            _parse(found, buffers, filled)
+        for table, block, found in files:
+            _parse(table, block, found, buffers, filled)
         first[number], stop[number] = _within(buffers, begin, int(filled.count[0]), within)
     entries = int((stop - first).sum())
     rows = _merge(buffers, first, stop, delimiter, runs)
     return RangeRows(tuple(_batches(buffers, rows, delimiter or b"", batch_rows)), entries)
 
 
-def _read_blocks(runs: Sequence[Run], within: KeyRange, buffers: Buffers) -> list[list[CheckedBlocks]]:
+def _read_blocks(
+    runs: Sequence[Run], within: KeyRange, buffers: Buffers
+) -> list[list[tuple[TableFile, int, CheckedBlocks]]]:
+    """Per run, the blocks of each file that may hold keys of the range, and the number of the first of them."""
     wanted = [[(table, *blocks_of(table, within)) for table in run] for run in runs]
     spans = [[(table, first, stop) for table, first, stop in run if first < stop] for run in wanted]
     sizes = [_span(*each)[1] for each in itertools.chain(*spans)]
@@ -121,7 +124,7 @@ def _read_blocks(runs: Sequence[Run], within: KeyRange, buffers: Buffers) -> lis
     for run in spans:
         files = []
         for table, first, stop in run:
-            files.append(_read_file(table, first, stop, buffers.raw, at))
+            files.append((table, first, _read_file(table, first, stop, buffers.raw, at)))
             at += _span(table, first, stop)[1]
         found.append(files)
     return found
@@ -149,11 +152,11 @@ def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> 
     return check_blocks(raw, start, table.size[first:stop], offset, kind, base, table.path)
 
 
-def _parse(found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
-    """Append the entries of a file's blocks to the buffers."""
+def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
+    """Append the entries of a file's blocks, from number ``block`` on, to the buffers."""
     place = expand(found, buffers.plain, filled.plain)
     filled.plain += found.room
-    report = np.zeros(3, np.int64)
+    block_first, report = np.empty(len(place), np.int64), np.zeros(3, np.int64)
     while True:
         status = blocks.parse_blocks(
             buffers.plain,
@@ -164,6 +167,7 @@ def _parse(found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
             buffers.tag,
             buffers.value_start,
             buffers.value_size,
+            block_first,
             filled.count,
             report,
         )
@@ -177,6 +181,10 @@ def _parse(found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
         raise Unreadable(f"{found.path}, {where}: a block of an unknown layout")
     if status:
         raise corrupt(found.path, f"{where}: a block holds no entries that make sense")
+    bounds, end = table.separators, int(filled.count[0])
+    wrong = blocks.misplaced_block(buffers.keys, buffers.key_start, block_first, end, bounds.keys, bounds.start, block)
+    if wrong >= 0:
+        raise corrupt(found.path, f"byte {int(found.offset[wrong])}: a block holds keys that belong elsewhere")
 
 
 def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[int, int]:
