@@ -42,6 +42,7 @@ from statestore.catalog.verification import Verification, verify
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import new_entry
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
+from statestore.formats.locations import not_local, parse_location
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import duration_ms
 from statestore.formats.types import make_schema
@@ -57,8 +58,11 @@ REPLACED = ".replaced-"
 
 
 def connect(path: str | os.PathLike[str]) -> Catalog:
-    """The warehouse at ``path``; the directory is created where absent."""
-    root = Path(path)
+    """The warehouse at ``path``, a local directory; it is created where absent."""
+    location = parse_location(path)
+    if not location.is_local:
+        raise not_local(location, "a warehouse needs")
+    root = Path(location.path)
     if root.exists() and not root.is_dir():
         raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is a file; expected a directory (or nothing yet)")
     root.mkdir(parents=True, exist_ok=True)

@@ -31,12 +31,25 @@ class TableInfo:
 class Warehouse:
     """The tables at one path; nothing is read until a table is."""
 
-    path: str
+    location: Location
     names: tuple[str, ...]
     open: Callable[[str], StateTable]
     about: Callable[[str], TableInfo]
     suffixes: tuple[str, ...] = tuple(TABLES)
     """Of the metadata tables that each table has."""
+
+    @property
+    def path(self) -> str:
+        """The location as it may be shown: without credentials."""
+        return str(self.location)
+
+    def address(self, name: str) -> str:
+        """What `open_table` takes for a table; it has the credentials that were given with the location."""
+        _, dollar, suffix = name.partition("$")
+        root = Path(self.location.path).absolute()
+        if self.location.is_local and (root / STORE_FILE).is_file():  # the location is that one store
+            return f"{root}{dollar}{suffix}"
+        return self.location.at(name).uri
 
     def tables(self) -> list[str]:
         """Names of the tables with state, without their metadata tables."""
@@ -74,7 +87,7 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     if not root.is_dir():
         raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
     if (root / STORE_FILE).is_file():
-        return Warehouse(str(root), (root.resolve().name,), *_openers(root.resolve().parent))
+        return Warehouse(location, (root.resolve().name,), *_openers(root.resolve().parent))
     if _is_checkpoint(location):
         return _checkpoint(location)
     stores = tuple(Catalog(root).stores())
@@ -84,7 +97,7 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
             f"{root} holds no store; expected a warehouse made with statestore.connect, or a checkpoint of Structured "
             "Streaming",
         )
-    return Warehouse(str(root), stores, *_openers(root))
+    return Warehouse(location, stores, *_openers(root))
 
 
 def open_table(path: str | os.PathLike[str]) -> StateTable:
@@ -123,7 +136,7 @@ def _is_checkpoint(location: Location) -> bool:
 def _checkpoint(location: Location) -> Warehouse:
     tables = checkpoint_tables(location)
     return Warehouse(
-        str(location),
+        location,
         tuple(sorted(tables)),
         lambda name: tables[name][0],
         lambda name: TableInfo(tables[name][1] or "Spark state", None),

@@ -26,6 +26,7 @@ from statestore.catalog.verify_log import LogFindings, verify_log
 from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
 from statestore.formats.changelog import HEADER, ROW_SCHEMA, read_changelog
 from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.locations import not_local, parse_location
 
 CACHE = "live/"  # the hot tier of live stores
 NOTHING_IN_IT = {LOCK_FILE}
@@ -196,7 +197,10 @@ def verify(
 
 def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[Path]:
     """Directories that are, or were, stores: one that has lost its description is among them."""
-    root = Path(path)
+    location = parse_location(path)
+    if not location.is_local:
+        raise not_local(location, "verifying needs")
+    root = Path(location.path)
     if not root.is_dir():
         raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
     there = [root.resolve()] if _is_store(root) else sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))

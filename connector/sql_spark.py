@@ -6,7 +6,6 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -152,7 +151,7 @@ def _read(
         reader = reader.option(option, value)
     if columns is not None:
         reader = reader.option("columns", ",".join(columns))
-    return reader.load(_location(warehouse, name))
+    return reader.load(warehouse.address(name))
 
 
 def _options(query: Query) -> dict[str, str]:
@@ -166,16 +165,6 @@ def _options(query: Query) -> dict[str, str]:
     options |= {option: str(value) for option, value in numbers.items() if value is not None}
     options |= {option: format_time(value) for option, value in times.items() if value is not None}
     return options
-
-
-def _location(warehouse: Warehouse, name: str) -> str:
-    """The path that the data source loads: a store's directory, with a suffix for its metadata tables."""
-    root = Path(warehouse.path)
-    base, dollar, suffix = name.partition("$")
-    store = root / base
-    if not store.is_dir() and root.resolve().name == base:  # the path is that one store
-        store = root
-    return f"{store}{dollar}{suffix}"
 
 
 class _SparkEvaluator:

@@ -63,6 +63,10 @@ class Location:
     def parent(self) -> Location:
         return replace(self, path=posixpath.dirname(self.path))
 
+    def at(self, name: str) -> Location:
+        """A folder in this one."""
+        return replace(self, path=posixpath.join(self.path, name))
+
     @property
     def uri(self) -> str:
         """What `parse_location` makes this location of."""

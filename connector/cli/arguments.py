@@ -40,7 +40,13 @@ def _argument(text: str, **more: Any) -> Any:
     return typer.Argument(help=text, show_default=False, **more)
 
 
-Path_ = Annotated[Path, _argument("A warehouse, or the directory of one store.", autocompletion=complete_path)]
+Path_ = Annotated[
+    str,
+    _argument(
+        "A warehouse, the directory of one store, or a checkpoint of Spark, also s3://…, gs://…, abfs://… or hdfs://….",
+        autocompletion=complete_path,
+    ),
+]
 Store = Annotated[str, _argument("The store's name.", autocompletion=complete_store)]
 AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
 Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]

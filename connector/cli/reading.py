@@ -24,7 +24,7 @@ NO_VERSION = 10**10  # greater ones were meant as times
 
 
 def read_key(
-    path: Path,
+    path: str | Path,
     store: str,
     key: str,
     *,
@@ -129,7 +129,7 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
     return Rows(table.schema(query), batches, limit, most)
 
 
-def where_rows(path: Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
+def where_rows(path: str | Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
     """The rows for which an SQL expression (DuckDB's) holds."""
     from statestore.connector.identifiers import quoted
     from statestore.connector.sql import sql
@@ -142,7 +142,7 @@ def where_rows(path: Path, table: StateTable, query: Query, where: str, limit: i
     return Rows(found.schema, iter(found.to_batches()), limit, limit + 1)
 
 
-def read_table(path: Path, name: str, query: Query | None = None) -> pa.Table:
+def read_table(path: str | Path, name: str, query: Query | None = None) -> pa.Table:
     return read_all(open_warehouse(path).table(name), query or Query())
 
 

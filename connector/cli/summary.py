@@ -38,7 +38,7 @@ KNOWN_OF_STORES = (
 )  # fmt: skip
 
 
-def summaries(path: Path) -> list[dict[str, Any]]:
+def summaries(path: str | Path) -> list[dict[str, Any]]:
     """An object for each table at ``path``: sizes in bytes, times as ISO-8601, null where nothing is known."""
     warehouse = open_warehouse(path)
     return [_summary(warehouse, name) for name in warehouse.tables()]

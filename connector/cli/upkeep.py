@@ -28,7 +28,7 @@ class Failures(Exception):
     """Some stores could not be worked on; what happened to each was said."""
 
 
-def each_store(path: Path, store: str | None, what: str, work: Callable[[SegmentFiles], list[Row]]) -> list[Row]:
+def each_store(path: str | Path, store: str | None, what: str, work: Callable[[SegmentFiles], list[Row]]) -> list[Row]:
     """The rows of all stores (or the one), with a bar; a store that fails is told and does not stop the others.
 
     ``Failures`` with the rows of the rest as its argument if one did.

@@ -19,7 +19,7 @@ NUMBERS = SHOWN[2:]
 OF_PROBLEMS = ("store", "file", "region", "expected", "found", "code", "affects")
 
 
-def verifications(path: Path, store: str | None) -> list[Verification]:
+def verifications(path: str | Path, store: str | None) -> list[Verification]:
     """Check the stores one after the other, with a bar of the bytes that were compared."""
     folders = folders_to_verify(path, store)
     with progress(unit_bytes=True) as advance:

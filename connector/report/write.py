@@ -37,7 +37,7 @@ def write_report(
     bundle = _bundle()
     warehouse = open_warehouse(path)
     names = warehouse.tables() if store is None else [warehouse.table(store).name]
-    told = [item for item in summaries(Path(path)) if item["store"] in names]
+    told = [item for item in summaries(path) if item["store"] in names]
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}
     sections = []
@@ -58,10 +58,10 @@ def write_report(
         sections.append(section(f"s{number}", item["store"], _about(item), panels))
     overview = table(HEADER, [_row(item) for item in told], NUMBERS, HEALTH)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    heading = title or f"State in {Path(path).resolve().name}"
-    whole = page(
-        heading, f"{Path(path).resolve()}, as of {made}", _cards(told), overview, sections, charts, lifelines, bundle
-    )
+    location = warehouse.location
+    folder = Path(location.path).resolve() if location.is_local else location
+    heading = title or f"State in {folder.name}"
+    whole = page(heading, f"{folder}, as of {made}", _cards(told), overview, sections, charts, lifelines, bundle)
     target = Path(out)
     target.write_text(whole, "utf-8")
     return target

@@ -1,21 +1,20 @@
-"""Which path a read or write in Spark means."""
+"""Which place a read or write in Spark means."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.locations import parse_location
 
 PROVIDERS = ("arrow_statestore", "statestore")
-URI = re.compile(r"[a-zA-Z][\w+.-]+:/")
 
 
 def checked_path(options: Mapping[str, str]) -> str:
-    """The absolute local path that the options name: tasks may run in another working directory.
+    """The absolute local path, or the URI, that the options name: tasks may run in another working directory.
 
-    Raises InvalidInputError MISSING_PATH or INVALID_OPTION, UnsupportedError UNSUPPORTED_PATH.
+    Raises InvalidInputError MISSING_PATH, INVALID_OPTION or INVALID_LOCATION.
     """
     provider = _option(options, "provider")
     if provider is not None and provider.lower() not in PROVIDERS:
@@ -26,10 +25,8 @@ def checked_path(options: Mapping[str, str]) -> str:
     path = _option(options, "path")
     if not path:
         raise InvalidInputError("MISSING_PATH", "expected one path; write .load('warehouse/store') or .save(…)")
-    local = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
-    if URI.match(local):
-        raise UnsupportedError("UNSUPPORTED_PATH", f"{path}: this release reads and writes local directories only")
-    return str(Path(local).absolute())
+    location = parse_location(path)
+    return str(Path(location.path).absolute()) if location.is_local else location.uri
 
 
 def _option(options: Mapping[str, str], name: str) -> str | None:

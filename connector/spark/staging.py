@@ -22,6 +22,7 @@ from statestore.catalog.versioned_table import VersionedTable
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import ConflictError, ReadOnlyError
+from statestore.formats.locations import not_local, parse_location
 
 STAGING = "staging"
 LOCK_WAIT = 300.0  # seconds that a write waits for another writer of the same live store
@@ -39,9 +40,12 @@ class Staged(WriterCommitMessage):
 
 def check_target(path: str, schema: StructType) -> pa.Schema:
     """The Arrow schema of the rows to write; raises ReadOnlyError or InvalidInputError WRONG_SCHEMA before any task."""
+    location = parse_location(path)
+    if not location.is_local:
+        raise not_local(location, "writing needs")
     table = open_table(path)
     if not isinstance(table, VersionedTable):
-        raise ReadOnlyError("READ_ONLY", f"{path} is metadata of a store; write to the store itself")
+        raise ReadOnlyError("READ_ONLY", f"{path} is only read: metadata of a store, or the state of a query")
     arrow = arrow_schema(schema)
     check_columns(table.spec, arrow)
     return arrow

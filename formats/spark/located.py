@@ -35,7 +35,7 @@ def open_located(location: Location, batch_id: int | None = None) -> Checkpoint:
             return found[1]
     checkpoint = open_checkpoint(filesystem, path, batch_id)
     with _lock:
-        _opened[key] = commits, checkpoint
+        _opened[key] = _opened[location, checkpoint.batch.batch_id] = commits, checkpoint
         while len(_opened) > KEPT:
             _opened.popitem(last=False)
     return checkpoint

@@ -75,7 +75,8 @@ def test_column_names_ignore_case_as_in_spark(spark: SparkSession, path: str) ->
     [
         ({"provider": "bultin"}, "INVALID_OPTION"),
         ({"versionAsOf": "0_1"}, "INVALID_OPTION"),
-        ({"path": "s3://bucket/prices"}, "UNSUPPORTED_PATH"),
+        ({"path": "nosuch://bucket/prices"}, "UNSUPPORTED_PATH"),
+        ({"path": "s3:///prices"}, "INVALID_LOCATION"),
     ],
 )
 def test_what_would_be_misread_is_refused(spark: SparkSession, path: str, given: dict[str, str], code: str) -> None:

@@ -1,0 +1,92 @@
+"""An S3 server on this machine, in this process: moto behind a door that counts requests and can refuse them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+BUCKET = "states"
+REFUSED = b"""<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"""
+
+Answer = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Nothing: each request would be a line on stderr."""
+
+
+@dataclass
+class ObjectStore:
+    """``requests`` are (method, path) since the last `clear`; ``before`` is told of each and may refuse it."""
+
+    host: str
+    port: int
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    bytes_sent: int = 0
+    before: Callable[[str, str], bool] | None = None
+
+    def uri(self, path: str, *, user: str = "us:er") -> str:
+        """Where an object or folder is, with all that a client needs to know."""
+        endpoint = f"endpoint_override={self.host}%3A{self.port}&scheme=http&region=us-east-1"
+        return f"s3://{user}@{BUCKET}/{path}?{endpoint}"
+
+    @property
+    def filesystem(self) -> pafs.S3FileSystem:
+        return pafs.S3FileSystem(
+            access_key="us", secret_key="er", scheme="http", region="us-east-1",
+            endpoint_override=f"{self.host}:{self.port}", allow_bucket_creation=True,
+        )  # fmt: skip
+
+    def upload(self, folder: Path, prefix: str) -> str:
+        """A copy of a folder; answers its URI."""
+        pafs.copy_files(str(folder), f"{BUCKET}/{prefix}", pafs.LocalFileSystem(), self.filesystem)
+        return self.uri(prefix)
+
+    def contents(self, prefix: str) -> dict[str, bytes]:
+        """Every object below a folder."""
+        found = self.filesystem.get_file_info(pafs.FileSelector(f"{BUCKET}/{prefix}", recursive=True))
+        files = [info.path for info in found if info.type == pafs.FileType.File]
+        return {path: self.filesystem.open_input_file(path).read() for path in files}
+
+    def clear(self) -> None:
+        self.requests.clear()
+        self.bytes_sent = 0
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A server with one bucket, until the block ends."""
+    moto = DomainDispatcherApplication(create_backend_app)
+    found = ObjectStore("127.0.0.1", 0)
+
+    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        found.requests.append((method, path))
+        if found.before is not None and not found.before(method, path):
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [REFUSED]
+        body = list(moto(environ, start))
+        if method == "GET":
+            found.bytes_sent += sum(map(len, body))
+        return body
+
+    server = make_server(found.host, 0, application, threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    found.port = server.server_port
+    try:
+        found.filesystem.create_dir(BUCKET)
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
