@@ -2,9 +2,9 @@
 
     python benchmarks/spark_state.py [keys [folder]]
 
-Three checkpoints are made by real queries, or taken from ``folder`` if an earlier run left them there: an aggregation by a
-string key in one store and in four, and one by two columns. Runs alternate in one session; a ratio is the median time of
-Spark's source over the median of ours, so more is better.
+Three checkpoints are made by real queries, or taken from ``folder`` if an earlier run left them there: an aggregation
+by a string key in one store and in four, and one by two columns. Runs alternate in one session; a ratio is the median
+time of Spark's source over the median of ours, so more is better.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ def main(keys: int, folder: Path) -> None:
         whole(spark, f"Spark, all rows, {name}", checkpoint)
         ratio(
             f"DuckDB on two threads against Spark, {name}",
-            lambda checkpoint=checkpoint: drained(builtin(spark, checkpoint)),
+            partial(drained, builtin(spark, checkpoint)),
             duckdb_aggregate(checkpoint),
         )
     user = f"user-{keys // 20:09d}"
@@ -74,7 +75,10 @@ def made(spark: SparkSession, folder: Path, keys: int, stores: int) -> Path:
     for batch, step in enumerate((1, 10)):
         rows = spark.range(0, keys, step)
         columns = (
-            [F.format_string("user-%09d", F.expr("id div 10")).alias("user"), (F.col("id") % 10).cast("int").alias("item")]
+            [
+                F.format_string("user-%09d", F.expr("id div 10")).alias("user"),
+                (F.col("id") % 10).cast("int").alias("item"),
+            ]
             if pairs
             else [F.format_string("word-%08d", "id").alias("word")]
         )
@@ -132,7 +136,9 @@ def inspected(checkpoint: Path) -> None:
     times = []
     for _ in range(RUNS):
         start = time.perf_counter()
-        subprocess.run([Path(sys.executable).with_name("statestore"), "inspect", checkpoint], check=True, capture_output=True)
+        subprocess.run(
+            [Path(sys.executable).with_name("statestore"), "inspect", checkpoint], check=True, capture_output=True
+        )
         times.append(time.perf_counter() - start)
     print(f"inspect, Python start included: {statistics.median(times):.2f} s")
 

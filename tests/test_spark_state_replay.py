@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from compiled_loops import compiled_or_not  # noqa: F401
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh32_intdigest
@@ -25,6 +26,9 @@ from statestore.formats.spark.spans import spans_of
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"ab", b"c" * 40])
 CHANGES = st.lists(st.tuples(st.sampled_from([PUT, DELETE, MERGE]), KEYS, st.binary(max_size=5)), max_size=25)
+
+
+pytestmark = pytest.mark.usefixtures("compiled_or_not")
 
 
 def replayed(base: Iterable[pa.RecordBatch], overlay: Overlay) -> Iterator[pa.RecordBatch]:

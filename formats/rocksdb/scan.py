@@ -6,15 +6,14 @@ and what the scanner does not know go through RocksDB itself (rocksdict). Both g
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 
+from statestore.formats import compiled_use
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.in_order import in_order
 from statestore.formats.reading_threads import reading_threads
@@ -25,10 +24,8 @@ from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 
 READER = "STATESTORE_ROCKSDB_READER"
 _SCANNER, _ROCKSDICT = "scanner", "rocksdict"
-_COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 _LOOKUP_PREFIX = 4
 T = TypeVar("T")
-_KERNELS = "statestore.formats.compiled"
 
 
 def scan_rocksdb(
@@ -95,11 +92,9 @@ def _wants_scanner(directory: Path, ranges: Sequence[KeyRange]) -> bool:
         raise InvalidInputError("INVALID_SETTING", f"{READER} is {forced!r}; expected {_SCANNER} or {_ROCKSDICT}")
     if forced:
         return forced == _SCANNER
-    if all(_is_lookup(within) for within in ranges) or importlib.util.find_spec("numba") is None:
+    if all(_is_lookup(within) for within in ranges):
         return False
-    # To load compiled code takes a third of a second, in which RocksDB reads some 200,000 rows.
-    least = _WARM_BYTES if _KERNELS in sys.modules else _COLD_BYTES
-    return sum(path.stat().st_size for path in directory.glob("*.sst")) >= least
+    return compiled_use.pays(sum(path.stat().st_size for path in directory.glob("*.sst")))
 
 
 def _is_lookup(within: KeyRange) -> bool:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.compiled_use import load_if_it_pays
 from statestore.formats.in_order import in_order
 from statestore.formats.reading_threads import reading_threads
 from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
@@ -68,6 +69,7 @@ def stored_rows(
     """
     checkpoint = partition.checkpoint
     plan = plan_version(partition, checkpoint.batch.version, _uid(partition), base_version)
+    load_if_it_pays(sum(file.size for file in (plan.base, *plan.changes) if file is not None))
     family_id = _family_id(partition, plan)
     if family_id is None and partition.store.has_families:
         return

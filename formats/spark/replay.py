@@ -7,8 +7,10 @@ with the store's delimiter between (RocksDB's StringAppendOperator); a merge ont
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -17,25 +19,30 @@ import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
-from statestore.formats.spark.spans import Flags, Ints, binary_of, ends_of, spans_of
+from statestore.formats.spark.spans import Flags, Ints, binary_of, change_kernels, ends_of, spans_of
 from statestore.formats.xxh64 import U64s, xxh64_strings
 
 BATCH_ROWS = 65536
 _BATCH_BYTES = 256 << 20
 _FOLD_ROWS = 65536
+_SEED = int.from_bytes(os.urandom(7))
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """One change per key; MERGE is a merge onto whatever the base has. ``hashes`` ascend, ``order`` leads from them to
-    rows."""
+    """One change per key; MERGE is a merge onto whatever the base has."""
 
     kind: npt.NDArray[np.uint8]
     keys: pa.LargeBinaryArray
     values: pa.LargeBinaryArray
-    hashes: U64s
-    order: Ints
     delimiter: bytes
+
+    @cached_property
+    def index(self) -> tuple[U64s, Ints]:
+        """(hashes of the keys, ascending, the rows they lead to)."""
+        hashes = _hashes(self.keys)
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
 
 
 def overlay_of(changes: Iterable[Changes], delimiter: bytes = b"") -> Overlay:
@@ -49,9 +56,7 @@ def overlay_of(changes: Iterable[Changes], delimiter: bytes = b"") -> Overlay:
             rows = len(held[0][0])
             limit = max(_FOLD_ROWS, 2 * rows)
     kind, keys, values = _newest(held, delimiter)
-    hashes = _hashes(keys)
-    order = np.argsort(hashes, kind="stable")
-    return Overlay(kind, keys, values, hashes[order], order, delimiter)
+    return Overlay(kind, keys, values, delimiter)
 
 
 class Replay:
@@ -102,16 +107,34 @@ def _newest(held: list[Parts], delimiter: bytes) -> Parts:
     kind = np.concatenate([part[0] for part in held])
     keys = pa.concat_arrays([part[1] for part in held])
     values = pa.concat_arrays([part[2] for part in held])
-    coded = keys.dictionary_encode()
-    group = coded.indices.to_numpy().astype(np.int64)
+    group, distinct = _grouped(keys)
     row = np.arange(len(kind))
-    base = np.full(len(coded.dictionary), -1, np.int64)  # per key the last row that is no merge
+    base = np.full(len(distinct), -1, np.int64)  # per key the last row that is no merge
     whole = kind != MERGE
     base[group[whole]] = row[whole]  # of equal indices the last one stays
     live = ~whole & (row > base[group])
     if not live.any():
-        return kind[base], coded.dictionary, values.take(pa.array(base))
-    return _folded_merges(kind, values, group, base, live, coded.dictionary, delimiter)
+        if len(base) == len(kind):  # each key once: base is every row in order
+            return kind, keys, values
+        return kind[base], distinct, values.take(pa.array(base))
+    return _folded_merges(kind, values, group, base, live, distinct, delimiter)
+
+
+def _grouped(keys: pa.LargeBinaryArray) -> tuple[Ints, pa.LargeBinaryArray]:
+    """(number of each row's key, the keys by number)."""
+    kernels = change_kernels()
+    if kernels is None or not len(keys):
+        coded = keys.dictionary_encode()
+        return coded.indices.to_numpy().astype(np.int64), coded.dictionary
+    spans = spans_of(keys)
+    slots = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int64)
+    group = np.empty(len(keys), np.int64)
+    count = kernels.group_keys(spans.data, spans.start, spans.size, _SEED, slots, np.empty(len(keys), np.uint64), group)
+    if count == len(keys):
+        return group, keys
+    first = np.empty(count, np.int64)
+    first[group[::-1]] = np.arange(len(keys))[::-1]
+    return group, keys.take(pa.array(first))
 
 
 def _folded_merges(
@@ -146,12 +169,13 @@ def _hashes(keys: pa.Array) -> U64s:
 def _changed(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
     """(rows of the keys that the overlay changes, where it does)."""
     nothing = np.empty(0, np.int64)
-    if not len(overlay.hashes) or not len(keys):
+    if not len(overlay.keys) or not len(keys):
         return nothing, nothing
+    known, order = overlay.index
     hashes = _hashes(keys)
-    found = np.searchsorted(overlay.hashes, hashes)
-    rows = np.flatnonzero(overlay.hashes[np.minimum(found, len(overlay.hashes) - 1)] == hashes)
-    places = overlay.order[found[rows]]
+    found = np.searchsorted(known, hashes)
+    rows = np.flatnonzero(known[np.minimum(found, len(known) - 1)] == hashes)
+    places = order[found[rows]]
     same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(places)))
     if pc.all(same).as_py() is not False:  # of no rows it is null
         return rows, places
@@ -170,5 +194,10 @@ def _merged(batch: pa.RecordBatch, rows: Ints, places: Ints, overlay: Overlay) -
 
 
 def _rows(overlay: Overlay, rows: Ints) -> pa.RecordBatch:
-    columns = [column.take(pa.array(rows)).cast(pa.binary()) for column in (overlay.keys, overlay.values)]
+    first, last = int(rows[0]), int(rows[-1])
+    whole = last - first + 1 == len(rows)  # as they ascend
+    columns = [
+        (column.slice(first, len(rows)) if whole else column.take(pa.array(rows))).cast(pa.binary())
+        for column in (overlay.keys, overlay.values)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)

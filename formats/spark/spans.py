@@ -6,7 +6,6 @@ bounds-checked where spans are made: the functions here trust their spans.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.compiled_use import is_loaded
 from statestore.formats.spark.damage import corrupt_row
 
 Bytes = npt.NDArray[np.uint8]
@@ -51,11 +51,20 @@ class Spans:
 
 def row_kernels() -> Any:
     """The module of compiled loops where compiled code is in use already; None: numpy does without the wait for it."""
-    if "statestore.formats.compiled" not in sys.modules:
+    if not is_loaded():
         return None
     from statestore.formats.spark import row_kernels
 
     return row_kernels
+
+
+def change_kernels() -> Any:
+    """The same for the records of files."""
+    if not is_loaded():
+        return None
+    from statestore.formats.spark import change_kernels
+
+    return change_kernels
 
 
 def gather(data: Bytes, places: Ints, form: str) -> npt.NDArray[Any]:

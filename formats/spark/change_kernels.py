@@ -1,0 +1,102 @@
+"""Compiled loops over the records of state files: where each begins, and which are of one key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statestore.formats.compiled import I64, U64, Bytes, Longs, Words, inlined, kernel, word
+
+_MIX = U64(0x9E3779B97F4A7C15)
+
+
+@inlined
+def _big_int32(data: Bytes, at: int) -> Any:
+    found = (I64(data[at]) << 24) | (I64(data[at + 1]) << 16) | (I64(data[at + 2]) << 8) | I64(data[at + 3])
+    return found - (found >> 31 << 32)
+
+
+@kernel
+def record_starts(data: Bytes, front: int, starts: Longs, found: Longs) -> int:
+    """Where complete records start; how many there are.
+
+    A record is ``front`` bytes that end with the size of a key, the key, the size of the value, the value. ``found``:
+    where the records end, whether they end with an odd size (1) and not for want of bytes (0), the last two sizes.
+    """
+    count, at, length = 0, 0, len(data)
+    key_size, value_size, odd = 0, 0, 0
+    while at + front <= length:
+        key_size = _big_int32(data, at + front - 4)
+        if key_size < 0:
+            odd = 1
+            break
+        end = at + front + key_size
+        if end + 4 > length:
+            break
+        value_size = _big_int32(data, end)
+        if value_size < -1:
+            odd = 1
+            break
+        end += 4 + max(value_size, 0)
+        if end > length:
+            break
+        starts[count] = at
+        count += 1
+        at = end
+    found[0], found[1], found[2], found[3] = at, odd, key_size, value_size
+    return count
+
+
+@kernel
+def group_keys(data: Bytes, start: Longs, size: Longs, seed: int, slots: Longs, hashes: Words, group: Longs) -> int:
+    """Number equal keys alike, in the order of their first row; how many groups there are.
+
+    ``slots`` is all -1 and a power of two long, larger than the keys are many. ``seed`` is nobody's to guess, so that
+    nobody can choose keys that collide.
+    """
+    last = U64(len(slots) - 1)
+    groups = 0
+    for row in range(len(start)):
+        at, stop = start[row], start[row] + size[row]
+        mixed = U64(seed) ^ U64(size[row])
+        while at + 8 <= stop:
+            mixed = _mixed(mixed ^ word(data, at))
+            at += 8
+        while at < stop:
+            mixed = _mixed(mixed ^ U64(data[at]))
+            at += 1
+        hashes[row] = mixed
+        slot = mixed & last
+        while True:
+            first = slots[slot]
+            if first < 0:
+                slots[slot] = row
+                group[row] = groups
+                groups += 1
+                break
+            if hashes[first] == mixed and _equal(data, start[first], size[first], start[row], size[row]):
+                group[row] = group[first]
+                break
+            slot = (slot + U64(1)) & last
+    return groups
+
+
+@inlined
+def _mixed(x: Any) -> Any:
+    x = (x ^ (x >> U64(32))) * _MIX
+    return x ^ (x >> U64(29))
+
+
+@inlined
+def _equal(data: Bytes, a: int, size_a: int, b: int, size_b: int) -> bool:
+    if size_a != size_b:
+        return False
+    i = 0
+    while i + 8 <= size_a:
+        if word(data, a + i) != word(data, b + i):
+            return False
+        i += 8
+    while i < size_a:
+        if data[a + i] != data[b + i]:
+            return False
+        i += 1
+    return True
