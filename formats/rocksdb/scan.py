@@ -98,7 +98,8 @@ def _wants_scanner(directory: Path, ranges: Sequence[KeyRange]) -> bool:
 
 
 def _is_lookup(within: KeyRange) -> bool:
-    """Whether keys of the range have more in common than the id of a column family."""
+    """Whether a range is one key, or the keys with one prefix that is longer than the id of a column family."""
     if within.first is None or within.stop is None:
         return False
-    return within.first[:_LOOKUP_PREFIX] == within.stop[:_LOOKUP_PREFIX]
+    shared = len(within.first) - 1
+    return shared >= _LOOKUP_PREFIX and within.first[:shared] == within.stop[:shared]
