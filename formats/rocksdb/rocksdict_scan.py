@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from rocksdict import AccessType, Options, Rdict
+from rocksdict import AccessType, Options, Rdict, ReadOptions
 
 from statestore.formats.rocksdb.damage import corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -50,12 +50,14 @@ def _opened(directory: Path, family: str) -> Iterator[Rdict]:
 
 
 def _rows(table: Rdict, within: KeyRange, batch_rows: int, where: str) -> Iterator[pa.RecordBatch]:
-    rows = table.iter()
+    reading = ReadOptions()
+    if within.stop is not None:  # RocksDB itself stops there: it would look for a row behind the range, however far
+        reading.set_iterate_upper_bound(within.stop)
+    rows = table.iter(reading)
     rows.seek(within.first) if within.first else rows.seek_to_first()
     keys: list[bytes] = []
     values: list[bytes] = []
-    stop = within.stop
-    while rows.valid() and (stop is None or rows.key() < stop):
+    while rows.valid():
         keys.append(rows.key())
         values.append(rows.value())
         rows.next()

@@ -127,11 +127,20 @@ class Folder:
         try:
             opened = self.filesystem.open_input_stream(path, compression=None, buffer_size=buffer_bytes)
         except OSError as error:
-            raise self._failure(path, error, gone) from error
+            raise self.failure(path, error, gone) from error
         return cast(IO[bytes], _Stream(opened, self, path, gone))
 
-    def _failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
-        """Object stores may tell of a missing object as of any other failure."""
+    def random_access(self, name: str) -> RandomAccess:
+        """A file of which parts are read. Raises as `stream`, now and later."""
+        path = posixpath.join(self.path, name)
+        try:
+            opened = self.filesystem.open_input_file(path)
+            return RandomAccess(opened, self, path, opened.size())
+        except OSError as error:
+            raise self.failure(path, error, _NO_DATA) from error
+
+    def failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
+        """What a failed read means. Object stores may tell of a missing object as of any other failure."""
         lost = isinstance(error, FileNotFoundError)
         if not lost:
             with contextlib.suppress(OSError):
@@ -160,13 +169,40 @@ class _Stream:
         try:
             found: bytes = self.source.read(None if size < 0 else size)
         except OSError as error:
-            raise self.folder._failure(self.path, error, self.gone) from error
+            raise self.folder.failure(self.path, error, self.gone) from error
         return found
 
     def close(self) -> None:
         self.source.close()
 
     def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class RandomAccess:
+    """An open file whose errors are ours; several threads may read it."""
+
+    source: pa.NativeFile
+    folder: Folder
+    path: str
+    size: int
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Fewer bytes only at the end of the file."""
+        try:
+            found: bytes = self.source.read_at(size, offset)
+        except OSError as error:
+            raise self.folder.failure(self.path, error, _NO_DATA) from error
+        return found
+
+    def close(self) -> None:
+        self.source.close()
+
+    def __enter__(self) -> RandomAccess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ family's id, values their checksums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from statestore.formats.in_order import in_order
 from statestore.formats.reading_threads import reading_threads
 from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.checkpoint import Checkpoint, Store, partition_files
-from statestore.formats.spark.checkpoint_files import DataFile, Folder
+from statestore.formats.spark.checkpoint_files import DataFile, Folder, read_ahead
 from statestore.formats.spark.damage import corrupt_file, missing
 from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
 from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
@@ -73,7 +73,8 @@ def stored_rows(
     family_id = _family_id(partition, plan)
     if family_id is None and partition.store.has_families:
         return
-    changes = (change for file in plan.changes for change in _file_changes(partition, file, family_id))
+    ahead = ((replace(partition, folder=folder), file) for folder, file in read_ahead(partition.folder, plan.changes))
+    changes = (change for held, file in ahead for change in _file_changes(held, file, family_id))
     if key_ranges is not None:
         changes = (changes_within(change, key_ranges) for change in changes)
     overlay = overlay_of(changes, checkpoint.delimiter)

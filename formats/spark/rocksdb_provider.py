@@ -9,28 +9,26 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
-from statestore.formats.errors import CorruptError
+from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint_files import DataFile, Folder, parse_json
-from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing, unsupported
+from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, unsupported
 from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.table_copies import opened_tables, place_tables
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
 _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
@@ -70,10 +68,8 @@ def zip_rows(
         with _opened(folder, file.name, path) as members:
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)
-        tables = _local_tables(folder, found, directory)
-        for local, table in tables.items():
-            (directory / local).symlink_to(table)
         ranges = [_family_range(family_id)] if key_ranges is None else key_ranges
+        place_tables(folder, found.tables, directory, ranges)
         try:
             yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
@@ -90,22 +86,12 @@ def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes
     parts = min(most, sum(size for _, size in tables) // part_bytes)
     if parts < 2:
         return [(first, stop)]
-    with ExitStack() as opened:
-        files = []
-        for name, size in tables:
-            path = folder.at("SSTs", name).path
-            try:
-                stream = opened.enter_context(folder.filesystem.open_input_file(path))
-            except OSError:  # whoever reads the rows says so
-                return [(first, stop)]
-            files.append((size, partial(_read_at, stream)))
-        return list(itertools.pairwise([first, *split_points(files, parts, KeyRange(first, stop)), stop]))
-
-
-def _read_at(stream: pa.NativeFile, offset: int, size: int) -> bytes:
-    stream.seek(max(offset, 0))
-    found: bytes = stream.read(size)
-    return found
+    try:
+        with opened_tables(folder, tables) as files:
+            points = split_points(files, parts, KeyRange(first, stop))
+    except StateStoreError:  # whoever reads the rows says so
+        points = []
+    return list(itertools.pairwise([first, *points, stop]))
 
 
 def read_zip(folder: Folder, file: DataFile) -> Zip:
@@ -192,26 +178,3 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
 def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:
     """OPTIONS with the delimiter that Spark really merges with: it writes the bare name whichever it is."""
     return _MERGE_OPERATOR.sub(rb"\1={id=StringAppendOperator;delimiter=" + delimiter + rb";}", options)
-
-
-def _local_tables(folder: Folder, found: Zip, directory: Path) -> dict[str, Path]:
-    """Where the table files are on the local disk, copied there from any other file system."""
-    shared = folder.at("SSTs")
-    sizes = shared.files() if found.tables else {}
-    tables = {}
-    for local, (name, size) in found.tables.items():
-        path = shared.at(name).path
-        if name not in sizes:
-            raise missing(path, "no such table file: it was purged or not copied; restore it, or read a newer batch")
-        if sizes[name] != size:
-            raise corrupt_file(path, f"found {sizes[name]} bytes, expected {size}")
-        tables[local] = _local(folder.filesystem, path, directory / f"copy-{local}")
-    return tables
-
-
-def _local(filesystem: pafs.FileSystem, path: str, copy: Path) -> Path:
-    if isinstance(filesystem, pafs.LocalFileSystem):
-        return Path(path).absolute()
-    with filesystem.open_input_stream(path, compression=None) as source, copy.open("wb") as target:
-        shutil.copyfileobj(cast(Any, source), target, 1 << 20)
-    return copy

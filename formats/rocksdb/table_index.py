@@ -1,0 +1,146 @@
+"""The index of a table file as far as a few look-ups in it need it: which blocks keys are in. Loads no compiled code.
+
+What is read here is not trusted, and need not be right for the rows to be: they are verified where they are read.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
+
+TRAILER = 5
+"""Compression and checksum, behind each block."""
+
+_TAIL = 53
+_MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
+_MAX_INDEX = 1 << 28
+_CODECS = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
+_OLDEST_DELTA_FORMAT, _NEWEST_FORMAT = 4, 5
+
+ReadAt = Callable[[int, int], bytes]
+"""(offset, size) to bytes."""
+
+Bounds = tuple[bytes | None, bytes | None]
+
+
+@dataclass(frozen=True)
+class TableIndex:
+    """The entries at restart points, which have whole keys; with RocksDB's defaults that is all of them.
+
+    ``data_bytes``: the data blocks end there. ``strip``: how much of a key is not the user's.
+    """
+
+    block: bytes
+    restarts: Sequence[int]
+    strip: int
+    data_bytes: int
+
+    def __len__(self) -> int:
+        return len(self.restarts)
+
+    def key(self, number: int) -> bytes:
+        """At least every key of the entry's block, and below those of the next block."""
+        return self._entry(number)[0]
+
+    def end(self, number: int) -> int:
+        """Where the entry's block ends."""
+        return self._entry(number)[1]
+
+    def _entry(self, number: int) -> tuple[bytes, int]:
+        fields = Fields(self.block, self.restarts[number])
+        fields.varint()  # nothing is shared at a restart
+        key = fields.string()
+        offset, size = fields.varint(), fields.varint()
+        return key[: len(key) - self.strip], offset + size + TRAILER
+
+
+def read_index(size: int, read: ReadAt) -> TableIndex | None:
+    """None for a file that is not of the usual kind, or damaged."""
+    try:
+        return _read_index(size, read)
+    except (Malformed, ValueError, pa.ArrowException):
+        return None
+
+
+def spans_of(index: TableIndex, size: int, ranges: Sequence[Bounds]) -> list[tuple[int, int]]:
+    """(from, to) of the parts of a file in which the blocks of ranges of keys lie, the block behind each range, and all
+    that is not data: enough for RocksDB to open the file and read these ranges. Ascending and apart."""
+    numbers = range(len(index))
+    found = []
+    for first, stop in ranges:
+        before = 0 if first is None else bisect.bisect_left(numbers, first, key=index.key)
+        last = len(index) if stop is None else bisect.bisect_left(numbers, stop, key=index.key) + 1
+        begin = index.end(before - 1) if before else 0
+        end = index.data_bytes if last >= len(index) else index.end(last)
+        if begin < end:
+            found.append((begin, min(end, size)))
+    return _joined([*sorted(found), (min(index.data_bytes, size), size)])
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for begin, end in spans:
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _read_index(size: int, read: ReadAt) -> TableIndex | None:
+    tail = read(max(size - _TAIL, 0), _TAIL)
+    if len(tail) < _TAIL:
+        return None
+    version = int.from_bytes(tail[-12:-8], "little")
+    if not tail.endswith(_MAGIC) or not _OLDEST_DELTA_FORMAT <= version <= _NEWEST_FORMAT:
+        return None
+    if tail[0] == 0:  # no checksums: nothing would tell a hole in a copy from data
+        return None
+    fields = Fields(tail[1:-12])
+    metaindex, index = _handle(fields), _handle(fields)
+    where = dict(_entries(read, metaindex)).get(b"rocksdb.properties", b"")
+    properties = dict(_entries(read, _handle(Fields(where))))
+    if properties.get(b"rocksdb.block.based.table.index.type", bytes(4)) != bytes(4):
+        return None
+    strip = 0 if properties.get(b"rocksdb.index.key.is.user.key") == b"\x01" else 8
+    block = _block(read, index)
+    count = int.from_bytes(block[-4:], "little")
+    restarts = np.frombuffer(block[:-4], "<u4", count, len(block) - 4 - 4 * count).tolist()
+    data_bytes = Fields(properties.get(b"rocksdb.data.size", b"\0")).varint()
+    return TableIndex(block, restarts, strip, min(data_bytes, metaindex[0], index[0]))
+
+
+def _entries(read: ReadAt, handle: tuple[int, int]) -> list[tuple[bytes, bytes]]:
+    return block_entries(_block(read, handle))
+
+
+def _handle(fields: Fields) -> tuple[int, int]:
+    return fields.varint(), fields.varint()
+
+
+def _block(read: ReadAt, handle: tuple[int, int]) -> bytes:
+    offset, size = handle
+    if size > _MAX_INDEX:
+        raise Malformed(f"an index of {size} bytes")
+    raw = read(offset, size + TRAILER)
+    if len(raw) < size + TRAILER:
+        raise Malformed("a block behind the end of the file")
+    if raw[size] == 0:
+        return raw[:size]
+    codec = _CODECS.get(raw[size])
+    if codec is None:
+        raise Malformed(f"compression type {raw[size]}")
+    fields = Fields(raw[:size])
+    length = fields.varint()
+    if codec == "snappy":  # its own header
+        fields.at = 0
+    if length > _MAX_INDEX:
+        raise Malformed(f"an index of {length} bytes")
+    plain: bytes = pa.Codec(codec).decompress(fields.take(fields.left), length).to_pybytes()
+    return plain

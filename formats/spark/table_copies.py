@@ -1,0 +1,118 @@
+"""Table files on the local disk: links to those that are there, copies of those that are not.
+
+A copy has the parts of the file that a read needs, and holes for the rest: of a file of 64 MiB a look-up fetches its
+index and a few blocks. What reads a copy verifies every block, so a hole can not pass for data. Copies live in the
+caller's folder and go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of
+from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS, Folder, RandomAccess
+from statestore.formats.spark.damage import corrupt_file, missing
+from statestore.formats.spark.key_bounds import KeyBounds
+
+_PIECE = 8 << 20
+_WHOLE_BYTES = 1 << 20
+"""Smaller files are fetched whole: a request costs as much as the time for such a part."""
+_TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
+"""The part at the end that is fetched first, with luck all that is not data."""
+
+
+def place_tables(
+    folder: Folder, tables: Mapping[str, tuple[str, int]], directory: Path, ranges: Sequence[KeyBounds]
+) -> None:
+    """Puts the table files (local name to name in ``SSTs``, size) that are in ``folder`` into ``directory``, of copies
+    what reads of ``ranges`` need.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE for another size, InvalidInputError
+    NO_ACCESS.
+    """
+    shared = folder.at("SSTs")
+    sizes = shared.files() if tables else {}
+    for name, size in tables.values():
+        path = shared.at(name).path
+        if name not in sizes:
+            raise missing(path, "no such table file: it was purged or not copied; restore it, or read a newer batch")
+        if sizes[name] != size:
+            raise corrupt_file(path, f"found {sizes[name]} bytes, expected {size}")
+    if folder.is_local:
+        for local, (name, _) in tables.items():
+            (directory / local).symlink_to(Path(shared.at(name).path).absolute())
+        return
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        copies = [
+            pool.submit(_copy, shared, name, size, directory / local, ranges) for local, (name, size) in tables.items()
+        ]
+        try:
+            for copy in copies:
+                copy.result()
+        finally:
+            for copy in copies:
+                copy.cancel()
+
+
+@contextmanager
+def opened_tables(folder: Folder, tables: Iterable[tuple[str, int]]) -> Iterator[list[tuple[int, ReadAt]]]:
+    """Size and reader of each table file (name in ``SSTs``, size), for its metadata. Raises as `place_tables`."""
+    shared = folder.at("SSTs")
+    with ExitStack() as opened:
+        if folder.is_local:
+            files = [opened.enter_context(shared.random_access(name)) for name, _ in tables]
+            yield [(file.size, file.read_at) for file in files]
+            return
+        with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+            readers = list(pool.map(lambda table: _with_tail(shared, table[0]), tables))
+        for reader in readers:
+            opened.callback(reader.close)
+        yield [(reader.size, reader) for reader in readers]
+
+
+def _with_tail(folder: Folder, name: str) -> TailReader:
+    reader = TailReader(folder.random_access(name))
+    reader(reader.size - 1, 1)
+    return reader
+
+
+class TailReader:
+    """(offset, size) to bytes; the end of the file is fetched once, when the first of it is asked for."""
+
+    def __init__(self, file: RandomAccess) -> None:
+        self.size, self._file, self.close = file.size, file, file.close
+        self._begin = max(0, file.size - max(file.size // _TAIL_SHARE, _LEAST_TAIL))
+        self._tail: bytes | None = None
+
+    def __call__(self, offset: int, size: int) -> bytes:
+        if offset < self._begin:
+            return self._file.read_at(max(offset, 0), size)
+        if self._tail is None:
+            self._tail = self._file.read_at(self._begin, self.size - self._begin)
+        return self._tail[offset - self._begin :][:size]
+
+
+def _copy(folder: Folder, name: str, size: int, target: Path, ranges: Sequence[KeyBounds]) -> None:
+    with folder.random_access(name) as file, target.open("wb") as copy:
+        if file.size != size:
+            raise corrupt_file(file.path, f"found {file.size} bytes, expected {size}")
+        read = TailReader(file)
+        copy.truncate(size)
+        for begin, end in _spans(read, size, ranges):
+            for at in range(begin, end, _PIECE):
+                data = read(at, min(end - at, _PIECE))
+                if len(data) != min(end - at, _PIECE):
+                    raise corrupt_file(file.path, f"found {len(data)} bytes at {at}, expected {min(end - at, _PIECE)}")
+                copy.seek(at)
+                copy.write(data)
+
+
+def _spans(read: TailReader, size: int, ranges: Sequence[KeyBounds]) -> list[tuple[int, int]]:
+    whole = [(0, size)]
+    if size <= _WHOLE_BYTES or (None, None) in ranges:
+        return whole
+    index = read_index(size, read)
+    return whole if index is None else spans_of(index, size, ranges)
