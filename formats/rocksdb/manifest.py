@@ -34,6 +34,7 @@ _PREVIOUS_LOG, _MIN_LOG_TO_KEEP = 9, 10
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
 _FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP = 200, 201, 202, 203, 300
 _MAY_SKIP = 1 << 13
+_MUST_BE = {_LOG_NUMBER: "log number", _NEXT_FILE: "next file number", _LAST_SEQUENCE: "last sequence number"}
 _FILE_FIELDS_END, _FILE_MUST_KNOW = 1, 1 << 6
 
 
@@ -72,6 +73,8 @@ class _Family:
 class _Replay:
     families: dict[int, _Family]
     min_log: int = 0
+    seen: set[int] = field(default_factory=set)
+    """Tags of the fields that there were."""
 
 
 def read_families(directory: Path) -> dict[str, FamilyFiles]:
@@ -96,6 +99,9 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
                 _apply(edit, replay)
             except Malformed as error:
                 raise corrupt(str(path), f"found a damaged version edit: {error}") from error
+    missing = [name for tag, name in _MUST_BE.items() if tag not in replay.seen]
+    if missing:
+        raise corrupt(str(path), f"found no {' and no '.join(missing)} in it")
     _check_logs(directory, replay)
     return {family.name: _checked(family, str(directory)) for family in replay.families.values()}
 
@@ -188,6 +194,7 @@ def _apply(edit: Fields, replay: _Replay) -> None:
     while edit.left:
         tag = edit.varint()
         fields.append((tag, _field(tag, edit)))
+    replay.seen.update(tag for tag, _ in fields)
     number = next((int(value) for tag, value in fields if tag == _FAMILY), 0)
     for tag, value in fields:
         if tag == _MIN_LOG_TO_KEEP:
