@@ -1,4 +1,4 @@
-"""Entries that only tables written by hand hold (merge operands, single deletes): the scanner against RocksDB itself."""
+"""Merge operands and single deletes, in tables written by hand: the scanner against RocksDB itself."""
 
 from __future__ import annotations
 
@@ -64,6 +64,11 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> str:
     return max(path.glob("OPTIONS-*")).read_text()
 
 
+def with_operator(options: str, delimiter: bytes) -> str:
+    operator = f"{{id=StringAppendOperator;delimiter={delimiter.decode()};}}"
+    return options.replace("merge_operator=nullptr", f"merge_operator={operator}")
+
+
 def histories(chance: random.Random, keys: int, changes: int) -> list[list[Entry]]:
     """Four runs of random changes; a single delete may follow one put only, so a key has either kind of delete."""
     runs: list[list[Entry]] = [[], [], [], []]
@@ -89,8 +94,7 @@ def test_operands_and_single_deletes(form: Form, delimiter: bytes, options: str,
     # Two runs of level 0, one of each level below: whichever is newer, the sequence decides.
     files = [(level, run, table(run, form)) for level, run in zip((0, 0, 1, 2), runs, strict=True)]
     directory = write_directory(tmp_path / "db", files)
-    operator = "merge_operator={id=StringAppendOperator;delimiter=%s;}" % delimiter.decode()
-    (directory / "OPTIONS-000007").write_text(options.replace("merge_operator=nullptr", operator))
+    (directory / "OPTIONS-000007").write_text(with_operator(options, delimiter))
     rows = by_rocksdb(directory)
     assert len(rows) > 20
     for range_bytes in (1, 500, 1 << 20):
@@ -105,11 +109,9 @@ def test_operands_of_a_key_over_many_blocks(options: str, tmp_path: Path) -> Non
     run = [(b"k", sequence, MERGE, b"%d" % sequence) for sequence in range(1, 60)]
     run = sorted_entries([(b"a", 70, PUT, b"1"), *run, (b"k\0", 80, PUT, b"2"), (b"z", 90, PUT, b"3")])
     for version in (2, 5):
-        directory = write_directory(
-            tmp_path / str(version), [(0, run, table(run, Form(version=version, block_entries=4)))]
-        )
-        operator = "merge_operator={id=StringAppendOperator;delimiter=,;}"
-        (directory / "OPTIONS-000007").write_text(options.replace("merge_operator=nullptr", operator))
+        file = table(run, Form(version=version, block_entries=4))
+        directory = write_directory(tmp_path / str(version), [(0, run, file)])
+        (directory / "OPTIONS-000007").write_text(with_operator(options, b","))
         rows = by_rocksdb(directory)
         assert rows[1] == (b"k", b",".join(b"%d" % sequence for sequence in range(1, 60)))
         assert scanned(directory, delimiter=b",", range_bytes=1) == rows
