@@ -36,6 +36,8 @@ class KeyRange:
 def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:
     """The blocks, from the first up to the second, that may hold keys of a range."""
     count = len(table.separators)
+    if within.stop is not None and table.smallest >= within.stop:
+        return 0, 0
     first = 0 if within.first is None else bisect.bisect_left(range(count), within.first, key=table.separators.key)
     if within.stop is None:
         return first, count

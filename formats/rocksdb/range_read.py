@@ -11,6 +11,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -183,16 +184,20 @@ def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers,
         raise corrupt(found.path, f"{where}: a block holds no entries that make sense")
     bounds, end = table.separators, int(filled.count[0])
     wrong = blocks.misplaced_block(buffers.keys, buffers.key_start, block_first, end, bounds.keys, bounds.start, block)
+    if block == 0 and int(block_first[0]) < end and _key(buffers, int(block_first[0])) < table.smallest:
+        wrong = 0
     if wrong >= 0:
         raise corrupt(found.path, f"byte {int(found.offset[wrong])}: a block holds keys that belong elsewhere")
 
 
+def _key(buffers: Buffers, entry: int) -> bytes:
+    """A user key."""
+    return buffers.keys[buffers.key_start[entry] : buffers.key_start[entry + 1] - 8].tobytes()
+
+
 def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[int, int]:
     """Those of a run's entries whose keys are in the range."""
-
-    def key(entry: int) -> bytes:
-        return buffers.keys[buffers.key_start[entry] : buffers.key_start[entry + 1] - 8].tobytes()
-
+    key = partial(_key, buffers)
     if within.first is not None:
         first = bisect.bisect_left(range(stop), within.first, lo=first, key=key)
     if within.stop is not None:

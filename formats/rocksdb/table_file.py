@@ -74,13 +74,14 @@ class TableFile:
     entries: int
     merges: int
     plain: int
+    smallest: bytes
     separators: Separators
     offset: Longs
     size: Longs
 
 
-def open_table(path: Path, size: int) -> TableFile:
-    """``size`` is what the MANIFEST says of the file."""
+def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
+    """``size`` and the least user key are what the MANIFEST says of the file."""
     where = str(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -90,7 +91,7 @@ def open_table(path: Path, size: int) -> TableFile:
         found = os.fstat(descriptor).st_size
         if found != size:
             raise corrupt(where, f"found {found} bytes, expected {size}")
-        return _opened(descriptor, size, where)
+        return _opened(descriptor, size, smallest, where)
     except Malformed as error:
         raise corrupt(where, f"its metadata is malformed: {error}") from error
     finally:
@@ -138,7 +139,7 @@ class _Reader:
             raise Malformed(f"a block of {handle.size} bytes at {handle.offset}")
 
 
-def _opened(descriptor: int, size: int, path: str) -> TableFile:
+def _opened(descriptor: int, size: int, smallest: bytes, path: str) -> TableFile:
     reader, metaindex, index, version = _footer(descriptor, size, path)
     meta = reader.small(metaindex)
     strange = [name.decode() for name in _REFUSED if name in meta]
@@ -151,7 +152,7 @@ def _opened(descriptor: int, size: int, path: str) -> TableFile:
     keys, offset, lengths = _index(reader, index, properties)
     entries, merges = _number(properties, b"rocksdb.num.entries"), _number(properties, b"rocksdb.merge.operands")
     plain = _number(properties, b"rocksdb.raw.key.size") + _number(properties, b"rocksdb.raw.value.size")
-    return TableFile(path, reader.checksums, entries, merges, plain, keys, offset, lengths)
+    return TableFile(path, reader.checksums, entries, merges, plain, smallest, keys, offset, lengths)
 
 
 def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, Handle, Handle | None, int]:

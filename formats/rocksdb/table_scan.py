@@ -43,8 +43,8 @@ def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: in
         raise Unreadable(f"{directory} has no column family {family!r}")
     runs: dict[tuple[int, int], list[TableFile]] = {}
     for entry in families[family].files:
-        path = Path(os.path.realpath(directory / entry.name))
-        runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(open_table(path, entry.size))
+        table = open_table(Path(os.path.realpath(directory / entry.name)), entry.size, entry.smallest)
+        runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(table)
     tables = [table for run in runs.values() for table in run]
     target = _range_bytes(tables) if range_bytes is None else range_bytes
     ranges = () if within.empty else tuple(cut_ranges(tables, within, target))
