@@ -118,8 +118,7 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     if location.is_local:
         return pafs.LocalFileSystem(), str(Path(location.path).absolute())
     if location.scheme in ARROW_SCHEMES:
-        filesystem, base = _opened(replace(location, path=""))
-        return filesystem, posixpath.join(base, location.path)
+        return _through_arrow(location)
     return _through_fsspec(location)
 
 
@@ -144,27 +143,32 @@ def _local_path(given: str, rest: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _opened(root: Location) -> tuple[pafs.FileSystem, str]:
-    arrow = replace(root, scheme=ARROW_SCHEMES[root.scheme])
-    uri = f"{arrow.scheme}://{arrow.authority}/{'?' if arrow.options else ''}{arrow.options}"
+def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
+    found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(uri)
+    return found
+
+
+def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:
+    # The path stays out of the URI, in which it would have to be encoded.
+    scheme = ARROW_SCHEMES[location.scheme]
+    uri = f"{scheme}://{location.authority}/{'?' if location.options else ''}{location.options}"
     try:
-        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(uri)
+        filesystem, base = _opened(uri)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(
-            "UNSUPPORTED_PATH", f"{root}: this build of pyarrow has no {arrow.scheme} file system ({error})"
+            "UNSUPPORTED_PATH", f"{location}: this build of pyarrow has no {scheme} file system ({error})"
         ) from error
     except (pa.ArrowInvalid, ValueError) as error:
-        # What pyarrow says may repeat the URI with its secrets.
-        raise InvalidInputError("INVALID_LOCATION", f"{root}: {_without_secrets(str(error), root)}") from None
+        raise InvalidInputError("INVALID_LOCATION", f"{location}: {_without_secrets(str(error), location)}") from None
     except OSError as error:
-        if arrow.scheme in ("hdfs", "viewfs") and "lib" in str(error):
+        if scheme in ("hdfs", "viewfs") and "lib" in str(error):
             raise UnsupportedError(
                 "UNSUPPORTED_PATH",
-                f"{root}: pyarrow found no Java or Hadoop client ({' '.join(str(error).split())[:200]}); set "
+                f"{location}: pyarrow found no Java or Hadoop client ({' '.join(str(error).split())[:200]}); set "
                 "JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob)",
             ) from error
-        raise no_access(str(root), error) from error
-    return found
+        raise no_access(str(location), error) from error
+    return filesystem, posixpath.join(base, location.path)
 
 
 def _without_secrets(text: str, location: Location) -> str:

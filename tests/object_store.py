@@ -14,9 +14,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 BUCKET = "states"
-REFUSED = b"""<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"""
-
-Answer = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+CODES = {403: "AccessDenied", 404: "NoSuchKey"}
 
 
 class _Quiet(WSGIRequestHandler):
@@ -24,15 +22,20 @@ class _Quiet(WSGIRequestHandler):
         """Nothing: each request would be a line on stderr."""
 
 
+def _nothing(method: str, path: str) -> int:
+    return 0
+
+
 @dataclass
 class ObjectStore:
-    """``requests`` are (method, path) since the last `clear`; ``before`` is told of each and may refuse it."""
+    """``requests`` are (method, path) since the last `clear`. ``refuses`` is asked about each and answers a status such
+    as 403 for those that it refuses, else 0."""
 
     host: str
     port: int
     requests: list[tuple[str, str]] = field(default_factory=list)
     bytes_sent: int = 0
-    before: Callable[[str, str], bool] | None = None
+    refuses: Callable[[str, str], int] = _nothing
 
     def uri(self, path: str, *, user: str = "us:er") -> str:
         """Where an object or folder is, with all that a client needs to know."""
@@ -69,11 +72,12 @@ def object_store() -> Iterator[ObjectStore]:
     found = ObjectStore("127.0.0.1", 0)
 
     def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"].encode("latin-1").decode()
         found.requests.append((method, path))
-        if found.before is not None and not found.before(method, path):
-            start("403 Forbidden", [("Content-Type", "application/xml")])
-            return [REFUSED]
+        status = found.refuses(method, path)
+        if status:
+            start(f"{status} {CODES[status]}", [("Content-Type", "application/xml")])
+            return [f"<?xml version='1.0'?><Error><Code>{CODES[status]}</Code><Message>no</Message></Error>".encode()]
         body = list(moto(environ, start))
         if method == "GET":
             found.bytes_sent += sum(map(len, body))

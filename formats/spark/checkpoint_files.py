@@ -29,8 +29,10 @@ AHEAD_BYTES = 4 << 20
 """Larger files are not fetched ahead, but read as they come."""
 
 _DATA_FILE = re.compile(r"(\d{1,19})(?:_([0-9a-fA-F-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+PURGED = "no such file any more: the query purged it; read a newer batch"
+"""What is said of a file that was listed."""
+
 _NO_METADATA = "no such file; expected it in a checkpoint of Structured Streaming"
-_NO_DATA = "no such file any more: the query purged it; read a newer batch"
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,13 @@ class Folder:
             self.seen.listings[self.path] = found
         return found
 
-    def read_small(self, name: str | int) -> bytes:
+    def read_small(self, name: str | int, *, gone: str = _NO_METADATA) -> bytes:
         """A metadata file. Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE, InvalidInputError
         NO_ACCESS."""
         path = posixpath.join(self.path, str(name))
         if self.seen is not None and path in self.seen.files:
             return self.seen.files[path]
-        with self.stream(name, gone=_NO_METADATA) as stream:
+        with self.stream(name, gone=gone) as stream:
             found = stream.read(MAX_METADATA_BYTES + 1)
         if len(found) > MAX_METADATA_BYTES:
             raise corrupt_file(path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
@@ -118,7 +120,7 @@ class Folder:
             self.seen.files[path] = found
         return found
 
-    def stream(self, name: str | int, *, gone: str = _NO_DATA, buffer_bytes: int = 0) -> IO[bytes]:
+    def stream(self, name: str | int, *, gone: str = PURGED, buffer_bytes: int = 0) -> IO[bytes]:
         """A file's bytes, from the first on. Raises, also while it is read, NotFoundError SPARK_STATE_NOT_FOUND, saying
         ``gone`` of a file that does not exist (any more), and InvalidInputError NO_ACCESS."""
         path = posixpath.join(self.path, str(name))
@@ -137,7 +139,7 @@ class Folder:
             opened = self.filesystem.open_input_file(path)
             return RandomAccess(opened, self, path, opened.size())
         except OSError as error:
-            raise self.failure(path, error, _NO_DATA) from error
+            raise self.failure(path, error, PURGED) from error
 
     def failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
         """What a failed read means. Object stores may tell of a missing object as of any other failure."""
@@ -196,7 +198,7 @@ class RandomAccess:
         try:
             found: bytes = self.source.read_at(size, offset)
         except OSError as error:
-            raise self.folder.failure(self.path, error, _NO_DATA) from error
+            raise self.folder.failure(self.path, error, PURGED) from error
         return found
 
     def close(self) -> None:

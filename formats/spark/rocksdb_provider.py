@@ -25,7 +25,7 @@ from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.spark.checkpoint_files import DataFile, Folder, parse_json
+from statestore.formats.spark.checkpoint_files import PURGED, DataFile, Folder, parse_json
 from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, unsupported
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.table_copies import opened_tables, place_tables
@@ -117,7 +117,7 @@ def _family_range(family_id: int | None) -> tuple[bytes | None, bytes | None]:
 @contextmanager
 def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(BytesIO(folder.read_small(name))) as members:
+        with zipfile.ZipFile(BytesIO(folder.read_small(name, gone=PURGED))) as members:
             yield members
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, RuntimeError) as error:
         raise corrupt_file(path, f"not a readable zip ({error})") from error
