@@ -101,6 +101,18 @@ def test_files_of_a_level_that_begin_with_one_key(tmp_path: Path) -> None:
         assert scanned(write_directory(tmp_path / str(number), files)) == [(b"k", b"new"), (b"l", b"")]
 
 
+@pytest.mark.parametrize("smallest", [b"a", b"b", b"z"])
+def test_a_file_with_keys_before_its_least_one(smallest: bytes, tmp_path: Path) -> None:
+    """Ranges are read without files whose least key is behind them, so it must be the least."""
+    entries, told = [(b"b", 1, PUT, b"1"), (b"y", 2, PUT, b"")], [(smallest, 9, PUT, b""), (b"zz", 1, PUT, b"")]
+    directory = write_directory(tmp_path / "db", [(0, told, table(entries))])
+    if smallest > b"b":
+        with pytest.raises(CorruptError, match="keys that belong elsewhere"):
+            scanned(directory)
+    else:
+        assert len(scanned(directory)) == 2
+
+
 def test_edits_of_several_families(tmp_path: Path) -> None:
     """Families are added, dropped and added again under the name; files are deleted and moved to another level."""
     directory = stored(tmp_path / "db", Form())
