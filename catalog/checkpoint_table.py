@@ -22,7 +22,8 @@ from statestore.formats.spark.located import open_located
 from statestore.formats.spark.partition_load import open_partition, split_partition
 from statestore.formats.spark.query_metadata import read_batch
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.views import View, views
+from statestore.formats.spark.unique_names import renamed, unique_fields
+from statestore.formats.spark.views import View, view, views
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
 
@@ -48,6 +49,9 @@ class CheckpointTable:
     name: str
     operator_id: int
     view_name: str
+    flat: bool = True
+    snapshot: tuple[int, int] | None = None
+    """(batch, partition): the state is built on the snapshot of this batch, and only that partition is read."""
 
     @property
     def path(self) -> str:
@@ -76,7 +80,7 @@ class CheckpointTable:
             raise UnsupportedError(
                 "CHECKPOINT_READ", f"{self.name} of {self.path} is read batch by batch; ask for a version or a time"
             )
-        whole = _unique_fields(self._view(self._checkpoint()).schema)
+        whole = unique_fields(self._view(self._checkpoint()).schema)
         if query.columns is None:
             return whole
         missing = [name for name in query.columns if name not in whole.names]
@@ -101,6 +105,8 @@ class CheckpointTable:
         check_filters(query.filters, whole)
         batch = self._batch(query)
         partitions = self._view(self._checkpoint(batch)).store.partitions
+        if self.snapshot is not None:
+            partitions = (self.snapshot[1],)
         pruning = tuple(item for item in query.filters if item.column == "partition_id")
         if pruning:
             numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
@@ -113,9 +119,12 @@ class CheckpointTable:
         checkpoint = self._checkpoint(split.batch)
         needed = {*schema.names, *(item.column for item in query.filters)}
         ranges = None if split.keys == (None, None) else [split.keys]
-        view = self._view(checkpoint)
-        for batch in read_state(checkpoint, view, split.partition, columns=needed, key_ranges=ranges):
-            found = _renamed(batch)
+        shown = self._view(checkpoint)
+        base = None if self.snapshot is None else self.snapshot[0] + 1
+        for batch in read_state(
+            checkpoint, shown, split.partition, columns=needed, base_version=base, key_ranges=ranges
+        ):
+            found = renamed(batch)
             selected = mask(query.filters, found) if query.filters else None
             kept = found if selected is None else found.filter(selected)
             if kept.num_rows:
@@ -124,12 +133,12 @@ class CheckpointTable:
     def _parts(self, batch: int, partitions: Sequence[int]) -> Iterator[CheckpointSplit]:
         """Large partitions are cut where there are fewer of them than processors."""
         checkpoint = self._checkpoint(batch)
-        view = self._view(checkpoint)
+        shown = self._view(checkpoint)
         most = -(-reading_threads() // max(len(partitions), 1))
         for partition in partitions:
             parts: list[KeyBounds] = [(None, None)]
-            if most > 1 and view.flat:
-                parts = split_partition(open_partition(checkpoint, view.store, partition, view.family.name), most)
+            if most > 1 and shown.flat and self.snapshot is None:
+                parts = split_partition(open_partition(checkpoint, shown.store, partition, shown.family.name), most)
             for keys in parts:
                 yield CheckpointSplit(batch, partition, keys)
 
@@ -157,8 +166,7 @@ class CheckpointTable:
         return open_located(self.location, batch)
 
     def _view(self, checkpoint: Checkpoint) -> View:
-        found = views(checkpoint, checkpoint.operator(self.operator_id))
-        return next(view for view in found if view.name == self.view_name)
+        return view(checkpoint, self.operator_id, self.view_name, flat=self.flat)
 
 
 def checkpoint_tables(location: Location) -> dict[str, tuple[CheckpointTable, str]]:
@@ -169,46 +177,9 @@ def checkpoint_tables(location: Location) -> dict[str, tuple[CheckpointTable, st
     several = len(checkpoint.operators) > 1
     found = {}
     for operator in checkpoint.operators:
-        for view in views(checkpoint, operator):
-            if view.user:
-                base = "state" if view.name == DEFAULT_STORE else view.name
+        for each in views(checkpoint, operator):
+            if each.user:
+                base = "state" if each.name == DEFAULT_STORE else each.name
                 name = f"{base}_{operator.operator_id}" if several else base
-                found[name] = (CheckpointTable(location, name, operator.operator_id, view.name), operator.name)
+                found[name] = (CheckpointTable(location, name, operator.operator_id, each.name), operator.name)
     return found
-
-
-def _unique_fields(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(_unique(field.type)) for field in schema])
-
-
-def _unique(kind: pa.DataType) -> pa.DataType:
-    """A struct type in which no two fields have one name, whatever the case: sum, sum_1, sum_2."""
-    if not pa.types.is_struct(kind):
-        return kind
-    taken: set[str] = set()
-    fields = []
-    for field in kind:
-        name, number = field.name, 0
-        while name.lower() in taken:
-            number += 1
-            name = f"{field.name}_{number}"
-        taken.add(name.lower())
-        fields.append(field.with_name(name))
-    return pa.struct(fields)
-
-
-def _renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    schema = _unique_fields(batch.schema)
-    if schema.equals(batch.schema):
-        return batch
-    columns = [
-        column if field.type.equals(column.type) else _with_type(column, field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _with_type(column: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
-    children = [column.field(i) for i in range(kind.num_fields)]
-    missing = column.is_null() if column.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=missing)

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.catalog.catalog import Catalog
+from statestore.catalog.checkpoint_selection import StateSelection, selected_table
 from statestore.catalog.checkpoint_table import checkpoint_tables
 from statestore.catalog.metadata_tables import TABLES, MetadataTable
 from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.locations import Location, open_location, parse_location
 from statestore.formats.spark.checkpoint_files import Folder
 from statestore.formats.state_table import StateTable
+
+OPERATOR_STATE = "state_0"
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,28 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     return Warehouse(location, stores, *_openers(root))
 
 
-def open_table(path: str | os.PathLike[str]) -> StateTable:
+def open_table(path: str | os.PathLike[str], selection: StateSelection | None = None) -> StateTable:
     """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables; of a
-    checkpoint its only table, or with a name (`checkpoint/left`) one of several."""
+    checkpoint what ``selection`` says, or its only table, or with a name (`checkpoint/left`) one of several."""
     location = parse_location(path)
+    if selection is not None:
+        if not _is_checkpoint(location):
+            raise InvalidInputError(
+                "STATE_SELECTION",
+                f"{location} is no checkpoint of Structured Streaming; options like batchId and operatorId select "
+                "state in one (Spark: STDS_COMMITTED_BATCH_UNAVAILABLE)",
+            )
+        return selected_table(location, selection)
     if _is_checkpoint(location):
         found = _checkpoint(location)
+        if OPERATOR_STATE in found.names:  # of several operators the one at the sink, as Spark's own source has it
+            return found.table(OPERATOR_STATE)
         if len(found.names) != 1:
             names = ", ".join(f"{location}/{name}" for name in found.names)
-            raise NotFoundError("TABLE_NOT_FOUND", f"{location} has several tables; name one of them: {names}")
+            raise NotFoundError(
+                "TABLE_NOT_FOUND",
+                f"{location} has several tables; name one of them: {names}; or in Spark, say joinSide or stateVarName",
+            )
         return found.table(found.names[0])
     root = Path(location.path)
     if _is_checkpoint(location.parent) and not (location.is_local and (root / STORE_FILE).is_file()):

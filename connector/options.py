@@ -10,6 +10,7 @@ from datetime import timedelta, timezone, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from statestore.connector.state_options import is_state_feed
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 from statestore.formats.times import parse_time
@@ -75,6 +76,31 @@ OPTIONS = (
         "changes --to, history --to",
     ),
     Option("columns", _READS, "names", "only these columns, separated by commas", "scan(columns=)", "scan --columns"),
+    Option("batchId", _BATCH, "int", "of a checkpoint: the state after this batch; the same as versionAsOf", ""),
+    Option("operatorId", _BATCH, "int", "of a checkpoint: the stateful operator, counted from the sink; 0", ""),
+    Option("storeName", _BATCH, "text", "of a checkpoint: a store or column family as it is kept; `default`", ""),
+    Option("joinSide", _BATCH, "text", "of a checkpoint: `left` or `right`, the rows a join has buffered", ""),
+    Option("stateVarName", _BATCH, "text", "of a checkpoint: a variable of transformWithState", ""),
+    Option("readRegisteredTimers", _BATCH, "bool", "of a checkpoint: the timers of transformWithState", ""),
+    Option(
+        "flattenCollectionTypes", _BATCH, "bool", "of a checkpoint: a row an element of list and map state; true", ""
+    ),
+    Option(
+        "snapshotStartBatchId",
+        _BATCH,
+        "int",
+        "of a checkpoint: build the state on the snapshot of this batch, to get past a damaged one",
+        "",
+    ),
+    Option("snapshotPartitionId", _BATCH, "int", "of a checkpoint: the partition, with snapshotStartBatchId", ""),
+    Option(
+        "changeStartBatchId",
+        _BATCH,
+        "int",
+        "of a checkpoint, with readChangeFeed: what the batches from this one on wrote to the store",
+        "",
+    ),
+    Option("changeEndBatchId", _BATCH, "int", "of a checkpoint: up to this batch, inclusive; the last", ""),
     Option("maxVersionsPerTrigger", ("readStream",), "int", "at most so many commits in a micro-batch", ""),
     Option(
         "txnAppId",
@@ -144,13 +170,16 @@ def query_of(given: Mapping[str, str]) -> Query:
     options = checked_options(given, "read")
     times = {name: _time(options, name, given) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
     numbers = {name: _int(options, name) for name in ("versionAsOf", "startingVersion", "endingVersion")}
-    history, changes = _bool(options, "history"), _bool(options, "readChangeFeed")
+    # The change feed of Spark's source is a table of its own, of which all rows are asked for.
+    history = _bool(options, "history")
+    changes = _bool(options, "readChangeFeed") and not is_state_feed(options)
     _refuse_mixed(options, history, changes)
     columns = _names(options, "columns")
+    batch = None if is_state_feed(options) else _int(options, "batchId")
     return Query(
         columns=columns,
         as_of=times["timestampAsOf"],
-        version=numbers["versionAsOf"],
+        version=numbers["versionAsOf"] if batch is None else batch,
         mode="history" if history else "changes" if changes else "snapshot",
         start_version=numbers["startingVersion"],
         end_version=numbers["endingVersion"],

@@ -21,6 +21,7 @@ from statestore.connector.spark.schema import spark_schema
 from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
+from statestore.connector.state_options import selection_of
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, StateTable
@@ -64,7 +65,7 @@ class StateStoreSource(DataSource):
             return StateStoreStreamWriter(self._path(), schema, overwrite, self.options)
 
     def _table(self) -> StateTable:
-        return open_table(self._path())
+        return open_table(self._path(), selection_of(self.options))
 
     def _path(self) -> str:
         return checked_path(self.options)

@@ -1,0 +1,142 @@
+"""Which state of a checkpoint a read means: the options of Spark's own ``statestore`` source, with its defaults.
+
+Conflicts and wrong values are refused as there (``StateSourceOptions``); messages name its error classes, so that who
+knows them finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from statestore.catalog.checkpoint_feed import CheckpointFeed
+from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.locations import Location
+from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Operator
+from statestore.formats.spark.located import open_located
+from statestore.formats.spark.views import TIMERS, View, views
+from statestore.formats.state_table import StateTable
+
+JoinSide = Literal["left", "right", "none"]
+
+
+@dataclass(frozen=True)
+class StateSelection:
+    """``snapshot``: (batch, partition) to start from. ``feed``: (first, last) batch of changes, the last by default
+    the newest that is committed."""
+
+    operator_id: int = 0
+    store_name: str = DEFAULT_STORE
+    join_side: JoinSide = "none"
+    variable: str | None = None
+    timers: bool = False
+    flat: bool = True
+    batch_id: int | None = None
+    snapshot: tuple[int, int] | None = None
+    feed: tuple[int, int | None] | None = None
+
+
+def selected_table(location: Location, selection: StateSelection) -> StateTable:
+    """Raises InvalidInputError STATE_SELECTION for options that do not go together or with this checkpoint, and
+    NotFoundError SPARK_STATE_NOT_FOUND for a batch that is not committed."""
+    checkpoint = open_located(location, _batch(location, selection))
+    operator = _operator(checkpoint, selection)
+    found = _view(checkpoint, operator, selection)
+    if selection.feed is not None:
+        first, last = selection.feed[0], checkpoint.batch.batch_id
+        if first > last:
+            raise wrong(f"changeStartBatchId is {first}; expected at most the last batch, {last}")
+        return CheckpointFeed(location, found.name, operator.operator_id, found.name, selection.flat, first, last)
+    if selection.snapshot is not None:
+        _check_snapshot(checkpoint, found, *selection.snapshot)
+    return CheckpointTable(location, found.name, operator.operator_id, found.name, selection.flat, selection.snapshot)
+
+
+def wrong(found: str, spark_class: str = "STDS_INVALID_OPTION_VALUE") -> InvalidInputError:
+    """Options of a state read that can not be followed."""
+    return InvalidInputError("STATE_SELECTION", f"option {found} (Spark: {spark_class})")
+
+
+def _batch(location: Location, selection: StateSelection) -> int | None:
+    wanted = selection.batch_id if selection.feed is None else selection.feed[1]
+    batches = open_located(location).batches
+    if wanted is not None and wanted not in batches:
+        name = "batchId" if selection.feed is None else "changeEndBatchId"
+        raise NotFoundError(
+            "VERSION_NOT_FOUND",
+            f"option {name} is {wanted}; {location} has the committed batches {batches[0]} to {batches[-1]} "
+            "(Spark: STDS_COMMITTED_BATCH_UNAVAILABLE)",
+        )
+    return wanted
+
+
+def _operator(checkpoint: Checkpoint, selection: StateSelection) -> Operator:
+    for operator in checkpoint.operators:
+        if operator.operator_id == selection.operator_id:
+            return operator
+    known = ", ".join(str(operator.operator_id) for operator in checkpoint.operators) or "none"
+    raise wrong(
+        f"operatorId is {selection.operator_id}; {checkpoint.root.path} has the stateful operators {known}",
+        "STDS_FAILED_TO_READ_STATE_SCHEMA",
+    )
+
+
+def _view(checkpoint: Checkpoint, operator: Operator, selection: StateSelection) -> View:
+    found = {view.name: view for view in views(checkpoint, operator)}
+    if selection.timers or selection.variable is not None:
+        return _of_variables(operator, selection, found)
+    if selection.join_side != "none":
+        if selection.join_side not in found:
+            raise wrong(f"joinSide is {selection.join_side}; operator {_called(operator)} is no stream-stream join")
+        return found[selection.join_side]
+    if selection.store_name not in found:
+        raise _no_store(operator, selection, found)
+    return found[selection.store_name]
+
+
+def _of_variables(operator: Operator, selection: StateSelection, found: dict[str, View]) -> View:
+    if selection.timers:
+        if TIMERS not in found:
+            raise wrong(f"readRegisteredTimers is true; operator {_called(operator)} keeps no timers")
+        return found[TIMERS]
+    if selection.variable not in operator.variables or selection.variable not in found:
+        known = ", ".join(operator.variables) or "none"
+        raise wrong(
+            f"stateVarName is {selection.variable!r}; the state variables of operator {_called(operator)} are {known}"
+        )
+    return found[str(selection.variable)]
+
+
+def _no_store(operator: Operator, selection: StateSelection, found: dict[str, View]) -> InvalidInputError:
+    if selection.store_name == DEFAULT_STORE and operator.variables:
+        known = ", ".join(operator.variables)
+        return wrong(
+            f"stateVarName is missing: operator {_called(operator)} has the state variables {known}; name one, or say "
+            "readRegisteredTimers=true",
+            "STDS_REQUIRED_OPTION_UNSPECIFIED",
+        )
+    if selection.store_name == DEFAULT_STORE and {"left", "right"} & set(found):
+        return wrong(
+            f"joinSide is missing: operator {_called(operator)} is a join; say left or right, or give storeName",
+            "STDS_FAILED_TO_READ_STATE_SCHEMA",
+        )
+    return wrong(
+        f"storeName is {selection.store_name!r}; operator {_called(operator)} has {', '.join(found)}",
+        "STDS_FAILED_TO_READ_STATE_SCHEMA",
+    )
+
+
+def _check_snapshot(checkpoint: Checkpoint, view: View, batch_id: int, partition: int) -> None:
+    if batch_id > checkpoint.batch.batch_id:
+        raise wrong(f"snapshotStartBatchId is {batch_id}; expected at most the batch read, {checkpoint.batch.batch_id}")
+    if partition not in view.store.partitions:
+        known = ", ".join(map(str, view.store.partitions))
+        raise wrong(
+            f"snapshotPartitionId is {partition}; there are the partitions {known}",
+            "CANNOT_LOAD_STATE_STORE.SNAPSHOT_PARTITION_ID_NOT_FOUND",
+        )
+
+
+def _called(operator: Operator) -> str:
+    return f"{operator.operator_id} ({operator.name})" if operator.name else str(operator.operator_id)
