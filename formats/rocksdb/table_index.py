@@ -21,7 +21,8 @@ _TAIL = 53
 _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _MAX_INDEX = 1 << 28
 _CODECS = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
-_OLDEST_DELTA_FORMAT, _NEWEST_FORMAT = 4, 5
+_OLDEST_DELTA_FORMAT, _HANDLES_IN_METAINDEX, _NEWEST_FORMAT = 4, 6, 6
+_META_SIZE_AT = 13
 
 ReadAt = Callable[[int, int], bytes]
 """(offset, size) to bytes."""
@@ -103,9 +104,16 @@ def _read_index(size: int, read: ReadAt) -> TableIndex | None:
     if tail[0] == 0:  # no checksums: nothing would tell a hole in a copy from data
         return None
     fields = Fields(tail[1:-12])
-    metaindex, index = _handle(fields), _handle(fields)
-    where = dict(_entries(read, metaindex)).get(b"rocksdb.properties", b"")
-    properties = dict(_entries(read, _handle(Fields(where))))
+    if version < _HANDLES_IN_METAINDEX:
+        metaindex = _handle(fields)
+        index = _handle(fields)
+        meta = dict(_entries(read, metaindex))
+    else:
+        length = int.from_bytes(tail[_META_SIZE_AT : _META_SIZE_AT + 4], "little")
+        metaindex = size - _TAIL - TRAILER - length, length
+        meta = dict(_entries(read, metaindex))
+        index = _handle(Fields(meta.get(b"rocksdb.index", b"")))
+    properties = dict(_entries(read, _handle(Fields(meta.get(b"rocksdb.properties", b"")))))
     if properties.get(b"rocksdb.block.based.table.index.type", bytes(4)) != bytes(4):
         return None
     strip = 0 if properties.get(b"rocksdb.index.key.is.user.key") == b"\x01" else 8
@@ -126,8 +134,8 @@ def _handle(fields: Fields) -> tuple[int, int]:
 
 def _block(read: ReadAt, handle: tuple[int, int]) -> bytes:
     offset, size = handle
-    if size > _MAX_INDEX:
-        raise Malformed(f"an index of {size} bytes")
+    if size > _MAX_INDEX or offset < 0:
+        raise Malformed(f"an index of {size} bytes at {offset}")
     raw = read(offset, size + TRAILER)
     if len(raw) < size + TRAILER:
         raise Malformed("a block behind the end of the file")
