@@ -20,7 +20,7 @@ from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.located import open_located
 from statestore.formats.spark.partition_load import open_partition, split_partition
-from statestore.formats.spark.query_metadata import read_batch
+from statestore.formats.spark.query_metadata import read_batch, with_batches
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.unique_names import renamed, unique_fields
 from statestore.formats.spark.views import View, view, views
@@ -152,7 +152,7 @@ class CheckpointTable:
         known = [b for b in batches if query.version is None or b <= query.version]
         if query.as_of is None:
             return known[-1]
-        root = self._checkpoint().root
+        root = with_batches(self._checkpoint().root, known)
         first = None
         for number in reversed(known):
             begun = read_batch(root, number).timestamp_ms

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +109,16 @@ def test_what_pyarrow_is_asked_for(text: str, asked: str, path: str, monkeypatch
 
 def test_what_names_no_place_is_refused() -> None:
     for text in ("s3://", "s3:///folder", "abfs:///a", "gs://user@/a"):
-        refused(InvalidInputError, "INVALID_LOCATION", lambda text=text: parse_location(text), "expected")
+        refused(InvalidInputError, "INVALID_LOCATION", partial(parse_location, text), "expected")
     refused(InvalidInputError, "INVALID_LOCATION", lambda: parse_location("file://host/a"), "'host'")
     for text in ("s3://key:word@bucket/a?endpoint=1", "s3://key:word@bu cket/a"):
-        error = refused(InvalidInputError, "INVALID_LOCATION", lambda text=text: statestore.inspect(text), "cket/a")
+        error = refused(InvalidInputError, "INVALID_LOCATION", partial(statestore.inspect, text), "cket/a")
         assert "word" not in str(error)
 
 
 def test_unknown_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(UnsupportedError, "UNSUPPORTED_PATH", lambda: statestore.inspect("nosuch://key:word@b/a"), "nosuch://b/a")
-    monkeypatch.setattr(locations.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     refused(UnsupportedError, "UNSUPPORTED_PATH", lambda: statestore.inspect("memory://a"), "install fsspec")
 
 
@@ -133,7 +135,7 @@ def test_hdfs_without_hadoop_says_what_is_missing(monkeypatch: pytest.MonkeyPatc
 def test_warehouses_are_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for use in (statestore.connect, statestore.verify):
-        refused(UnsupportedError, "UNSUPPORTED_PATH", lambda use=use: use("s3://key:word@bucket/a"), "s3://bucket/a")
+        refused(UnsupportedError, "UNSUPPORTED_PATH", partial(use, "s3://key:word@bucket/a"), "s3://bucket/a")
     assert list(tmp_path.iterdir()) == []
     store = statestore.connect(f"file://{tmp_path}/w").create_store("s", key={"k": "int"}, value={"v": "int"})
     store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -120,6 +121,28 @@ def test_a_new_batch_is_seen(store: ObjectStore) -> None:
     assert multiset(statestore.inspect(uri).table("state").scan().read_all()) == last(ROCKSDB)
 
 
+def test_the_times_of_batches_are_fetched_at_once(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(ROCKSDB), "times")
+    table = statestore.inspect(uri).table("state")
+    begun = statestore.sql(str(checkpoint_path(ROCKSDB)), "SELECT * FROM state VERSION AS OF 2")
+    first = open_located(parse_location(uri), 2).batch.timestamp_ms
+    assert first is not None
+    under_way, lock = [0], threading.Lock()
+    together = threading.Event()
+
+    def refuses(method: str, path: str) -> int:
+        if "/offsets/" in path and method == "HEAD":
+            with lock:
+                under_way[0] += 1
+                if under_way[0] == 6:
+                    together.set()
+            assert together.wait(30)
+        return 0
+
+    store.refuses = refuses
+    assert multiset(table.scan(as_of=first).read_all()) == multiset(begun)
+
+
 def test_what_pruning_leaves_out_is_not_fetched(store: ObjectStore) -> None:
     table = open_table(store.upload(checkpoint_path(ROCKSDB), "pruned"))
     query = Query(filters=(Filter("partition_id", "=", 1),))
@@ -139,9 +162,9 @@ def test_copies_are_of_one_partition_and_go_with_the_reader(store: ObjectStore, 
     next(readers[0])
     (copies,) = temporary.iterdir()
     assert len(list(copies.glob("*.sst"))) == 2
-    readers[0].close()  # type: ignore[attr-defined]
+    del readers[0]
     assert list(temporary.iterdir()) == []
-    next(readers[1])
+    next(readers[0])
     assert len(list(temporary.iterdir())) == 1
     del readers
     assert list(temporary.iterdir()) == []
@@ -162,8 +185,8 @@ def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str, 
 
     splits = table.splits(Query())
     store.refuses = refuses
-    read = partial(list, table.read(splits[0], Query()))
-    error = refused(NotFoundError, "SPARK_STATE_NOT_FOUND", read, "purged", ending)
+    rows = table.read(splits[0], Query())
+    error = refused(NotFoundError, "SPARK_STATE_NOT_FOUND", lambda: list(rows), "purged", ending)
     assert any(path.removeprefix("/") in error.message for path in gone)
     assert list(temporary.iterdir()) == []
 
@@ -209,11 +232,9 @@ def test_other_file_systems_through_fsspec() -> None:
 
 def test_changes_are_fetched_ahead_in_order(store: ObjectStore) -> None:
     """All deltas of a partition are asked for before the first was answered."""
-    from threading import Event
-
     table = open_table(store.upload(checkpoint_path(DELTAS), "ahead"))
     query = Query(version=5)
-    asked, second = [], Event()
+    asked, second = [], threading.Event()
 
     def refuses(method: str, path: str) -> int:
         if method == "GET" and path.endswith(".delta"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,6 +78,10 @@ def rows(directory: Path, ranges: Sequence[KeyBounds]) -> list[tuple[bytes, byte
     return [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
+def cut(data: bytes, offset: int, size: int) -> bytes:
+    return data[offset : offset + size]
+
+
 def fetched(directory: Path) -> int:
     """Bytes that are not holes."""
     return sum(path.stat().st_blocks * 512 for path in directory.glob("*.sst"))
@@ -137,7 +142,7 @@ def test_a_hole_is_never_taken_for_data(
 def test_spans_of_a_file_hold_its_index_and_the_blocks_asked_for(database: Path) -> None:
     name, size = next(iter(tables(database).values()))
     data = (database / "store" / "SSTs" / name).read_bytes()
-    index = read_index(size, lambda offset, length: data[offset : offset + length])
+    index = read_index(size, partial(cut, data))
     assert index is not None
     (begin, end), (meta, last) = spans_of(index, size, [(key(9_000), key(9_001))])
     assert data[begin:end].count(b"key-") < 200
@@ -150,7 +155,7 @@ def test_an_index_that_can_not_be_read_is_none(database: Path) -> None:
     name, size = next(iter(tables(database).values()))
     data = (database / "store" / "SSTs" / name).read_bytes()
     for broken in (b"", data[:40], bytes(size), data[:-1] + b"x", bytes(size - 53) + data[-53:]):
-        assert read_index(len(broken), lambda at, length, held=broken: held[at : at + length]) is None
+        assert read_index(len(broken), partial(cut, broken)) is None
 
 
 def test_parts_are_cut_at_the_same_keys_wherever_the_files_are(database: Path) -> None:

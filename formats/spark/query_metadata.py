@@ -11,7 +11,7 @@ Batch ``b`` reads state version ``b`` and writes ``b + 1``. A batch without a co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,14 @@ class OperatorEntry:
 def committed_batches(root: Folder) -> list[int]:
     """Ids of the committed batches that are kept, ascending."""
     return root.at("commits").numbered()
+
+
+def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
+    """The root for a `read_batch` of each: unless they are local, what they read is fetched at once."""
+    remembering = root.remembering()
+    logs = remembering.at("commits"), remembering.at("offsets")
+    remembering.fetch(logs, [(log, batch_id) for log in logs for batch_id in batch_ids])
+    return remembering
 
 
 def read_batch(root: Folder, batch_id: int) -> Batch:
