@@ -29,5 +29,10 @@ class Inspection:
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """What is at ``path``: a warehouse, or one store. NotFoundError PATH_NOT_FOUND or NOTHING_HERE."""
+    """What is at ``path``: a warehouse, one store, or a checkpoint of Spark, which may also be s3://bucket/folder, gs://…,
+    abfs://…, hdfs://… or what an installed fsspec opens.
+
+    Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError INVALID_LOCATION or NO_ACCESS,
+    UnsupportedError UNSUPPORTED_PATH.
+    """
     return Inspection(open_warehouse(path))
