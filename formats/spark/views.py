@@ -27,6 +27,7 @@ PARTITION = pa.field("partition_id", pa.int32())
 TIMERS = "timers"
 _SIDES = ("left", "right")
 _BY_INDEX, _BY_TIME = "keyWithIndexToValue", "keyWithTsToValues"
+_OF_TIME = "-tsWithKey"  # of join format 4: an entry for each row that the other family has
 _TIMER_FAMILIES = ("$procTimers_keyToTimestamp", "$eventTimers_keyToTimestamp")
 _SHAPES: dict[str, Shape] = {"ListState": "list", "MapState": "map"}
 
@@ -103,7 +104,8 @@ def _raw(store: Store, family: FamilySchema) -> View:
     name = family.name if store.has_families else store.name
     # Families of joins and transformWithState are Spark's own; one of a single name is the operator's whole state.
     user = name == DEFAULT_STORE
-    return View(store.operator_id, name, "rows", store, family, name.endswith(_BY_TIME), user, family.value)
+    listed = name.endswith((_BY_TIME, _OF_TIME))
+    return View(store.operator_id, name, "rows", store, family, listed, user, family.value)
 
 
 def _side_of(name: str) -> str | None:
