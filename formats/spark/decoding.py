@@ -52,7 +52,7 @@ class Decoded:
 def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags | None = None) -> Decoded:
     """Stored rows to columns; values are null where ``missing``, the rows of deletions."""
     has = np.ones(len(keys), np.bool_) if missing is None else ~missing
-    counts, entries = _entries(
+    counts, entries = split_entries(
         decoder, *((keys, values) if missing is None else (keys.select(has), values.select(has)))
     )
     value, key = _value(decoder, entries), _key(decoder, keys)
@@ -65,6 +65,11 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags 
     rows = np.repeat(np.arange(len(key)), each)
     value = spread(value, None if missing is None else missing[rows])
     return Decoded(_shown(decoder.view, key.take(pa.array(rows)), value), rows)
+
+
+def decode_entries(decoder: Decoder, keys: Spans, entries: Spans) -> list[pa.Array]:
+    """The columns of rows whose values `split_entries` has taken apart; views that are not flat have no such rows."""
+    return _shown(decoder.view, _key(decoder, keys), _value(decoder, entries))
 
 
 def _value(decoder: Decoder, entries: Spans) -> pa.StructArray:
@@ -97,7 +102,7 @@ def _encoder(decoder: Decoder, keys: Spans) -> KeyEncoder:
     return KeyEncoder("prefix", columns) if columns > 0 else view.family.encoder
 
 
-def _entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | None, Spans]:
+def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | None, Spans]:
     """(for lists how many entries each value has, encoded rows), checksums verified and removed."""
     if not decoder.checksums:
         return split_values(values, decoder.delimiter) if decoder.view.listed else (None, values)

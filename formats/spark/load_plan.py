@@ -74,9 +74,9 @@ def readable_versions(files: Sequence[DataFile]) -> list[int]:
     """The versions without uids whose files are all there, ascending; without version 0, which is always empty."""
     bases = {file.version for file in files if file.kind in BASES and file.uid is None}
     changes = {file.version for file in files if file.kind in CHANGES and file.uid is None}
-    found, reachable = [], True  # from the empty state
-    for version in range(1, max(bases | changes, default=0) + 1):
-        reachable = version in bases or (reachable and version in changes)
-        if reachable:
+    found: list[int] = []
+    for version in sorted(bases | changes):
+        before = found[-1] if found else 0  # the empty state
+        if version in bases or before == version - 1:
             found.append(version)
     return found

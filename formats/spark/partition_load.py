@@ -22,10 +22,10 @@ from statestore.formats.spark.checkpoint_files import DataFile, Folder, read_ahe
 from statestore.formats.spark.damage import corrupt_file, missing
 from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
 from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.load_plan import LoadPlan, plan_lineage, plan_load, readable_versions
+from statestore.formats.spark.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.records import DELETE, Changes
 from statestore.formats.spark.replay import Replay, overlay_of
-from statestore.formats.spark.rocksdb_provider import family_prefix, read_zip, split_keys, zip_rows
+from statestore.formats.spark.rocksdb_provider import family_prefix, family_range, read_zip, split_keys, zip_rows
 from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.spans import Spans, gather
 
@@ -99,17 +99,20 @@ def plan_version(partition: Partition, version: int, uid: str | None, base_versi
 
 def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
     """What one version changed, in the order it did. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
-    plan_files = [
-        f for f in partition.files if f.kind in ("delta", "changelog") and f.version == version and f.uid == uid
-    ]
-    if not plan_files:
+    found_files = _change_files(partition, version, uid)
+    if not found_files:
         name = "delta" if partition.checkpoint.provider == "hdfs" else "changelog"
         found = f"found no {name} of version {version}; changes can be read only where each version has one"
         raise missing(partition.folder.path, found)
     family_id = _family_id(partition, LoadPlan(None, ()))
     if family_id is None and partition.store.has_families:
         return
-    yield from _file_changes(partition, plan_files[0], family_id)
+    yield from _file_changes(partition, found_files[0], family_id)
+
+
+def has_change_file(partition: Partition, version: int, uid: str | None) -> bool:
+    """Whether `version_changes` can be read."""
+    return bool(_change_files(partition, version, uid))
 
 
 def uid_of(partition: Partition, uids: Mapping[str, list[list[str]]]) -> str | None:
@@ -130,6 +133,10 @@ def readable_batches(partition: Partition) -> list[int]:
     versions = set(readable_versions(partition.files))
     versions |= {file.version for file in partition.files if file.uid is not None}
     return [batch for batch in partition.checkpoint.batches if batch + 1 in versions]
+
+
+def _change_files(partition: Partition, version: int, uid: str | None) -> list[DataFile]:
+    return [f for f in partition.files if f.kind in CHANGES and f.version == version and f.uid == uid]
 
 
 def _uid(partition: Partition) -> str | None:
@@ -153,6 +160,16 @@ def _base(
         return in_order(each, rows, reading_threads())
     delimiter = partition.checkpoint.delimiter
     return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=key_ranges)
+
+
+def of_family(partition: Partition, ranges: Sequence[KeyBounds]) -> list[KeyBounds]:
+    """Ranges of a family's keys as those of stored keys, which begin with its id."""
+    family_id = _family_id(partition, LoadPlan(None, ()))
+    if family_id is None:
+        return list(ranges)
+    prefix, behind = family_range(family_id)
+    assert prefix is not None
+    return [(prefix + (first or b""), behind if stop is None else prefix + stop) for first, stop in ranges]
 
 
 def split_partition(partition: Partition, most: int) -> list[KeyBounds]:

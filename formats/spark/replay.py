@@ -47,9 +47,9 @@ class Overlay:
 
 def overlay_of(changes: Iterable[Changes], delimiter: bytes = b"") -> Overlay:
     """The newest change of each key; ``changes`` are in the order they were made."""
-    held, rows, limit = [_parts(None)], 0, _FOLD_ROWS
+    held, rows, limit = [parts_of(None)], 0, _FOLD_ROWS
     for change in changes:
-        held.append(_parts(change))
+        held.append(parts_of(change))
         rows += len(change)
         if rows > limit:
             held = [_newest(held, delimiter)]
@@ -68,7 +68,7 @@ class Replay:
 
     def over(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """A batch of the base without the rows that changed, and those that were merged onto."""
-        rows, places = _changed(batch.column("key"), self._overlay)
+        rows, places = changed_rows(batch.column("key"), self._overlay)
         if not len(rows):
             return [batch]
         merges = self._overlay.kind[places] == MERGE
@@ -94,7 +94,8 @@ class Replay:
 Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]
 
 
-def _parts(change: Changes | None) -> Parts:
+def parts_of(change: Changes | None) -> Parts:
+    """(kinds, keys, values); of None no changes."""
     if change is None:
         nothing = pa.array([], pa.large_binary())
         return np.empty(0, np.uint8), nothing, nothing
@@ -166,8 +167,8 @@ def _hashes(keys: pa.Array) -> U64s:
     return xxh64_strings(np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), offsets)
 
 
-def _changed(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
-    """(rows of the keys that the overlay changes, where it does)."""
+def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
+    """(rows of the keys that the overlay changes, ascending, and where it does)."""
     nothing = np.empty(0, np.int64)
     if not len(overlay.keys) or not len(keys):
         return nothing, nothing

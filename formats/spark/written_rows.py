@@ -1,0 +1,113 @@
+"""The rows of a view that were written to keys in several batches, and how long each of them was there.
+
+Rows are compared as they are stored, without checksums; those of a join's side as they are shown: without their number
+and whether they were matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.decoding import Decoder, decode_entries, split_entries
+from statestore.formats.spark.records import DELETE, MERGE, PUT
+from statestore.formats.spark.replay import Parts, parts_of
+from statestore.formats.spark.row_codes import pair_codes, row_codes
+from statestore.formats.spark.row_presence import ends_of_writes
+from statestore.formats.spark.spans import Ints, Spans, binary_of, spans_of
+
+_PART_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Writes:
+    """What was written to keys, batch by batch, as it is stored."""
+
+    kind: npt.NDArray[np.uint8]
+    batch: Ints
+    keys: pa.LargeBinaryArray
+    values: pa.LargeBinaryArray
+
+    @cached_property
+    def key_codes(self) -> tuple[Ints, pa.LargeBinaryArray]:
+        """(number of each key, the keys by number)."""
+        coded = self.keys.dictionary_encode()
+        return coded.indices.to_numpy().astype(np.int64), coded.dictionary
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """Rows of the view as they were written: each is there from batch ``start`` until ``end``. Those of equal
+    ``content`` are equal."""
+
+    key: Ints
+    content: Ints
+    start: Ints
+    end: Ints
+    keys: Spans
+    entries: Spans
+
+    @cached_property
+    def example(self) -> Ints:
+        """A row of each content."""
+        return np.unique(self.content, return_index=True)[1].astype(np.int64)
+
+    def columns(self, decoder: Decoder, content: Ints) -> list[pa.Array]:
+        """The columns of the view for these contents."""
+        distinct, place = np.unique(content, return_inverse=True)
+        rows = self.example[distinct]  # each once: whoever decodes takes equal spans for a forgery of sizes
+        columns = decode_entries(decoder, self.keys.select(rows), self.entries.select(rows))
+        return [column.take(pa.array(place)) for column in columns]
+
+
+def joined_writes(parts: Iterable[tuple[int, Parts]]) -> Writes:
+    """Writes of batches, in order."""
+    found = [(0, parts_of(None)), *parts]
+    return Writes(
+        np.concatenate([part[0] for _, part in found]),
+        np.repeat(np.array([batch for batch, _ in found], np.int64), [len(part[0]) for _, part in found]),
+        pa.concat_arrays([part[1] for _, part in found]),
+        pa.concat_arrays([part[2] for _, part in found]),
+    )
+
+
+def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
+    """``decoder`` decodes all columns of a flat view. Raises CorruptError SPARK_STATE_ROW."""
+    merges = writes.kind == MERGE
+    if merges.any() and not decoder.view.listed:
+        raise corrupt_row(f"found values added to values of {decoder.view.name}, which is no list")
+    key, _ = writes.key_codes
+    ends = ends_of_writes(key, writes.batch, ~merges)
+    rows = np.flatnonzero((writes.kind != DELETE) & (ends > writes.batch))
+    counts, entries = split_entries(decoder, spans_of(writes.keys).select(rows), spans_of(writes.values).select(rows))
+    rows = rows if counts is None else np.repeat(rows, counts)
+    keys = spans_of(writes.keys).select(rows)
+    content = _contents(decoder, key[rows], keys, entries)
+    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], keys, entries)
+
+
+def puts(rows: pa.RecordBatch) -> Parts:
+    """Stored rows as if they had been written."""
+    kind = np.full(rows.num_rows, PUT, np.uint8)
+    return kind, rows.column("key").cast(pa.large_binary()), rows.column("value").cast(pa.large_binary())
+
+
+def _contents(decoder: Decoder, key: Ints, keys: Spans, entries: Spans) -> Ints:
+    if decoder.view.shape == "join-side":
+        shown = decode_entries(decoder, keys, entries)
+        return pair_codes(*(row_codes(column) for column in shown))
+    return pair_codes(key, _codes(entries))
+
+
+def _codes(strings: Spans) -> Ints:
+    """A number for each string."""
+    ends = np.cumsum(strings.size)
+    cuts = np.unique(np.searchsorted(ends, np.arange(_PART_BYTES, int(strings.size.sum()) + 1, _PART_BYTES)))
+    parts = [binary_of(strings.select(part)).cast(pa.large_binary()) for part in np.split(np.arange(len(ends)), cuts)]
+    return row_codes(pa.concat_arrays(parts))
