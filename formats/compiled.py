@@ -12,6 +12,7 @@ import hashlib
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -35,19 +36,21 @@ Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 F = TypeVar("F", bound=Callable[..., Any])
+_deciding_folder = threading.Lock()  # threads may load modules of kernels at one time
 
 
 def kernel(function: F) -> F:
     """``function`` compiled by numba, for calls with numpy arrays and numbers."""
-    before = numba.config.CACHE_DIR
     folder = _cache_folder()
     if folder is None:
         return cast(F, numba.njit(nogil=True)(function))
-    numba.config.CACHE_DIR = folder
-    try:
-        return cast(F, numba.njit(cache=True, nogil=True)(function))
-    finally:
-        numba.config.CACHE_DIR = before
+    with _deciding_folder:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = folder
+        try:
+            return cast(F, numba.njit(cache=True, nogil=True)(function))
+        finally:
+            numba.config.CACHE_DIR = before
 
 
 def inlined(function: F) -> F:
