@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
@@ -35,11 +35,20 @@ MAX_LOOKUPS = 10_000
 
 @dataclass(frozen=True)
 class Filter:
-    """``column op value``; ``value`` is a sequence for "in" and unused for "is_null" and "is_not_null"."""
+    """``column op value``; ``value`` is a sequence for "in" and unused for "is_null" and "is_not_null".
+
+    ``path`` leads into a struct column, field by field; a field of no struct is null.
+    """
 
     column: str
     op: Op
     value: Any = None
+    path: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The column with its path, as users write it."""
+        return ".".join((self.column, *self.path))
 
 
 def parse_filters(spec: Any) -> tuple[Filter, ...]:
@@ -97,6 +106,20 @@ def check_filters(filters: Sequence[Filter], schema: pa.Schema) -> None:
     mask(filters, pa.RecordBatch.from_pylist([], schema=schema))
 
 
+def resolved(filters: Sequence[Filter], names: Sequence[str]) -> tuple[Filter, ...]:
+    """Filters on ``column.field`` as such on a field of a column, where no column has the dotted name itself."""
+    return tuple(item if item.column in names else _on_field(item, names) for item in filters)
+
+
+def _on_field(item: Filter, names: Sequence[str]) -> Filter:
+    parts = item.column.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        column = ".".join(parts[:count])
+        if column in names:
+            return replace(item, column=column, path=(*parts[count:], *item.path))
+    return item
+
+
 def mask(filters: Sequence[Filter], batch: pa.RecordBatch) -> pa.BooleanArray | None:
     """Which rows of ``batch`` pass all filters; never null, None if every row passes without looking.
 
@@ -114,7 +137,14 @@ def _column(item: Filter, batch: pa.RecordBatch) -> pa.Array:
         close = difflib.get_close_matches(item.column, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
         raise _invalid(f"column {item.column!r} is not there{' once' if item.column in names else ''}; {hint}")
-    return batch.column(item.column)
+    column = batch.column(item.column)
+    for name in item.path:
+        kind = column.type
+        if not pa.types.is_struct(kind) or [field.name for field in kind].count(name) != 1:
+            fields = ", ".join(field.name for field in kind) if pa.types.is_struct(kind) else "none"
+            raise _invalid(f"column {item.name!r}: {kind} has no field {name!r} once; it has {fields}")
+        column = pc.struct_field(column, [name])
+    return column
 
 
 def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
@@ -122,7 +152,7 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
         return pc.is_null(column)
     if item.op == "is_not_null":
         return None if column.null_count == 0 else pc.is_valid(column)
-    place = Place("INVALID_FILTER", item.column, column.type)
+    place = Place("INVALID_FILTER", item.name, column.type)
     if item.op == "in":
         return any_of(column, item.value, place)
     if item.op in TEXT_OPERATORS:
@@ -146,7 +176,7 @@ def may_match(filters: Sequence[Filter], column: str, low: Any, high: Any, has_n
         return True
     if isinstance(high, float):
         high = math.inf  # NaN comes after it
-    return all(_may_pass(item, low, high, has_null) for item in filters if item.column == column)
+    return all(_may_pass(item, low, high, has_null) for item in filters if item.column == column and not item.path)
 
 
 def _may_pass(item: Filter, low: Any, high: Any, has_null: bool) -> bool:
@@ -190,7 +220,7 @@ def key_lookups(filters: Sequence[Filter], key_columns: Sequence[str]) -> list[t
         return None
     allowed: list[list[Any]] = []
     for name in key_columns:
-        values = _pinned([item for item in filters if item.column == name])
+        values = _pinned([item for item in filters if item.column == name and not item.path])
         if values is None:
             return None
         allowed.append(values)

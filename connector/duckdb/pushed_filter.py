@@ -130,23 +130,28 @@ def _as_filter(node: Node, schema: pa.Schema) -> Filter | None:
     if node.name == "if_else":
         return _guarded_membership(node, schema)
     field = node.arguments[0] if node.arguments else None
-    if not isinstance(field, Field) or len(field.path) != 1:
+    if not isinstance(field, Field):
         return None
-    column = field.path[0]
+    column, path = field.path[0], field.path[1:]
+    kind = schema.field(column).type
+    for name in path:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
     if node.name == "is_valid":
-        return Filter(column, "is_not_null")
+        return Filter(column, "is_not_null", path=path)
     if node.name == "is_null":
-        return None if _option(node, "nan_is_null") else Filter(column, "is_null")
+        return None if _option(node, "nan_is_null") else Filter(column, "is_null", path=path)
     if node.name == "is_in":
         values = _option(node, "value_set")
-        return None if values is None or None in values else Filter(column, "in", tuple(values))  # hashable
+        return None if values is None or None in values else Filter(column, "in", tuple(values), path)  # hashable
     operator = _COMPARISONS.get(node.name)
     if operator is None or len(node.arguments) != 2 or not isinstance(constant := node.arguments[1], Constant):
         return None
     value = constant.scalar
-    if not value.is_valid or not _same_family(value.type, schema.field(column).type):
+    if not value.is_valid or not _same_family(value.type, kind):
         return None
-    return Filter(column, operator, value.as_py())
+    return Filter(column, operator, value.as_py(), path)
 
 
 def _guarded_membership(node: Call, schema: pa.Schema) -> Filter | None:
@@ -157,7 +162,7 @@ def _guarded_membership(node: Call, schema: pa.Schema) -> Filter | None:
     if not isinstance(otherwise, Constant) or otherwise.scalar.is_valid:
         return None
     valid, found = _as_filter(guard, schema), _as_filter(member, schema)
-    if valid is None or found is None or valid.op != "is_not_null" or found.op != "in" or valid.column != found.column:
+    if valid is None or found is None or valid.op != "is_not_null" or found.op != "in" or valid.name != found.name:
         return None
     return found
 

@@ -31,6 +31,10 @@ def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
     if found is None or found.column not in schema.names:
         return None
     kind = schema.field(found.column).type
+    for name in found.path:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
     if type(pushed) not in _NULL_TESTS and pa.types.is_nested(kind) and _holds_floats(kind):
         return None  # inside structs and lists, too, Spark has NaN equal to NaN
     try:  # a value that the column's type does not take is Spark's to compare
@@ -43,20 +47,21 @@ def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
 def _translate(pushed: Any) -> Filter | None:
     if isinstance(pushed, spark.Not):
         child = pushed.child
-        if isinstance(child, spark.EqualTo) and len(child.attribute) == 1:
-            return Filter(child.attribute[0], "!=", child.value)
+        if isinstance(child, spark.EqualTo):
+            return Filter(child.attribute[0], "!=", child.value, tuple(child.attribute[1:]))
         if isinstance(child, spark.IsNull):
             return _translate(spark.IsNotNull(child.attribute))
         return None
     attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
-    if len(attribute) != 1:
+    if not attribute:
         return None
+    column, *path = attribute
     if type(pushed) in _NULL_TESTS:
-        return Filter(attribute[0], _NULL_TESTS[type(pushed)])
+        return Filter(column, _NULL_TESTS[type(pushed)], path=tuple(path))
     op = _COMPARISONS.get(type(pushed))
     if op is None:
         return None
-    return Filter(attribute[0], op, tuple(pushed.value) if op == "in" else pushed.value)
+    return Filter(column, op, tuple(pushed.value) if op == "in" else pushed.value, tuple(path))
 
 
 def _holds_floats(kind: pa.DataType) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,15 +15,22 @@ from statestore.formats.rocksdb.rows import DEFAULT_FAMILY, ROW_SCHEMA
 
 
 def scan_with_rocksdict(
-    directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
+    directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int, most_rows: int | None = None
+) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
     """The rows of each range in key order, as the directory's OPTIONS have their operands merged.
 
-    Raises CorruptError ROCKSDB_FILE.
+    After ``most_rows`` it ends; the ranges that are left are returned. Raises CorruptError ROCKSDB_FILE.
     """
+    found = 0
     with _opened(directory, family) as table:
-        for within in ranges:
-            yield from _rows(table, within, batch_rows, str(directory))
+        for number, within in enumerate(ranges):
+            for batch in _rows(table, within, batch_rows, str(directory)):
+                yield batch
+                found += batch.num_rows
+                if most_rows is not None and found >= most_rows:
+                    last: bytes = batch.column(0)[-1].as_py()
+                    return [KeyRange(last + b"\0", within.stop), *ranges[number + 1 :]]
+    return []
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 READER = "STATESTORE_ROCKSDB_READER"
 _SCANNER, _ROCKSDICT = "scanner", "rocksdict"
 _LOOKUP_PREFIX = 4
+_LOOKUP_BATCH, _LOOKUP_ROWS = 8192, 16384
 T = TypeVar("T")
 
 
@@ -48,10 +49,25 @@ def scan_rocksdb(
     Raises CorruptError ROCKSDB_FILE, before any row that would be wrong, InvalidInputError INVALID_SETTING.
     """
     ranges = [KeyRange(first, stop) for first, stop in key_ranges]
-    if _wants_scanner(directory, ranges):
+    if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
+        # A prefix may be that of most keys: who looks for few rows and finds many scans the others.
+        found = scan_with_rocksdict(directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS)
+        ranges = yield from _each(each, found)
+    if ranges and _wants_scanner(directory):
         ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)
     if ranges:
         yield from in_order(each, scan_with_rocksdict(directory, family, ranges, batch_rows), reading_threads())
+
+
+def _each(
+    each: Callable[[pa.RecordBatch], T], batches: Generator[pa.RecordBatch, None, list[KeyRange]]
+) -> Generator[T, None, list[KeyRange]]:
+    while True:
+        try:
+            yield each(next(batches))
+        except StopIteration as end:
+            left: list[KeyRange] = end.value
+            return left
 
 
 def _scanned(
@@ -86,14 +102,12 @@ def _scanned(
     return []
 
 
-def _wants_scanner(directory: Path, ranges: Sequence[KeyRange]) -> bool:
+def _wants_scanner(directory: Path) -> bool:
     forced = os.environ.get(READER, "")
     if forced not in ("", _SCANNER, _ROCKSDICT):
         raise InvalidInputError("INVALID_SETTING", f"{READER} is {forced!r}; expected {_SCANNER} or {_ROCKSDICT}")
     if forced:
         return forced == _SCANNER
-    if all(_is_lookup(within) for within in ranges):
-        return False
     return compiled_use.pays(sum(path.stat().st_size for path in directory.glob("*.sst")))
 
 

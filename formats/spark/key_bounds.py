@@ -15,18 +15,23 @@ KeyBounds = tuple[bytes | None, bytes | None]
 """From, and up to but not including; None is no bound. Bytes compare as in RocksDB, unsigned."""
 
 
+_MANY = 32
+
+
 def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.RecordBatch:
-    """The rows whose ``key`` is in one of the ranges."""
+    """The rows whose ``key`` is in one of the ranges; of many ranges, between the first and the last."""
     return batch.filter(_within(batch.column("key"), ranges))
 
 
 def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
-    """The changes of keys that are in one of the ranges."""
+    """The changes of keys that are in one of the ranges; of many ranges, between the first and the last."""
     kept = _within(binary_of(changes.keys), ranges).to_numpy(zero_copy_only=False)
     return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
 
 
 def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
+    if len(ranges) > _MANY:  # to compare with each would cost more than what it saves
+        ranges = [(ranges[0][0], ranges[-1][1])]
     nothing = pa.array([False] * len(keys), pa.bool_())
     return functools.reduce(pc.or_, (_in_range(keys, *bounds) for bounds in ranges), nothing)
 

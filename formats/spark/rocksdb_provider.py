@@ -35,6 +35,7 @@ _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
 _SHARED_TABLE = re.compile(r"[0-9A-Za-z-]{1,200}\.sst")
 _MERGE_OPERATOR = re.compile(rb"^(\s*merge_operator)=.*$", re.MULTILINE)
 _MAX_MEMBERS = 1000
+_FAMILY_IDS = 1 << 15
 T = TypeVar("T")
 
 
@@ -68,7 +69,7 @@ def zip_rows(
         with _opened(folder, file.name, path) as members:
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)
-        ranges = [_family_range(family_id)] if key_ranges is None else key_ranges
+        ranges = [family_range(family_id)] if key_ranges is None else key_ranges
         place_tables(folder, found.tables, directory, ranges)
         try:
             yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
@@ -81,7 +82,7 @@ def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes
 
     There are ``most`` at most, and often one.
     """
-    first, stop = _family_range(family_id)
+    first, stop = family_range(family_id)
     tables = read_zip(folder, file).tables.values()
     parts = min(most, sum(size for _, size in tables) // part_bytes)
     if parts < 2:
@@ -106,7 +107,8 @@ def family_prefix(family_id: int) -> bytes:
     return struct.pack("<h", family_id)
 
 
-def _family_range(family_id: int | None) -> tuple[bytes | None, bytes | None]:
+def family_range(family_id: int | None) -> KeyBounds:
+    """The stored keys of a column family, or without one all."""
     if family_id is None:
         return None, None
     prefix = family_prefix(family_id)
@@ -123,17 +125,17 @@ def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
         raise corrupt_file(path, f"not a readable zip ({error})") from error
 
 
-def _member(members: zipfile.ZipFile, name: str, path: str) -> bytes:
-    """A member, as long as the zip says it is, which must not be long."""
+def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_METADATA_BYTES) -> bytes:
+    """A member of at most ``most`` bytes."""
     try:
         with members.open(name) as stream:
-            found = stream.read(MAX_METADATA_BYTES + 1)
+            found = stream.read(most + 1)
     except KeyError as error:
         raise corrupt_file(path, f"found no member {name}") from error
     except Exception as error:  # zlib.error, BadZipFile and others of a damaged stream
         raise corrupt_file(path, f"member {name} can not be read ({error})") from error
-    if len(found) > MAX_METADATA_BYTES:
-        raise corrupt_file(path, f"found a member {name} of more than {MAX_METADATA_BYTES} bytes")
+    if len(found) > most:
+        raise corrupt_file(path, f"with {name}, members are longer than the {MAX_METADATA_BYTES} bytes expected at most")
     return found
 
 
@@ -151,8 +153,11 @@ def _zip_metadata(members: zipfile.ZipFile, path: str) -> Zip:
             str(f["localFileName"]): (str(f["dfsSstFileName"]), int(f["sizeBytes"])) for f in document["sstFiles"]
         }
         families = {str(name): int(number) for name, number in (document.get("columnFamilyMapping") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise corrupt_file(path, "expected sstFiles and columnFamilyMapping in its metadata") from error
+    strange = [number for number in families.values() if not 0 <= number < _FAMILY_IDS]
+    if strange:
+        raise corrupt_file(path, f"found column family id {strange[0]}, expected one of 16 bits")
     for local, (shared, _) in tables.items():
         if not _LOCAL_TABLE.fullmatch(local) or not _SHARED_TABLE.fullmatch(shared):
             raise corrupt_file(
@@ -168,8 +173,10 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
         raise corrupt_file(
             path, f"found {len(names)} members, {strange[:3]} among them; expected those of a RocksDB checkpoint"
         )
+    left = MAX_METADATA_BYTES  # of all members: a small zip may say it holds terabytes
     for name in names:
-        data = _member(members, name, path)
+        data = _member(members, name, path, left)
+        left -= len(data)
         if name.startswith("OPTIONS-"):
             data = _with_delimiter(data, delimiter)
         (directory / name).write_bytes(data)

@@ -20,7 +20,7 @@ from statestore.formats.spark.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.damage import corrupt_row, unsupported
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.partition_load import FAMILY_BYTES, open_partition, stored_rows
+from statestore.formats.spark.partition_load import FAMILY_BYTES, of_family, open_partition, stored_rows
 from statestore.formats.spark.row_encoding import RowForm, first_parts
 from statestore.formats.spark.spans import binary_of, ends_of, spans_of
 from statestore.formats.spark.views import View
@@ -34,10 +34,12 @@ def read_state(
     columns: Collection[str] | None = None,
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
+    lookup: Sequence[KeyBounds] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows, in no promised order. ``base_version`` insists on the snapshot to start from, 0 on none.
 
-    ``key_ranges`` are [from, to) of keys as they are stored, ascending and apart: no other rows are read.
+    ``key_ranges`` are [from, to) of keys as they are stored, ascending and apart: no other rows are read. Those of
+    ``lookup`` are without the id of a column family; of many, rows between them may come, too.
 
     ``columns`` are decoded and returned, in the view's order; all by default.
 
@@ -48,6 +50,8 @@ def read_state(
     decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), columns)
     names = [name for name in view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, view.store, partition, view.family.name)
+    if lookup is not None:
+        key_ranges = of_family(source, lookup)
     if view.shape == "map" and not view.flat:
         rows = stored_rows(source, lambda batch: batch, base_version=base_version, key_ranges=key_ranges)
         whole = decoder_of(checkpoint, view, decoder.form)

@@ -1,0 +1,63 @@
+"""Reads of a few keys of a checkpoint: their bytes are looked up, and one task goes through many partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from statestore.formats.filters import Filter
+from statestore.formats.reading_threads import reading_threads
+from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.key_placement import partition_of
+from statestore.formats.spark.state_rows import read_state
+from statestore.formats.spark.views import View
+
+FEW_PARTITIONS = 8
+
+
+@dataclass(frozen=True)
+class LookupSplit:
+    """Keys to look up, one partition after another; when one holds the ``single`` key the others can not."""
+
+    batch: int
+    partitions: tuple[int, ...]
+    ranges: tuple[KeyBounds, ...]
+    single: bool
+
+    @property
+    def rows(self) -> None:
+        """Nobody knows before it is read."""
+
+
+def lookup_splits(
+    checkpoint: Checkpoint, view: View, partitions: Sequence[int], filters: Sequence[Filter]
+) -> list[LookupSplit] | None:
+    """None where the filters do not tell keys. A single key is looked for first where Spark should have put it."""
+    found = key_lookup(checkpoint, view, filters)
+    if found is None or not view.flat or not partitions:
+        return None
+    batch = checkpoint.batch.batch_id
+    if found.hash is not None:
+        likely = partition_of(found.hash, len(view.store.partitions))
+        order = sorted(partitions, key=lambda partition: partition != likely)
+        return [LookupSplit(batch, tuple(order), found.ranges, True)]
+    groups = 1 if len(partitions) <= FEW_PARTITIONS else reading_threads()
+    parts = [tuple(partitions[number::groups]) for number in range(groups)]
+    return [LookupSplit(batch, part, found.ranges, False) for part in parts if part]
+
+
+def read_lookup(
+    checkpoint: Checkpoint, view: View, split: LookupSplit, columns: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the keys, and perhaps some others."""
+    for partition in split.partitions:
+        found = False
+        for batch in read_state(checkpoint, view, partition, columns=columns, lookup=split.ranges):
+            found = found or batch.num_rows > 0
+            yield batch
+        if found and split.single:
+            return

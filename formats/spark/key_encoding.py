@@ -1,0 +1,203 @@
+"""From values of key columns to the bytes that stored keys begin with, so that a look-up reads those keys alone.
+
+A row is written as ``unsafe_row`` reads it. Of a row whose first columns are known, so are the null bits and slots of
+these: offsets behind the slots follow from the sizes of the values before. The null bits of the other columns are not
+known and are tried out, a few of them. A struct of numbers, as a window is, always takes the same room, so that its
+slot is known, too, and behind all slots come the strings of the first columns. Whatever is not certain is answered with
+None: then all keys are read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.canonical import Place, canonical
+from statestore.formats.errors import StateStoreError
+from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf, arrow_type
+from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
+
+MAX_PATTERNS = 64
+_WORD = 8
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The value of a column that is not given."""
+
+
+UNKNOWN = Unknown()
+Pins = Mapping[str, Any]
+"""Values by column, canonical (``statestore.formats.canonical``); of a struct again Pins."""
+
+
+class _NotCertain(Exception):
+    """No bytes can be told."""
+
+
+def pinned(schema: StructOf, pins: Pins) -> list[Any]:
+    """The value of each column in order, UNKNOWN where none is given, a list for a struct.
+
+    Raises StateStoreError for a value that its column can not have.
+    """
+    values: list[Any] = []
+    for field in schema.fields:
+        given = pins.get(field.name, UNKNOWN)
+        if isinstance(field.type, StructOf) and isinstance(given, Mapping):
+            values.append(pinned(field.type, given))
+        elif given is UNKNOWN or given is None:
+            values.append(given)
+        else:
+            values.append(canonical(Place("INVALID_FILTER", field.name, arrow_type(field.type)))(given))
+    return values
+
+
+def is_whole(values: Sequence[Any]) -> bool:
+    """Whether every column has its value."""
+    return all(is_whole(value) if isinstance(value, list) else value is not UNKNOWN for value in values)
+
+
+def row_prefixes(schema: StructOf, values: Sequence[Any]) -> list[bytes] | None:
+    """What rows with these values begin with; the whole rows where all are known. None if nothing is certain."""
+    try:
+        return list(_prefixes(schema, values))
+    except (_NotCertain, StateStoreError, struct.error, OverflowError):
+        return None
+
+
+def bounds_of(prefixes: Sequence[bytes], *, whole: bool) -> list[KeyBounds]:
+    """The ranges of the keys that begin with one of the prefixes, or are one of them; ascending and apart."""
+    if whole:
+        return [(key, key + b"\0") for key in sorted(set(prefixes))]
+    return [(prefix, _behind(prefix)) for prefix in sorted(set(prefixes))]
+
+
+def _behind(prefix: bytes) -> bytes | None:
+    """The least string that is greater than all that begin with the prefix."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _prefixes(schema: StructOf, values: Sequence[Any]) -> Iterator[bytes]:
+    known = next((number for number, value in enumerate(values) if not _is_known(value)), len(values))
+    if not known:
+        raise _NotCertain
+    choices = [
+        _variants(field.type, value) if number < known else [value]
+        for number, (field, value) in enumerate(zip(schema.fields, values, strict=True))
+    ]
+    open_nulls = [number for number, value in enumerate(values) if value is UNKNOWN]
+    patterns = math.prod(len(choice) for choice in choices) << len(open_nulls)
+    if patterns > MAX_PATTERNS:
+        raise _NotCertain
+    for chosen in itertools.product(*choices):
+        for nulls in itertools.product((False, True), repeat=len(open_nulls)):
+            absent = {number for number, null in zip(open_nulls, nulls, strict=True) if null}
+            absent |= {number for number, value in enumerate(chosen) if value is None}
+            yield _row(schema, chosen, known, absent)
+
+
+def _is_known(value: Any) -> bool:
+    return is_whole(value) if isinstance(value, list) else value is not UNKNOWN
+
+
+def _variants(kind: SparkType, value: Any) -> list[Any]:
+    """The stored values that equal a value: zero has two signs, and NaN many forms."""
+    if isinstance(value, float) and value != value:
+        raise _NotCertain
+    if isinstance(value, float) and value == 0:
+        return [0.0, -0.0]
+    if isinstance(kind, StructOf) and isinstance(value, list):
+        parts = [_variants(field.type, part) for field, part in zip(kind.fields, value, strict=True)]
+        return [list(part) for part in itertools.product(*parts)]
+    return [value]
+
+
+def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) -> bytes:
+    """Null bits and the slots that are known; if these are all, what the first ``known`` have behind them."""
+    words = (len(values) + 63) // 64
+    bits = sum(1 << number for number in absent)
+    slots, behind = [], b""
+    place = _WORD * (words + len(values))
+    for field, value in zip(schema.fields[:known], values, strict=False):
+        slot, data = _cell(field.type, value, place)
+        slots.append(slot)
+        behind += data + bytes(-len(data) % _WORD)
+        place += len(data) + -len(data) % _WORD
+    for number in range(known, len(values)):
+        size = 0 if number in absent else _room(schema.fields[number].type)
+        if size is None:
+            break
+        slots.append(_pointer(place, size) if size else bytes(_WORD))
+        place += size
+    head = bits.to_bytes(_WORD * words, "little") + b"".join(slots)
+    return head + behind if len(slots) == len(values) else head
+
+
+def _room(kind: SparkType) -> int | None:
+    """The bytes behind the slots that values of a type take, where all take the same."""
+    if not isinstance(kind, StructOf) or not kind.fields:
+        return None
+    if not all(isinstance(field.type, Plain) and field.type.form is not None for field in kind.fields):
+        return None
+    return _WORD * ((len(kind.fields) + 63) // 64 + len(kind.fields))
+
+
+def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
+    """(slot, what it points to at ``place``)."""
+    if value is None:
+        if isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS:
+            raise _NotCertain  # its place behind the slots stays, with what was there before
+        return bytes(_WORD), b""
+    if isinstance(kind, Plain) and kind.form is not None:
+        return _fixed(kind, value).ljust(_WORD, b"\0"), b""
+    if isinstance(kind, DecimalOf):
+        unscaled = int(Decimal(value).scaleb(kind.scale))
+        if kind.precision <= MAX_LONG_DIGITS:
+            return unscaled.to_bytes(_WORD, "little", signed=True), b""
+        digits = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, signed=True)
+        return _pointer(place, len(digits)), digits.ljust(16, b"\0")
+    if kind == STRING:
+        data = str(value).encode()
+    elif kind == BINARY:
+        data = bytes(value)
+    elif isinstance(kind, StructOf):
+        absent = {number for number, part in enumerate(value) if part is None}
+        data = _row(kind, value, len(value), absent)
+    else:
+        raise _NotCertain
+    return _pointer(place, len(data)), data
+
+
+def _pointer(place: int, size: int) -> bytes:
+    return (place << 32 | size).to_bytes(_WORD, "little")
+
+
+def _fixed(kind: Plain, value: Any) -> bytes:
+    assert kind.form is not None
+    if kind.form[1] == "f":
+        return struct.pack("<f" if kind.form == "<f4" else "<d", value)
+    number = _integer(kind, value)
+    width = int(kind.form[2:])
+    return number.to_bytes(width, "little", signed=kind.form[1] == "i")
+
+
+def _integer(kind: Plain, value: Any) -> int:
+    if isinstance(value, bool | int):
+        return int(value)
+    if isinstance(value, datetime | timedelta):
+        found: int = pa.scalar(value, kind.arrow).cast(pa.int64()).as_py()
+        return found
+    if isinstance(value, date):
+        return (value - _EPOCH).days
+    raise _NotCertain
