@@ -38,7 +38,7 @@ def changelog_lineage(folder: Folder, file: DataFile) -> dict[int, str]:
     _, lineage, _ = _opened(plain_bytes(folder, file), path)
     try:
         return {int(entry["version"]): str(entry["checkpointUniqueId"]) for entry in lineage}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise corrupt_file(path, "expected a lineage of versions and checkpointUniqueIds") from error
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import pyarrow.fs as pafs
 
-from statestore.formats.spark.checkpoint_files import DataFile, Folder, data_files, parse_json
-from statestore.formats.spark.damage import missing, unsupported
+from statestore.formats.spark.checkpoint_files import NUMBER, DataFile, Folder, data_files, parse_json
+from statestore.formats.spark.damage import corrupt_file, missing, unsupported
 from statestore.formats.spark.opening_requests import fetch_ahead
 from statestore.formats.spark.query_metadata import (
     Batch,
@@ -73,7 +73,11 @@ class Operator:
     @property
     def variables(self) -> dict[str, str]:
         found = self.properties.get("stateVariables") or []
-        return {str(entry["stateName"]): str(entry["stateVariableType"]) for entry in found}
+        try:
+            return {str(entry["stateName"]): str(entry["stateVariableType"]) for entry in found}
+        except (KeyError, TypeError) as error:
+            where = f"operator {self.operator_id}: operatorPropertiesJson"
+            raise corrupt_file(where, "expected stateVariables with stateName and stateVariableType") from error
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def _operator(root: Folder, operator_id: int, batch_id: int) -> Operator:
     folder = root.at("state", operator_id)
     found = read_operator(root, operator_id, batch_id)
     # The metadata may name more partitions than there are (a global limit has one).
-    partitions = tuple(sorted(int(name) for name in folder.folders() if name.isdecimal()))
+    partitions = tuple(sorted(int(name) for name in folder.folders() if NUMBER.fullmatch(name)))
     entries = found.stores or _stores_without_metadata(folder, partitions)
     stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
     return Operator(operator_id, found.name, found.properties, stores)
@@ -176,12 +180,18 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
     # The paths are those of where the checkpoint was written: only the names count.
     names = [posixpath.basename(path) for path in entry.schema_files]
     if names or kept:
-        name = names[-1] if names else max(kept, key=lambda found: int(found.split("_")[0]))
+        name = names[-1] if names else max(kept, key=_batch_of)
         families = read_schema_file(schemas.read_small(name), schemas.at(name).path)
         return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, True, schemas.path)
     first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
     families = read_schema_file(first.at("_metadata").read_small("schema"), first.at("_metadata", "schema").path)
     return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
+
+
+def _batch_of(schema_file: str) -> int:
+    """The batch that a schema file's name begins with; -1 of another file."""
+    batch = schema_file.split("_")[0]
+    return int(batch) if batch.isdecimal() else -1
 
 
 def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) -> dict[int, StructOf]:

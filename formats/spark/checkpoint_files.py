@@ -28,7 +28,9 @@ PARALLEL_REQUESTS = 16
 AHEAD_BYTES = 4 << 20
 """Larger files are not fetched ahead, but read as they come."""
 
-_DATA_FILE = re.compile(r"(\d{1,19})(?:_([0-9a-fA-F-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+"""A name that is a number, as Spark writes batches, operators and partitions: 007 would be a second 7."""
+_DATA_FILE = re.compile(r"(0|[1-9][0-9]{0,18})(?:_([0-9a-fA-F-]{1,64}))?\.(delta|snapshot|zip|changelog)")
 PURGED = "no such file any more: the query purged it; read a newer batch"
 """What is said of a file that was listed."""
 
@@ -89,7 +91,7 @@ class Folder:
 
     def numbered(self) -> list[int]:
         """Files with a plain number as name, as the logs of offsets and commits have them, ascending."""
-        return sorted(int(name) for name in self.files() if name.isdecimal())
+        return sorted(int(name) for name in self.files() if NUMBER.fullmatch(name))
 
     def entries(self) -> list[pafs.FileInfo]:
         """What is in it. Raises InvalidInputError NO_ACCESS."""

@@ -42,10 +42,11 @@ def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_versi
         raise missing(
             f"snapshot {start} of {where}", f"expected 0 or one of {sorted(b for b in bases if b <= version)}"
         )
-    absent = [number for number in range(start + 1, version + 1) if number not in changes]
-    if absent:
+    # Ends at the first: a version may be any number that somebody wrote into a file name.
+    absent = next((number for number in range(start + 1, version + 1) if number not in changes), None)
+    if absent is not None:
         kept = readable_versions(files)
-        raise missing(f"state version {version} of {where}", f"no file of version {absent[0]}; readable are {kept}")
+        raise missing(f"state version {version} of {where}", f"no file of version {absent}; readable are {kept}")
     return LoadPlan(bases.get(start), tuple(changes[number] for number in range(start + 1, version + 1)))
 
 
@@ -62,12 +63,15 @@ def plan_lineage(
         if base_version and ("zip", base_version, uids.get(base_version)) not in named:
             raise missing(f"snapshot {base_version} of {where}", f"not in the lineage of version {version}")
         start = base_version
-    changes = [named.get(("changelog", number, uids.get(number))) for number in range(start + 1, version + 1)]
-    found = tuple(file for file in changes if file is not None)
-    if len(found) < len(changes):
-        absent = start + 1 + changes.index(None)
-        raise missing(f"state version {version} of {where}", f"no file of version {absent} with uid {uids.get(absent)}")
-    return LoadPlan(named.get(("zip", start, uids.get(start))), found)
+    found: list[DataFile] = []
+    for number in range(start + 1, version + 1):
+        file = named.get(("changelog", number, uids.get(number)))
+        if file is None:
+            raise missing(
+                f"state version {version} of {where}", f"no file of version {number} with uid {uids.get(number)}"
+            )
+        found.append(file)
+    return LoadPlan(named.get(("zip", start, uids.get(start))), tuple(found))
 
 
 def readable_versions(files: Sequence[DataFile]) -> list[int]:

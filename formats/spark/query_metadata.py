@@ -11,14 +11,16 @@ Batch ``b`` reads state version ``b`` and writes ``b + 1``. A batch without a co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from statestore.formats.spark.checkpoint_files import Folder, parse_json
+from statestore.formats.spark.checkpoint_files import NUMBER, Folder, parse_json
 from statestore.formats.spark.damage import corrupt_file, missing
 
 _PREFIX = "spark.sql.streaming."
+_STORE_NAME = re.compile(r"[\w$-][\w$. -]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,12 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
     logged = root.at("offsets").numbered()
     # Should the offsets of a batch be gone, its times are; settings that concern state stay with a query for life.
     offsets = _document(root.at("offsets"), batch_id) if batch_id in logged else {}
-    settings = (offsets or (_document(root.at("offsets"), logged[-1]) if logged else {})).get("conf") or {}
+    found = (offsets or (_document(root.at("offsets"), logged[-1]) if logged else {})).get("conf") or {}
     uids = commit.get("stateUniqueIds") or {}
-    if not isinstance(uids, dict):
-        raise corrupt_file(f"{root.path}/commits/{batch_id}", "expected stateUniqueIds to be an object")
+    if not isinstance(uids, dict) or not isinstance(found, dict):
+        where = f"{root.path}: commits and offsets of batch {batch_id}"
+        raise corrupt_file(where, "expected stateUniqueIds and conf to be objects")
+    settings = {name: str(value) for name, value in found.items()}
     return Batch(
         batch_id, _whole(offsets.get("batchTimestampMs")), _whole(offsets.get("batchWatermarkMs")), settings, uids
     )
@@ -106,7 +110,7 @@ def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
 
 def operator_ids(root: Folder) -> list[int]:
     """The numbers of the stateful operators; 0 is the one next to the sink."""
-    return sorted(int(name) for name in root.at("state").folders() if name.isdecimal())
+    return sorted(int(name) for name in root.at("state").folders() if NUMBER.fullmatch(name))
 
 
 def read_operator(root: Folder, operator_id: int, batch_id: int) -> OperatorEntry:
@@ -128,15 +132,23 @@ def _entry(folder: Folder, name: str, operator_id: int) -> OperatorEntry:
         properties = document.get("operatorPropertiesJson") or "{}"
         stores = tuple(
             StoreEntry(
-                str(store["storeName"]),
-                store.get("numColsPrefixKey"),
-                store.get("numPartitions"),
+                _store_name(store["storeName"], path),
+                _whole(store.get("numColsPrefixKey")),
+                _whole(store.get("numPartitions")),
                 tuple(str(file) for file in store.get("stateSchemaFilePaths") or ()),
             )
             for store in document["stateStoreInfo"]
         )
-        return OperatorEntry(
-            operator_id, str(document["operatorInfo"]["operatorName"]), stores, parse_json(properties, path)
-        )
+        parsed = parse_json(properties, path)
+        if not isinstance(parsed, dict):
+            raise corrupt_file(path, "expected operatorPropertiesJson to be an object")
+        return OperatorEntry(operator_id, str(document["operatorInfo"]["operatorName"]), stores, parsed)
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise corrupt_file(path, "expected operatorInfo and stateStoreInfo as JSON on line 2") from error
+
+
+def _store_name(found: Any, path: str) -> str:
+    """The name of a folder, which must stay inside the checkpoint."""
+    if not isinstance(found, str) or not _STORE_NAME.fullmatch(found):
+        raise corrupt_file(path, f"found a store named {str(found)[:80]!r}, expected a plain name such as default")
+    return found

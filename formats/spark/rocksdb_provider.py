@@ -135,7 +135,7 @@ def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_META
     except Exception as error:  # zlib.error, BadZipFile and others of a damaged stream
         raise corrupt_file(path, f"member {name} can not be read ({error})") from error
     if len(found) > most:
-        raise corrupt_file(path, f"with {name}, members are longer than the {MAX_METADATA_BYTES} bytes expected at most")
+        raise corrupt_file(path, f"found members of more than {MAX_METADATA_BYTES} bytes, up to {name}")
     return found
 
 

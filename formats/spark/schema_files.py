@@ -88,9 +88,9 @@ def _encoder(text: str, path: str) -> KeyEncoder:
         found = json.loads(text)
         name = found["keyStateEncoderType"]
         columns, ordinals = int(found.get("numColsPrefixKey", 0)), tuple(map(int, found.get("orderingOrdinals", ())))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise corrupt_file(path, f"found key encoder {text[:80]!r}, expected JSON with keyStateEncoderType") from error
-    if name not in _ENCODERS:
+    if not isinstance(name, str) or name not in _ENCODERS:
         raise unsupported(f"{path}: key encoder {str(name)[:80]!r}; expected one of {', '.join(_ENCODERS)}")
     return KeyEncoder(_ENCODERS[name], columns, ordinals)
 
