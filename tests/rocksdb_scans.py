@@ -40,9 +40,14 @@ def scanned(
     return found
 
 
-def outcome(directory: Path, within: KeyRange = KeyRange(), **options: int) -> Rows | None:  # noqa: B008 (frozen)
+def outcome(
+    directory: Path,
+    within: KeyRange = KeyRange(),  # noqa: B008 (frozen)
+    *,
+    range_bytes: int | None = None,
+) -> Rows | None:
     """The rows; None: refused. Any other exception is a failure of the test."""
     try:
-        return scanned(directory, within=within, delimiter=b",", **options)
+        return scanned(directory, within=within, delimiter=b",", range_bytes=range_bytes)
     except REFUSALS:
         return None

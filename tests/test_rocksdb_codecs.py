@@ -30,7 +30,7 @@ def varint(number: int) -> bytes:
 
 def stream_of(codec: str, data: bytes) -> bytes:
     """Compressed by Arrow, without the length that a raw Snappy block begins with."""
-    stream = pa.Codec(codec).compress(data, asbytes=True)
+    stream: bytes = pa.Codec(codec).compress(data, asbytes=True)
     return stream[len(varint(len(data))) :] if codec == "snappy" else stream
 
 

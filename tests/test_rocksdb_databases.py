@@ -234,7 +234,10 @@ CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=20)), min_size
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(runs=st.lists(CHANGES, min_size=1, max_size=3), first=st.none() | KEYS, stop=st.none() | KEYS)
 def test_any_changes(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[list], first: bytes | None, stop: bytes | None
+    tmp_path_factory: pytest.TempPathFactory,
+    runs: list[list[tuple[bytes, bytes | None]]],
+    first: bytes | None,
+    stop: bytes | None,
 ) -> None:
     path = tmp_path_factory.mktemp("db") / "db"
     database, model = Rdict(str(path), options_of(replace(BASE, block_size=64))), Model()

@@ -54,7 +54,7 @@ def merged(runs: Sequence[Run], delimiter: bytes | None, batch_rows: int = 1000,
     """The rows of the runs by the kernels."""
     entries = [entry for run in runs for entry in run]
     ends = np.cumsum([len(run) for run in runs]).astype(np.int64)
-    first, stop = ends - [len(run) for run in runs], ends.copy()
+    first, stop = ends - np.array([len(run) for run in runs], np.int64), ends.copy()
     # Behind the last key lies what would order wrongly if it were looked at.
     keys = b"".join(entry.key + entry.tag.to_bytes(8, "little") for entry in entries) + b"\xee" * SLACK
     values = b"".join(entry.value for entry in entries) + b"\xee" * SLACK

@@ -124,7 +124,7 @@ def test_an_error_of_who_takes_the_batches(threads: int, directory: Path, monkey
     def each(batch: pa.RecordBatch) -> int:
         if batch.column("key")[0].as_py() > b"key-0070":
             raise ZeroDivisionError
-        return batch.num_rows
+        return int(batch.num_rows)
 
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
@@ -137,7 +137,12 @@ def test_an_error_of_who_takes_the_batches(threads: int, directory: Path, monkey
 def test_pieces_are_few_steps_ahead() -> None:
     """Memory holds the results of twice the threads, however slowly they are taken; order is that of the pieces."""
     begun: list[int] = []
-    results = in_order(lambda piece: begun.append(piece) or piece, iter(range(1000)), 2)
+
+    def work(piece: int) -> int:
+        begun.append(piece)
+        return piece
+
+    results = in_order(work, iter(range(1000)), 2)
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert len(begun) <= 5 + 2 * 2 + 1
     results.close()  # type: ignore[attr-defined]
