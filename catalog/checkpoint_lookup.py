@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from statestore.formats.filters import Filter
 from statestore.formats.reading_threads import reading_threads
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint import Checkpoint
-from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.key_bounds import MANY_RANGES
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state
@@ -25,7 +26,7 @@ class LookupSplit:
 
     batch: int
     partitions: tuple[int, ...]
-    ranges: tuple[KeyBounds, ...]
+    ranges: tuple[KeyRange, ...]
     single: bool
 
     @property
@@ -41,7 +42,7 @@ def lookup_splits(
     if found is None or not view.flat or not partitions:
         return None
     batch = checkpoint.batch.batch_id
-    if found.hash is not None:
+    if found.hash is not None and len(found.ranges) <= MANY_RANGES:  # rows of other keys would end the search
         likely = partition_of(found.hash, len(view.store.partitions))
         order = sorted(partitions, key=lambda partition: partition != likely)
         return [LookupSplit(batch, tuple(order), found.ranges, True)]

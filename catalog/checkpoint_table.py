@@ -1,22 +1,28 @@
 """State in the checkpoint of a Structured Streaming query as a `StateTable`: read only, no Java, no Spark.
 
 A version is a batch. State time is that of batches: as of a moment is the last batch that had begun by then, by the
-times in the checkpoint. Columns are those of Spark's own state source (``statestore.formats.spark.views``); of several
-struct fields with one name, which neither DuckDB nor Spark takes from us, the later ones get a number.
+times in the checkpoint; history and changes are those of ``checkpoint_history``. Columns are those of Spark's own
+state source (``statestore.formats.spark.views``); of several struct fields with one name, which neither DuckDB nor
+Spark takes from us, the later ones get a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from statestore.formats.errors import NotFoundError, UnsupportedError
-from statestore.formats.filters import check_filters, mask
+from statestore.catalog.checkpoint_history import BatchesSplit, columns_of, plan_batches, read_batches_split
+from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
+from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.filters import check_filters, mask, resolved
 from statestore.formats.locations import Location
 from statestore.formats.reading_threads import reading_threads
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint
+from statestore.formats.spark.damage import missing
+from statestore.formats.spark.kept_batches import kept_batches
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.located import open_located
 from statestore.formats.spark.partition_load import open_partition, split_partition
@@ -67,68 +73,111 @@ class CheckpointTable:
         return self._checkpoint().query_id
 
     def kept_versions(self) -> tuple[int, int]:
-        """(oldest, newest) committed batch; the state of the oldest ones may have been cleaned up."""
-        batches = self._checkpoint().batches
-        return batches[0], batches[-1]
+        """(oldest, newest) batch whose state can be read now; NotFoundError SPARK_STATE_NOT_FOUND without any."""
+        kept = self._kept()
+        return kept[0], kept[-1]
 
     def lookup_floor(self, version: int) -> int | None:
         return None
 
     def schema(self, query: Query) -> pa.Schema:
-        """Raises NotFoundError COLUMN_NOT_FOUND, UnsupportedError CHECKPOINT_READ for history and changes."""
-        if query.mode != "snapshot":
+        """Raises NotFoundError COLUMN_NOT_FOUND, UnsupportedError CHECKPOINT_READ for histories of whole lists."""
+        if query.mode != "snapshot" and (self.snapshot is not None or not self.flat):
             raise UnsupportedError(
-                "CHECKPOINT_READ", f"{self.name} of {self.path} is read batch by batch; ask for a version or a time"
+                "CHECKPOINT_READ",
+                f"{query.mode} of {self.name} of {self.path} is that of single rows and of all batches that are kept; "
+                "leave out flattenCollectionTypes=false and snapshotStartBatchId",
             )
         whole = unique_fields(self._view(self._checkpoint()).schema)
+        whole = pa.schema([*whole, *columns_of(query.mode)])
         if query.columns is None:
             return whole
         missing = [name for name in query.columns if name not in whole.names]
         if missing:
             raise NotFoundError(
-                "COLUMN_NOT_FOUND", f"{self.name} has no column {missing[0]!r}; it has {', '.join(whole.names)}"
+                "COLUMN_NOT_FOUND",
+                f"{self.name} has no column {missing[0]!r} in a {query.mode} read; it has {', '.join(whole.names)}",
             )
         return pa.schema([whole.field(name) for name in query.columns])
 
-    def splits(self, query: Query) -> Sequence[CheckpointSplit]:
-        """A split a partition; those that ``partition_id`` leaves out are not read.
+    def splits(self, query: Query) -> Sequence[CheckpointSplit | LookupSplit | BatchesSplit]:
+        """A split a partition; those that ``partition_id`` leaves out are not read. Filters on fields of the key that
+        tell its first bytes are looked up.
 
         Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept.
         """
-        whole = self.schema(Query())
+        whole = self.schema(replace(query, columns=None))
         self.schema(query)
+        query = replace(query, filters=resolved(query.filters, whole.names))
         for item in query.filters:
             if item.column not in whole.names:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND", f"filter on {item.column!r}: {self.name} has {', '.join(whole.names)}"
                 )
         check_filters(query.filters, whole)
+        if query.mode != "snapshot":
+            return self._over_batches(query)
         batch = self._batch(query)
-        partitions = self._view(self._checkpoint(batch)).store.partitions
-        if self.snapshot is not None:
-            partitions = (self.snapshot[1],)
-        pruning = tuple(item for item in query.filters if item.column == "partition_id")
-        if pruning:
-            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
-            selected = mask(pruning, numbers)
-            partitions = tuple(numbers.filter(selected).column(0).to_pylist())
-        return list(self._parts(batch, partitions))
+        partitions = self._partitions(self._checkpoint(batch), query)
+        checkpoint = self._checkpoint(batch)
+        looked_up = None
+        if self.snapshot is None:
+            looked_up = lookup_splits(checkpoint, self._view(checkpoint), partitions, query.filters)
+        return list(self._parts(batch, partitions)) if looked_up is None else looked_up
 
-    def read(self, split: CheckpointSplit, query: Query) -> Iterator[pa.RecordBatch]:
+    def read(self, split: CheckpointSplit | LookupSplit | BatchesSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        """Raises NotFoundError SPARK_STATE_NOT_FOUND, stating what is kept now, where files were cleaned up."""
+        try:
+            yield from self._read(split, query)
+        except NotFoundError as error:
+            if error.code != "SPARK_STATE_NOT_FOUND":
+                raise
+            raise self._gone(split.batch, error) from error
+
+    def _read(self, split: CheckpointSplit | LookupSplit | BatchesSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
+        query = replace(query, filters=resolved(query.filters, self.schema(replace(query, columns=None)).names))
         checkpoint = self._checkpoint(split.batch)
         needed = {*schema.names, *(item.column for item in query.filters)}
-        ranges = None if split.keys == (None, None) else [split.keys]
-        shown = self._view(checkpoint)
-        base = None if self.snapshot is None else self.snapshot[0] + 1
-        for batch in read_state(
-            checkpoint, shown, split.partition, columns=needed, base_version=base, key_ranges=ranges
-        ):
+        for batch in self._rows(checkpoint, split, query, needed):
             found = renamed(batch)
             selected = mask(query.filters, found) if query.filters else None
             kept = found if selected is None else found.filter(selected)
             if kept.num_rows:
                 yield kept.select(schema.names)
+
+    def _rows(
+        self,
+        checkpoint: Checkpoint,
+        split: CheckpointSplit | LookupSplit | BatchesSplit,
+        query: Query,
+        columns: Collection[str],
+    ) -> Iterator[pa.RecordBatch]:
+        shown = self._view(checkpoint)
+        if isinstance(split, BatchesSplit):
+            return read_batches_split(checkpoint, shown, split, query, columns)
+        if isinstance(split, LookupSplit):
+            return read_lookup(checkpoint, shown, split, columns)
+        ranges = None if split.keys == (None, None) else [split.keys]
+        base = None if self.snapshot is None else self.snapshot[0] + 1
+        return read_state(checkpoint, shown, split.partition, columns=columns, base_version=base, key_ranges=ranges)
+
+    def _over_batches(self, query: Query) -> list[BatchesSplit]:
+        if query.version is not None:
+            self._batch(Query(version=query.version))
+        checkpoint = self._checkpoint(query.version if query.mode == "history" else None)
+        partitions = self._partitions(checkpoint, query)
+        return plan_batches(checkpoint, self._kept(), self._view(checkpoint), partitions, query)
+
+    def _partitions(self, checkpoint: Checkpoint, query: Query) -> tuple[int, ...]:
+        """Those that are left by filters on their number."""
+        partitions = self._view(checkpoint).store.partitions if self.snapshot is None else (self.snapshot[1],)
+        pruning = tuple(item for item in query.filters if item.column == "partition_id")
+        if not pruning:
+            return partitions
+        numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
+        selected = mask(pruning, numbers)
+        return partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
 
     def _parts(self, batch: int, partitions: Sequence[int]) -> Iterator[CheckpointSplit]:
         """Large partitions are cut where there are fewer of them than processors."""
@@ -143,13 +192,16 @@ class CheckpointTable:
                 yield CheckpointSplit(batch, partition, keys)
 
     def _batch(self, query: Query) -> int:
-        batches = self._checkpoint().batches
-        if query.version is not None and query.version not in batches:
+        newest = self._checkpoint().batches[-1]
+        if query.as_of is None and query.version in (None, newest):
+            return newest
+        kept = self._kept()
+        if query.version is not None and query.version not in kept:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
-                f"{self.path} has no batch {query.version}; batches {batches[0]} to {batches[-1]} are committed",
+                f"{self.path} has no state of batch {query.version}; batches {kept[0]} to {kept[-1]} can be read",
             )
-        known = [b for b in batches if query.version is None or b <= query.version]
+        known = [b for b in kept if query.version is None or b <= query.version]
         if query.as_of is None:
             return known[-1]
         root = with_batches(self._checkpoint().root, known)
@@ -159,8 +211,24 @@ class CheckpointTable:
             if begun is not None and begun * 1000 <= query.as_of:
                 return number
             first = begun if begun is not None else first
-        kept = "" if first is None else f"keeps batches that began at {format_time(first * 1000)} or later, "
-        raise NotFoundError("TIME_NOT_KEPT", f"{self.path} {kept}asked for {format_time(query.as_of)}")
+        since = "" if first is None else f"keeps batches that began at {format_time(first * 1000)} or later, "
+        raise NotFoundError("TIME_NOT_KEPT", f"{self.path} {since}asked for {format_time(query.as_of)}")
+
+    def _kept(self) -> list[int]:
+        """The batches whose state can be read now."""
+        checkpoint = self._checkpoint()
+        kept = kept_batches(checkpoint, self._view(checkpoint).store)
+        if not kept:
+            newest = checkpoint.batches[-1]
+            raise missing(f"state of {self.name} of {self.path}", f"files of batch {newest}, the newest, are not there")
+        return kept
+
+    def _gone(self, batch: int, error: NotFoundError) -> NotFoundError:
+        kept = "no batch can be read now"
+        with contextlib.suppress(StateStoreError):
+            first, last = self.kept_versions()
+            kept = f"batches {first} to {last} can be read now"
+        return NotFoundError(error.code, f"reading up to batch {batch} of {self.path}: {error.message}; {kept}")
 
     def _checkpoint(self, batch: int | None = None) -> Checkpoint:
         return open_located(self.location, batch)

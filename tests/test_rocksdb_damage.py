@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,13 @@ from rocksdb_tables import (
     ZSTD,
     Form,
     Table,
+    Writer,
+    block_bytes,
+    compressed,
     expected,
+    index_bytes,
+    internal,
+    properties_of,
     runs,
     stored,
     table,
@@ -28,6 +36,8 @@ from rocksdb_tables import (
 )
 
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.key_samples import SAMPLES, sample_keys
+from statestore.formats.rocksdb.table_index import read_index, spans_of
 
 FORMS = [
     Form(),
@@ -128,3 +138,50 @@ def test_blocks_that_changed_places(within: KeyRange, range_bytes: int, tmp_path
     swapped = file.with_payload(first, b).with_payload(last, a)
     directory = write_directory(tmp_path / "db", [(0, entries, swapped)])
     assert outcome(directory, within, range_bytes=range_bytes) is None
+
+
+LOOKED_UP = [Form(), Form(codec=LZ4, checksum=CRC32C), Form(version=6), Form(version=4, index_restarts=16)]
+
+
+def test_indexes_for_look_ups(tmp_path: Path) -> None:
+    """An index that is read to copy or cut parts of a file is not verified: it gives parts of the file, or nothing."""
+    chance, read_some = random.Random(4), 0
+    for number in range(400):
+        form = LOOKED_UP[number % 4]
+        file = table(runs()[0], form)
+        data = changed(file.data, chance) if number % 2 else payloads_changed(file, chance).data
+        (tmp_path / "file").write_bytes(data)
+        with (tmp_path / "file").open("rb") as source:
+            read = partial(read_at, source.fileno())
+            index = read_index(len(data), read)
+            keys = sample_keys(len(data), read)
+            assert len(keys) <= 2 * SAMPLES
+            if index is not None:
+                read_some += 1
+                ranges = [(b"key-0030", b"key-0090"), (b"z", None), (None, b"a")]
+                spans = [place for span in spans_of(index, len(data), ranges) for place in span]
+                assert spans == sorted(spans) and spans[0] >= 0 and spans[-1] <= len(data)
+    assert 100 < read_some < 400
+
+
+@pytest.mark.parametrize("codec", [LZ4, SNAPPY, ZSTD])
+def test_a_compressed_index_that_is_damaged(codec: int) -> None:
+    writer, entries = Writer(Form()), runs()[0]
+    place = writer.add(block_bytes([(internal(*entry[:3]), entry[3]) for entry in entries], 16))
+    index = index_bytes([(internal(*entries[-1][:3]), place)], Form())
+    file = writer.finish([(b"", place)], properties_of(entries), compressed(index, codec))
+    end = file.index[-1].offset + file.index[-1].size
+    for at in range(end - 12, end):
+        data = bytearray(file.data)
+        data[end] = codec
+        data[at] ^= 0xFF
+
+        def read(offset: int, size: int, data: bytearray = data) -> bytes:
+            return bytes(data[offset : offset + size])
+
+        found = read_index(len(data), read)
+        assert found is None or spans_of(found, len(data), [(b"a", b"z")])
+
+
+def read_at(descriptor: int, offset: int, size: int) -> bytes:
+    return os.pread(descriptor, size, offset)

@@ -19,10 +19,16 @@ SAMPLES_OF_RANGE = 16
 
 @dataclass(frozen=True)
 class KeyRange:
-    """User keys from ``first`` (None: the least) up to, not including, ``stop`` (None: no end)."""
+    """User keys from ``first`` (None: the least) up to, not including, ``stop`` (None: no end).
+
+    With ``rest``, of the keys that begin with ``first`` only those are looked for that go on with any ``hole`` bytes
+    and then ``rest``; a reader may give the others of the range, too.
+    """
 
     first: bytes | None = None
     stop: bytes | None = None
+    hole: int = 0
+    rest: bytes = b""
 
     @property
     def empty(self) -> bool:
@@ -31,6 +37,12 @@ class KeyRange:
     def holds_inside(self, key: bytes) -> bool:
         """Whether a key is in the range and not its first."""
         return (self.first is None or self.first < key) and (self.stop is None or key < self.stop)
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """The least string that is greater than all that begin with the prefix."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:

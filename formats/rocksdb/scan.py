@@ -34,7 +34,7 @@ def scan_rocksdb(
     each: Callable[[pa.RecordBatch], T],
     *,
     family: str = DEFAULT_FAMILY,
-    key_ranges: Sequence[tuple[bytes | None, bytes | None]] = ((None, None),),
+    key_ranges: Sequence[tuple[bytes | None, bytes | None] | KeyRange] = ((None, None),),
     delimiter: bytes | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[T]:
@@ -48,7 +48,7 @@ def scan_rocksdb(
 
     Raises CorruptError ROCKSDB_FILE, before any row that would be wrong, InvalidInputError INVALID_SETTING.
     """
-    ranges = [KeyRange(first, stop) for first, stop in key_ranges]
+    ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
     if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
         # A prefix may be that of most keys: who looks for few rows and finds many scans the others.
         found = scan_with_rocksdict(directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS)

@@ -19,7 +19,7 @@ TRAILER = 5
 
 _TAIL = 53
 _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
-_MAX_INDEX = 1 << 28
+_MAX_INDEX, _MAX_OFFSET = 1 << 28, 1 << 62
 _CODECS = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 _OLDEST_DELTA_FORMAT, _HANDLES_IN_METAINDEX, _NEWEST_FORMAT = 4, 6, 6
 _META_SIZE_AT = 13
@@ -71,16 +71,24 @@ def read_index(size: int, read: ReadAt) -> TableIndex | None:
 
 def spans_of(index: TableIndex, size: int, ranges: Sequence[Bounds]) -> list[tuple[int, int]]:
     """(from, to) of the parts of a file in which the blocks of ranges of keys lie, the block behind each range, and all
-    that is not data: enough for RocksDB to open the file and read these ranges. Ascending and apart."""
+    that is not data: enough for RocksDB to open the file and read these ranges. Ascending and apart. The whole file, if
+    the index is damaged."""
+    try:
+        return _spans_of(index, size, ranges)
+    except Malformed:
+        return [(0, size)]
+
+
+def _spans_of(index: TableIndex, size: int, ranges: Sequence[Bounds]) -> list[tuple[int, int]]:
     numbers = range(len(index))
     found = []
     for first, stop in ranges:
         before = 0 if first is None else bisect.bisect_left(numbers, first, key=index.key)
         last = len(index) if stop is None else bisect.bisect_left(numbers, stop, key=index.key) + 1
         begin = index.end(before - 1) if before else 0
-        end = index.data_bytes if last >= len(index) else index.end(last)
+        end = min(size, index.data_bytes if last >= len(index) else index.end(last))
         if begin < end:
-            found.append((begin, min(end, size)))
+            found.append((begin, end))
     return _joined([*sorted(found), (min(index.data_bytes, size), size)])
 
 
@@ -134,7 +142,7 @@ def _handle(fields: Fields) -> tuple[int, int]:
 
 def _block(read: ReadAt, handle: tuple[int, int]) -> bytes:
     offset, size = handle
-    if size > _MAX_INDEX or offset < 0:
+    if size > _MAX_INDEX or not 0 <= offset < _MAX_OFFSET:
         raise Malformed(f"an index of {size} bytes at {offset}")
     raw = read(offset, size + TRAILER)
     if len(raw) < size + TRAILER:
@@ -150,5 +158,8 @@ def _block(read: ReadAt, handle: tuple[int, int]) -> bytes:
         fields.at = 0
     if length > _MAX_INDEX:
         raise Malformed(f"an index of {length} bytes")
-    plain: bytes = pa.Codec(codec).decompress(fields.take(fields.left), length).to_pybytes()
+    try:
+        plain: bytes = pa.Codec(codec).decompress(fields.take(fields.left), length).to_pybytes()
+    except OSError as error:  # so pyarrow says that the stream is damaged
+        raise Malformed(str(error)) from error
     return plain

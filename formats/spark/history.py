@@ -23,6 +23,7 @@ from statestore.formats.spark.key_bounds import KeyBounds, changes_within
 from statestore.formats.spark.partition_load import (
     Partition,
     has_change_file,
+    of_family,
     open_partition,
     stored_rows,
     uid_of,
@@ -49,8 +50,8 @@ Held = list[tuple[int, Parts]]
 class PartitionBatches:
     """One partition of a flat view in ``batches``, which follow each other.
 
-    ``columns`` are decoded, all by default. ``key_ranges`` are [from, to) of stored keys, ascending and apart: other
-    rows are left out.
+    ``columns`` are decoded, all by default. ``lookup`` are [from, to) of keys without the id of a column family,
+    ascending and apart: other rows are left out, but for some between them if there are many.
     """
 
     checkpoint: Checkpoint
@@ -58,15 +59,19 @@ class PartitionBatches:
     partition: int
     batches: Sequence[Batch]
     columns: Collection[str] | None = None
-    key_ranges: Sequence[KeyBounds] | None = None
+    lookup: Sequence[KeyBounds] | None = None
 
     def decoder(self, columns: Collection[str] | None) -> Decoder:
         return decoder_of(self.checkpoint, self.view, row_form(self.checkpoint, self.view), columns)
 
     def opened(self, batch: Batch) -> Partition:
-        """The partition as of a batch."""
-        checkpoint = replace(self.checkpoint, batch=batch)
+        """The partition as of a batch; the settings that concern state stay with a query for life."""
+        checkpoint = replace(self.checkpoint, batch=replace(batch, settings=self.checkpoint.batch.settings))
         return open_partition(checkpoint, self.view.store, self.partition, self.view.family.name)
+
+    def ranges(self) -> Sequence[KeyBounds] | None:
+        """``lookup`` as ranges of stored keys."""
+        return None if self.lookup is None else of_family(self.opened(self.batches[-1]), self.lookup)
 
 
 def tells_rows_apart(view: View) -> bool:
@@ -121,11 +126,12 @@ def _written(
     source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False
 ) -> Iterator[tuple[int, Parts]]:
     """What each batch after the first wrote, or each."""
+    ranges = source.ranges()
     for number, batch in enumerate(batches):
         if number or with_first:
             for changes in _changes_of(source, batches[number - 1] if number else None, batch):
-                if source.key_ranges is not None:
-                    changes = changes_within(changes, source.key_ranges)
+                if ranges is not None:
+                    changes = changes_within(changes, ranges)
                 if len(changes):
                     yield batch.batch_id, parts_of(changes)
 
@@ -145,7 +151,7 @@ def _base(
     is a decoder."""
     keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, parts in held)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
-    partition, ranges = source.opened(batch), source.key_ranges
+    partition, ranges = source.opened(batch), source.ranges()
     if decoder is None and len(keys) <= _LOOKED_UP and partition.checkpoint.provider == "rocksdb":
         ranges = [(key, key + b"\0") for key in sorted(keys.to_pylist())]
 

@@ -14,8 +14,8 @@ from statestore.formats.spark.spans import binary_of
 KeyBounds = tuple[bytes | None, bytes | None]
 """From, and up to but not including; None is no bound. Bytes compare as in RocksDB, unsigned."""
 
-
-_MANY = 32
+MANY_RANGES = 32
+"""Of more ranges all between the first and the last is taken."""
 
 
 def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.RecordBatch:
@@ -30,7 +30,7 @@ def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
 
 
 def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
-    if len(ranges) > _MANY:  # to compare with each would cost more than what it saves
+    if len(ranges) > MANY_RANGES:  # to compare with each would cost more than what it saves
         ranges = [(ranges[0][0], ranges[-1][1])]
     nothing = pa.array([False] * len(keys), pa.bool_())
     return functools.reduce(pc.or_, (_in_range(keys, *bounds) for bounds in ranges), nothing)

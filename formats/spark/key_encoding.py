@@ -22,8 +22,19 @@ import pyarrow as pa
 
 from statestore.formats.canonical import Place, canonical
 from statestore.formats.errors import StateStoreError
-from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf, arrow_type
+from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+from statestore.formats.spark.spark_schema import (
+    BINARY,
+    CALENDAR_INTERVAL,
+    STRING,
+    ArrayOf,
+    DecimalOf,
+    MapOf,
+    Plain,
+    SparkType,
+    StructOf,
+    arrow_type,
+)
 from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
 
 MAX_PATTERNS = 64
@@ -37,6 +48,17 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True)
+class RowStart:
+    """What a row begins with: ``head``, then ``hole`` bytes of slots that are not known, then ``rest``."""
+
+    head: bytes
+    hole: int = 0
+    rest: bytes = b""
+
+
 Pins = Mapping[str, Any]
 """Values by column, canonical (``statestore.formats.canonical``); of a struct again Pins."""
 
@@ -46,7 +68,7 @@ class _NotCertain(Exception):
 
 
 def pinned(schema: StructOf, pins: Pins) -> list[Any]:
-    """The value of each column in order, UNKNOWN where none is given, a list for a struct.
+    """The value of each column in order, a list for a struct, UNKNOWN where none is given and for arrays and maps.
 
     Raises StateStoreError for a value that its column can not have.
     """
@@ -55,6 +77,8 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
         given = pins.get(field.name, UNKNOWN)
         if isinstance(field.type, StructOf) and isinstance(given, Mapping):
             values.append(pinned(field.type, given))
+        elif isinstance(field.type, ArrayOf | MapOf):
+            values.append(UNKNOWN)
         elif given is UNKNOWN or given is None:
             values.append(given)
         else:
@@ -67,28 +91,22 @@ def is_whole(values: Sequence[Any]) -> bool:
     return all(is_whole(value) if isinstance(value, list) else value is not UNKNOWN for value in values)
 
 
-def row_prefixes(schema: StructOf, values: Sequence[Any]) -> list[bytes] | None:
-    """What rows with these values begin with; the whole rows where all are known. None if nothing is certain."""
+def row_starts(schema: StructOf, values: Sequence[Any]) -> list[RowStart] | None:
+    """What rows with these values begin with, or the rows where all are known; None if nothing is certain."""
     try:
-        return list(_prefixes(schema, values))
+        return list(dict.fromkeys(_starts(schema, values)))
     except (_NotCertain, StateStoreError, struct.error, OverflowError):
         return None
 
 
-def bounds_of(prefixes: Sequence[bytes], *, whole: bool) -> list[KeyBounds]:
-    """The ranges of the keys that begin with one of the prefixes, or are one of them; ascending and apart."""
+def ranges_of(front: bytes, rows: Sequence[RowStart], *, whole: bool) -> list[KeyRange]:
+    """The ranges of the keys that are ``front`` and a row that starts so, or is whole."""
     if whole:
-        return [(key, key + b"\0") for key in sorted(set(prefixes))]
-    return [(prefix, _behind(prefix)) for prefix in sorted(set(prefixes))]
+        return [KeyRange(front + row.head, front + row.head + b"\0") for row in rows]
+    return [KeyRange(front + row.head, successor(front + row.head), row.hole, row.rest) for row in rows]
 
 
-def _behind(prefix: bytes) -> bytes | None:
-    """The least string that is greater than all that begin with the prefix."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
-
-
-def _prefixes(schema: StructOf, values: Sequence[Any]) -> Iterator[bytes]:
+def _starts(schema: StructOf, values: Sequence[Any]) -> Iterator[RowStart]:
     known = next((number for number, value in enumerate(values) if not _is_known(value)), len(values))
     if not known:
         raise _NotCertain
@@ -123,7 +141,7 @@ def _variants(kind: SparkType, value: Any) -> list[Any]:
     return [value]
 
 
-def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) -> bytes:
+def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) -> RowStart:
     """Null bits and the slots that are known; if these are all, what the first ``known`` have behind them."""
     words = (len(values) + 63) // 64
     bits = sum(1 << number for number in absent)
@@ -135,13 +153,20 @@ def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) 
         behind += data + bytes(-len(data) % _WORD)
         place += len(data) + -len(data) % _WORD
     for number in range(known, len(values)):
-        size = 0 if number in absent else _room(schema.fields[number].type)
+        kind = schema.fields[number].type
+        size = _room(kind) if number not in absent else None if _keeps_room(kind) else 0
         if size is None:
             break
         slots.append(_pointer(place, size) if size else bytes(_WORD))
         place += size
     head = bits.to_bytes(_WORD * words, "little") + b"".join(slots)
-    return head + behind if len(slots) == len(values) else head
+    hole = _WORD * (len(values) - len(slots))
+    return RowStart(head, hole, behind) if hole and behind else RowStart(head if hole else head + behind)
+
+
+def _keeps_room(kind: SparkType) -> bool:
+    """Whether a null's slot still points to where a value would be."""
+    return kind == CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS)
 
 
 def _room(kind: SparkType) -> int | None:
@@ -156,8 +181,8 @@ def _room(kind: SparkType) -> int | None:
 def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
     """(slot, what it points to at ``place``)."""
     if value is None:
-        if isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS:
-            raise _NotCertain  # its place behind the slots stays, with what was there before
+        if _keeps_room(kind):
+            raise _NotCertain
         return bytes(_WORD), b""
     if isinstance(kind, Plain) and kind.form is not None:
         return _fixed(kind, value).ljust(_WORD, b"\0"), b""
@@ -173,7 +198,7 @@ def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
         data = bytes(value)
     elif isinstance(kind, StructOf):
         absent = {number for number, part in enumerate(value) if part is None}
-        data = _row(kind, value, len(value), absent)
+        data = _row(kind, value, len(value), absent).head
     else:
         raise _NotCertain
     return _pointer(place, len(data)), data

@@ -10,9 +10,10 @@ from typing import Any
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.filters import Filter
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.key_encoding import bounds_of, is_whole, pinned, row_prefixes
+from statestore.formats.spark.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
 from statestore.formats.spark.key_placement import hash_of
 from statestore.formats.spark.row_encoding import VERSION
 from statestore.formats.spark.schema_files import KeyEncoder
@@ -31,8 +32,13 @@ class KeyLookup:
     such a key should be its remainder, which whoever uses it must not rely on.
     """
 
-    ranges: tuple[KeyBounds, ...]
+    ranges: tuple[KeyRange, ...]
     hash: int | None
+
+    @property
+    def bounds(self) -> tuple[KeyBounds, ...]:
+        """The ranges without what is known of the keys inside of them."""
+        return tuple((within.first, within.stop) for within in self.ranges)
 
 
 def key_lookup(checkpoint: Checkpoint, view: View, filters: Sequence[Filter]) -> KeyLookup | None:
@@ -43,7 +49,7 @@ def key_lookup(checkpoint: Checkpoint, view: View, filters: Sequence[Filter]) ->
     choices = _choices(view, filters)
     if not choices or math.prod(len(values) for values in choices.values()) > MAX_KEYS:
         return None
-    ranges: list[KeyBounds] = []
+    ranges: list[KeyRange] = []
     keys = []
     try:
         for chosen in itertools.product(*choices.values()):
@@ -105,7 +111,7 @@ def _nested(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
     return found
 
 
-def _ranges(checkpoint: Checkpoint, view: View, schema: StructOf, values: list[Any]) -> list[KeyBounds] | None:
+def _ranges(checkpoint: Checkpoint, view: View, schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
     if checkpoint.provider == "hdfs":
         return _plain(schema, values, b"")
     if not view.store.has_families:
@@ -128,42 +134,41 @@ def _ranges(checkpoint: Checkpoint, view: View, schema: StructOf, values: list[A
 _VERSION = bytes([VERSION])
 
 
-def _plain(schema: StructOf, values: list[Any], front: bytes) -> list[KeyBounds] | None:
-    prefixes = row_prefixes(schema, values)
-    if prefixes is None:
-        return None
-    return bounds_of([front + prefix for prefix in prefixes], whole=is_whole(values))
+def _plain(schema: StructOf, values: list[Any], front: bytes) -> list[KeyRange] | None:
+    rows = row_starts(schema, values)
+    return None if rows is None else ranges_of(front, rows, whole=is_whole(values))
 
 
-def _prefixed(schema: StructOf, values: list[Any], columns: int) -> list[KeyBounds] | None:
+def _prefixed(schema: StructOf, values: list[Any], columns: int) -> list[KeyRange] | None:
     """size:int32 | 00 | row of the first columns | 00 | row of the others."""
     first, second = StructOf(schema.fields[:columns]), StructOf(schema.fields[columns:])
     if columns <= 0 or not is_whole(values[:columns]):
         return None
-    heads = row_prefixes(first, values[:columns])
+    heads = row_starts(first, values[:columns])
     if heads is None:
         return None
-    fronts = [(1 + len(head)).to_bytes(4, "little") + _VERSION + head for head in heads]
-    rest = row_prefixes(second, values[columns:]) if second.fields else [b""]
-    if rest is None or not second.fields:
-        return bounds_of(fronts, whole=not second.fields)
-    return bounds_of([front + _VERSION + row for front in fronts for row in rest], whole=is_whole(values))
+    fronts = [(1 + len(row.head)).to_bytes(4, "little") + _VERSION + row.head for row in heads]
+    rest = row_starts(second, values[columns:]) if second.fields else [RowStart(b"")]
+    whole = rest is not None and is_whole(values)
+    front = _VERSION if second.fields and rest is not None else b""
+    return [each for one in fronts for each in ranges_of(one + front, rest or [RowStart(b"")], whole=whole)]
 
 
-def _timed(schema: StructOf, values: list[Any]) -> list[KeyBounds] | None:
+def _timed(schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
     """00 | row without the last column | time."""
     bare = StructOf(schema.fields[:-1])
-    prefixes = row_prefixes(bare, values[:-1])
-    return None if prefixes is None else bounds_of([_VERSION + prefix for prefix in prefixes], whole=False)
+    rows = row_starts(bare, values[:-1])
+    return None if rows is None else ranges_of(_VERSION, rows, whole=False)
 
 
-def _joined(ranges: list[KeyBounds]) -> tuple[KeyBounds, ...]:
+def _joined(ranges: list[KeyRange]) -> tuple[KeyRange, ...]:
     """The same keys in ascending ranges that do not overlap."""
-    found: list[KeyBounds] = []
-    for first, stop in sorted(ranges, key=lambda bounds: bounds[0] or b""):
-        if found and (found[-1][1] is None or (first or b"") < found[-1][1]):
-            last = found[-1][1]
-            found[-1] = (found[-1][0], None if last is None or stop is None else max(last, stop))
+    found: list[KeyRange] = []
+    for each in sorted(set(ranges), key=lambda within: (within.first or b"", within.rest)):
+        last = found[-1] if found else None
+        if last is None or (last.stop is not None and (each.first or b"") >= last.stop):
+            found.append(each)
         else:
-            found.append((first, stop))
+            stop = None if last.stop is None or each.stop is None else max(last.stop, each.stop)
+            found[-1] = KeyRange(last.first, stop)
     return tuple(found)

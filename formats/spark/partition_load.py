@@ -16,6 +16,7 @@ import pyarrow as pa
 from statestore.formats.compiled_use import load_if_it_pays
 from statestore.formats.in_order import in_order
 from statestore.formats.reading_threads import reading_threads
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint_files import DataFile, Folder, read_ahead
@@ -58,11 +59,13 @@ def stored_rows(
     *,
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
+    lookup: Sequence[KeyRange] | None = None,
 ) -> Iterator[T]:
     """``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may be at it.
 
     ``base_version`` chooses the snapshot to start from. ``key_ranges`` are [from, to) of stored keys, ascending and
-    apart; no row outside of them is given.
+    apart; no row outside of them is given. Those of ``lookup`` are without the id of a column family; of many, rows
+    between them may come, too.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
@@ -75,6 +78,9 @@ def stored_rows(
         return
     ahead = ((replace(partition, folder=folder), file) for folder, file in read_ahead(partition.folder, plan.changes))
     changes = (change for held, file in ahead for change in _file_changes(held, file, family_id))
+    wanted = None if lookup is None else ranges_of_family(family_id, lookup)
+    if wanted is not None:
+        key_ranges = [(within.first, within.stop) for within in wanted]
     if key_ranges is not None:
         changes = (changes_within(change, key_ranges) for change in changes)
     overlay = overlay_of(changes, checkpoint.delimiter)
@@ -83,7 +89,7 @@ def stored_rows(
     def over(batch: pa.RecordBatch) -> list[T]:
         return [each(rows) for rows in replay.over(batch) if rows.num_rows]
 
-    for found in _base(partition, plan.base, family_id, over, key_ranges):
+    for found in _base(partition, plan.base, family_id, over, key_ranges, wanted):
         yield from found
     yield from map(each, replay.rest())
 
@@ -149,6 +155,7 @@ def _base(
     family_id: int | None,
     each: Callable[[pa.RecordBatch], T],
     key_ranges: Sequence[KeyBounds] | None,
+    wanted: Sequence[KeyRange] | None,
 ) -> Iterator[T]:
     folder = partition.folder
     if file is None:
@@ -159,17 +166,29 @@ def _base(
             rows = (rows_within(batch, key_ranges) for batch in rows)
         return in_order(each, rows, reading_threads())
     delimiter = partition.checkpoint.delimiter
-    return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=key_ranges)
+    return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=wanted or key_ranges)
 
 
-def of_family(partition: Partition, ranges: Sequence[KeyBounds]) -> list[KeyBounds]:
-    """Ranges of a family's keys as those of stored keys, which begin with its id."""
-    family_id = _family_id(partition, LoadPlan(None, ()))
+def of_family(partition: Partition, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
+    """Bounds of a family's keys as those of stored keys, which begin with its id."""
+    found = ranges_of_family(_family_id(partition, LoadPlan(None, ())), [KeyRange(*each) for each in bounds])
+    return [(within.first, within.stop) for within in found]
+
+
+def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """The same of ranges."""
     if family_id is None:
         return list(ranges)
     prefix, behind = family_range(family_id)
     assert prefix is not None
-    return [(prefix + (first or b""), behind if stop is None else prefix + stop) for first, stop in ranges]
+    return [
+        replace(
+            within,
+            first=prefix + (within.first or b""),
+            stop=behind if within.stop is None else prefix + within.stop,
+        )
+        for within in ranges
+    ]
 
 
 def split_partition(partition: Partition, most: int) -> list[KeyBounds]:

@@ -54,7 +54,7 @@ def zip_rows(
     *,
     delimiter: bytes,
     family_id: int | None = None,
-    key_ranges: Sequence[tuple[bytes | None, bytes | None]] | None = None,
+    key_ranges: Sequence[KeyBounds | KeyRange] | None = None,
 ) -> Iterator[T]:
     """``each`` of the batches (key, value) of a zip's version in key order, of one column family if it has them.
 
@@ -69,8 +69,9 @@ def zip_rows(
         with _opened(folder, file.name, path) as members:
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)
-        ranges = [family_range(family_id)] if key_ranges is None else key_ranges
-        place_tables(folder, found.tables, directory, ranges)
+        ranges: Sequence[KeyBounds | KeyRange] = [family_range(family_id)] if key_ranges is None else key_ranges
+        bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
+        place_tables(folder, found.tables, directory, bounds)
         try:
             yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:

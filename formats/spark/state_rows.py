@@ -14,13 +14,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.avro_row import decode_key_rows, decode_record, value_decoder
 from statestore.formats.spark.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.damage import corrupt_row, unsupported
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.partition_load import FAMILY_BYTES, of_family, open_partition, stored_rows
+from statestore.formats.spark.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.row_encoding import RowForm, first_parts
 from statestore.formats.spark.spans import binary_of, ends_of, spans_of
 from statestore.formats.spark.views import View
@@ -34,7 +35,7 @@ def read_state(
     columns: Collection[str] | None = None,
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
-    lookup: Sequence[KeyBounds] | None = None,
+    lookup: Sequence[KeyRange] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows, in no promised order. ``base_version`` insists on the snapshot to start from, 0 on none.
 
@@ -50,10 +51,8 @@ def read_state(
     decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), columns)
     names = [name for name in view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, view.store, partition, view.family.name)
-    if lookup is not None:
-        key_ranges = of_family(source, lookup)
     if view.shape == "map" and not view.flat:
-        rows = stored_rows(source, lambda batch: batch, base_version=base_version, key_ranges=key_ranges)
+        rows = stored_rows(source, lambda batch: batch, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
         whole = decoder_of(checkpoint, view, decoder.form)
         yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
@@ -62,7 +61,7 @@ def read_state(
         found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
         return _record_batch(found.columns, view, partition).select(names)
 
-    yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges)
+    yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
 
 
 def row_form(checkpoint: Checkpoint, view: View) -> RowForm:

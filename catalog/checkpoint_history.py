@@ -1,0 +1,200 @@
+"""History and change feed of a checkpoint: what our own stores tell of versions and commits, of batches.
+
+A batch is a version; state time is when batches began. What the oldest batch that can be read has, counts as written by
+it: nobody knows since when it was there. Changes are known of each batch after that one, and of batch 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.changes import CHANGE_COLUMNS, CHANGE_TYPES
+from statestore.catalog.scan import VERSION_COLUMN
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.history import (
+    BATCH,
+    FROM_BATCH,
+    KIND,
+    TO_BATCH,
+    PartitionBatches,
+    read_history,
+    read_row_changes,
+)
+from statestore.formats.spark.kept_batches import begin_times, read_batches
+from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.query_metadata import Batch
+from statestore.formats.spark.views import View
+from statestore.formats.state_table import Query
+from statestore.formats.times import format_time
+from statestore.formats.types import TIME
+
+HISTORY_COLUMNS = (
+    pa.field("valid_from", TIME),
+    pa.field("valid_to", TIME),
+    pa.field(VERSION_COLUMN, pa.int64()),
+)
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BatchesSplit:
+    """A partition over ``batches``, which began at ``times`` (epoch microseconds). ``before`` is the batch before the
+    first of a change feed. ``lookup``: the keys to look up, all by default."""
+
+    partition: int
+    batches: tuple[Batch, ...]
+    times: tuple[int, ...]
+    before: Batch | None
+    lookup: tuple[KeyBounds, ...] | None = None
+
+    @property
+    def batch(self) -> int:
+        """The newest one."""
+        return self.batches[-1].batch_id
+
+    @property
+    def rows(self) -> None:
+        """Nobody knows before it is read."""
+
+
+def columns_of(mode: str) -> tuple[pa.Field, ...]:
+    """What comes behind the columns of a view."""
+    return CHANGE_COLUMNS if mode == "changes" else HISTORY_COLUMNS if mode == "history" else ()
+
+
+def plan_batches(
+    checkpoint: Checkpoint, kept: Sequence[int], view: View, partitions: Sequence[int], query: Query
+) -> list[BatchesSplit]:
+    """A split a partition. ``kept`` are the batches that can be read.
+
+    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept, and InvalidInputError INVALID_RANGE.
+    """
+    path = checkpoint.root.path
+    newest = kept[-1] if query.version is None or query.mode == "changes" else query.version
+    batches = read_batches(checkpoint, [number for number in kept if number <= newest])
+    times = begin_times(checkpoint, batches)
+    before: Batch | None = None
+    if query.mode == "changes":
+        told = _told(path, kept, times, query)
+        before = batches[told.start - 1] if told.start else None
+        batches, times = batches[told.start : told.stop], times[told.start : told.stop]
+    else:
+        _check_times(path, kept, int(times[0]), query)
+    if not batches:
+        return []
+    found = key_lookup(checkpoint, view, query.filters)
+    return [
+        BatchesSplit(
+            partition,
+            tuple(_of_partition(batch, view, partition) for batch in batches),
+            tuple(times.tolist()),
+            None if before is None else _of_partition(before, view, partition),
+            None if found is None else found.bounds,
+        )
+        for partition in partitions
+    ]
+
+
+def read_batches_split(
+    checkpoint: Checkpoint, view: View, split: BatchesSplit, query: Query, columns: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    """The asked columns of the view, and those of `columns_of`. ``checkpoint`` is that of the last batch."""
+    source = PartitionBatches(checkpoint, view, split.partition, split.batches, columns, split.lookup)
+    times, first = np.array(split.times, np.int64), split.batches[0].batch_id
+    if query.mode == "changes":
+        for batch in read_row_changes(source, split.before):
+            yield _change_columns(batch, times, first)
+        return
+    for batch in read_history(source):
+        yield _valid(_history_columns(batch, times, first), query)
+
+
+def _told(path: str, kept: Sequence[int], times: Ints, query: Query) -> slice:
+    """Which of the kept batches a change feed tells."""
+    oldest = 0 if kept[0] == 0 else 1
+    if query.start_time is not None or query.end_time is not None:
+        _check_times(path, kept, int(times[0]) + oldest, query)
+        low = 0 if query.start_time is None else int(np.searchsorted(times, query.start_time, "left"))
+        high = len(kept) if query.end_time is None else int(np.searchsorted(times, query.end_time, "right"))
+        return slice(max(low, oldest), max(low, oldest, high))
+    first = kept[0] + oldest if query.start_version is None else query.start_version
+    last = kept[-1] if query.end_version is None else query.end_version
+    if query.start_version is not None and query.end_version is not None and first > last:
+        raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
+    for version in (query.start_version, query.end_version):
+        if version is not None and not kept[0] + oldest <= version <= kept[-1]:
+            known = f"batches {kept[0] + oldest} to {kept[-1]} are" if len(kept) > oldest else "none are"
+            raise NotFoundError("VERSION_NOT_FOUND", f"{path}: changes of batch {version} are not kept; {known}")
+    return slice(first - kept[0], last - kept[0] + 1)
+
+
+def _check_times(path: str, kept: Sequence[int], first: int, query: Query) -> None:
+    """Of moments before ``first`` nothing is known if batches are gone."""
+    start, end = query.start_time, query.end_time
+    if start is not None and end is not None and start > end:
+        raise InvalidInputError(
+            "INVALID_RANGE",
+            f"{query.mode} from {format_time(start)} to {format_time(end)}: the start is after the end; swap them",
+        )
+    asked = min((moment for moment in (start, end) if moment is not None), default=first)
+    if kept[0] > 0 and asked < first:
+        raise NotFoundError(
+            "TIME_NOT_KEPT",
+            f"{path} keeps batches {kept[0]} to {kept[-1]} and {query.mode} from {format_time(first)} on, asked for "
+            f"{format_time(asked)}",
+        )
+
+
+def _of_partition(batch: Batch, view: View, partition: int) -> Batch:
+    """What reading one partition needs, as it travels with each split."""
+    operator = str(view.operator_id)
+    found = batch.uids.get(operator, [])[partition : partition + 1]
+    return replace(batch, settings={}, uids={operator: [[]] * partition + found} if batch.uids else {})
+
+
+def _history_columns(batch: pa.RecordBatch, times: Ints, first: int) -> pa.RecordBatch:
+    start, end = batch.column(FROM_BATCH), batch.column(TO_BATCH)
+    columns = [_times(start, times, first), _times(end, times, first), start]
+    return _with(batch, columns, HISTORY_COLUMNS)
+
+
+def _change_columns(batch: pa.RecordBatch, times: Ints, first: int) -> pa.RecordBatch:
+    number = batch.column(BATCH)
+    moments = _times(number, times, first)
+    columns = [moments, pa.array(CHANGE_TYPES).take(batch.column(KIND)), number, moments]
+    return _with(batch, columns, CHANGE_COLUMNS)
+
+
+def _times(batches: pa.Array, times: Ints, first: int) -> pa.Array:
+    return pa.array(times).cast(TIME).take(pc.subtract(batches, first))
+
+
+def _with(batch: pa.RecordBatch, columns: list[pa.Array], fields: Sequence[pa.Field]) -> pa.RecordBatch:
+    """The columns of the view, which come after two others, and these."""
+    names = batch.schema.names[2:]
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns[2:], *columns], schema=pa.schema([*(batch.schema.field(name) for name in names), *fields])
+    )
+
+
+def _valid(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
+    """The rows that were valid at some moment of the asked ones; none where two batches began at one time."""
+    start, end = batch.column("valid_from"), batch.column("valid_to")
+    kept = pc.or_kleene(pc.is_null(end), pc.less(start, end))
+    if query.start_time is not None:
+        kept = pc.and_(kept, pc.or_kleene(pc.is_null(end), pc.greater(end, _scalar(query.start_time))))
+    if query.end_time is not None:
+        kept = pc.and_(kept, pc.less_equal(start, _scalar(query.end_time)))
+    return batch.filter(kept)
+
+
+def _scalar(moment: int) -> pa.Scalar:
+    return pa.scalar(moment, pa.int64()).cast(TIME)
