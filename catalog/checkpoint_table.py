@@ -12,11 +12,13 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.checkpoint_history import BatchesSplit, columns_of, plan_batches, read_batches_split
 from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
-from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
+from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_checkpoint
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.filters import check_filters, mask, resolved
 from statestore.formats.locations import Location
 from statestore.formats.reading_threads import reading_threads
@@ -77,6 +79,17 @@ class CheckpointTable:
         kept = self._kept()
         return kept[0], kept[-1]
 
+    def opened(self, batch: int | None = None) -> tuple[Checkpoint, View]:
+        """The checkpoint as of a batch, the newest by default, and what this table shows of it."""
+        checkpoint = self._checkpoint(batch)
+        return checkpoint, self._view(checkpoint)
+
+    def summary(self) -> CheckpointSummary:
+        """What is kept, since when, in how many bytes. Raises NotFoundError SPARK_STATE_NOT_FOUND if no batch can be
+        read."""
+        checkpoint, view = self.opened()
+        return summarize_checkpoint(checkpoint, view.store, self._kept())
+
     def lookup_floor(self, version: int) -> int | None:
         return None
 
@@ -106,6 +119,7 @@ class CheckpointTable:
 
         Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept.
         """
+        _check_numbers(query)
         whole = self.schema(replace(query, columns=None))
         self.schema(query)
         query = replace(query, filters=resolved(query.filters, whole.names))
@@ -235,6 +249,14 @@ class CheckpointTable:
 
     def _view(self, checkpoint: Checkpoint) -> View:
         return view(checkpoint, self.operator_id, self.view_name, flat=self.flat)
+
+
+def _check_numbers(query: Query) -> None:
+    for version in (query.version, query.start_version, query.end_version):
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+            raise InvalidInputError(
+                "INVALID_VERSION", f"version is {version!r}; expected an int, the number of a batch"
+            )
 
 
 def checkpoint_tables(location: Location) -> dict[str, tuple[CheckpointTable, str]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.catalog.catalog import Catalog
+from statestore.catalog.checkpoint_metadata import CheckpointMetadata
 from statestore.catalog.checkpoint_selection import StateSelection, selected_table
-from statestore.catalog.checkpoint_table import checkpoint_tables
-from statestore.catalog.metadata_tables import TABLES, MetadataTable
+from statestore.catalog.checkpoint_table import CheckpointTable, checkpoint_tables
+from statestore.catalog.metadata_table import TABLES, MetadataTable
+from statestore.catalog.store_metadata import StoreMetadata
 from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -38,8 +40,6 @@ class Warehouse:
     names: tuple[str, ...]
     open: Callable[[str], StateTable]
     about: Callable[[str], TableInfo]
-    suffixes: tuple[str, ...] = tuple(TABLES)
-    """Of the metadata tables that each table has."""
 
     @property
     def path(self) -> str:
@@ -59,12 +59,12 @@ class Warehouse:
         return list(self.names)
 
     def metadata_tables(self) -> list[str]:
-        return [f"{name}${suffix}" for name in self.names for suffix in self.suffixes]
+        return [f"{name}${suffix}" for name in self.names for suffix in TABLES]
 
     def table(self, name: str) -> StateTable:
         """A table, or a metadata table (`prices$versions`); NotFoundError TABLE_NOT_FOUND names the nearest."""
         base, _, suffix = name.partition("$")
-        if base not in self.names or (suffix and suffix not in self.suffixes):
+        if base not in self.names or (suffix and suffix not in TABLES):
             known = [*self.names, *self.metadata_tables()]
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else "name one of them"
@@ -88,7 +88,10 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
         return _elsewhere(location)
     root = Path(location.path)
     if not root.is_dir():
-        raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
+        raise NotFoundError(
+            "PATH_NOT_FOUND",
+            f"{root} is not a directory; expected a warehouse, a store or the checkpoint of a Spark query",
+        )
     if (root / STORE_FILE).is_file():
         return Warehouse(location, (root.resolve().name,), *_openers(root.resolve().parent))
     if _is_checkpoint(location):
@@ -154,10 +157,15 @@ def _checkpoint(location: Location) -> Warehouse:
     return Warehouse(
         location,
         tuple(sorted(tables)),
-        lambda name: tables[name][0],
+        lambda name: _of_checkpoint(tables, name),
         lambda name: TableInfo(tables[name][1] or "Spark state", None),
-        suffixes=(),
     )
+
+
+def _of_checkpoint(tables: Mapping[str, tuple[CheckpointTable, str]], name: str) -> StateTable:
+    base, _, suffix = name.partition("$")
+    table = tables[base][0]
+    return MetadataTable(CheckpointMetadata(table), suffix) if suffix else table
 
 
 def _elsewhere(location: Location) -> Warehouse:
@@ -186,4 +194,4 @@ def _about(root: Path, name: str) -> TableInfo:
 def _table(root: Path, name: str) -> StateTable:
     base, _, suffix = name.partition("$")
     storage, spec = Catalog(root).locate(base)
-    return MetadataTable(storage, spec, suffix) if suffix else VersionedTable(storage, spec)
+    return MetadataTable(StoreMetadata(storage, spec), suffix) if suffix else VersionedTable(storage, spec)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from spark_state_fixtures import checkpoint_path, index, multiset, opened, truth
 
 import statestore
 from statestore.catalog.checkpoint_table import CheckpointSplit, CheckpointTable
+from statestore.catalog.discovery import open_warehouse
+from statestore.connector.report.figures import figures_of
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
 
@@ -102,16 +108,74 @@ def test_joins_variables_and_several_operators_have_tables_of_their_own() -> Non
     assert tables("spark4.3.0-twsno__rk") == ["lst", "mp", "timers", "val"]
 
 
+def began(path: str, batch: int) -> str:
+    told = json.loads(Path(path, "offsets", str(batch)).read_text().splitlines()[1])["batchTimestampMs"]
+    return text(datetime.fromtimestamp(told / 1000, UTC))
+
+
 def test_the_command_line() -> None:
     path = checkpoint_path(AGGREGATION)
     (told,) = run("inspect", path, "--json").rows
-    assert (told["store"], told["kind"], told["version"]) == ("state", "stateStoreSave", 5)
+    assert (told["store"], told["kind"], told["oldest_version"], told["version"]) == ("state", "stateStoreSave", 0, 5)
+    assert (told["from"], told["to"]) == (began(path, 0), began(path, 5))
+    files = [file for part in "01" for file in Path(path, "state/0", part).rglob("*") if "_metadata" not in file.parts]
+    assert told["bytes"] == sum(file.stat().st_size for file in files if file.is_file())
     (row,) = run("get", path, "state", '{"k": "key-00-"}', "--json").rows
     assert row["value"]["count"] == 4 and row["value"]["sum_1"] == -12.0
     assert run("scan", path, "state", "--limit", "2").err == "more rows; a greater --limit shows them\n"
     changes = run("diff", path, "state", "--from", "2", "--to", "3", "--json").rows
     assert {change["change"] for change in changes} == {"changed"}
     assert run("compact", path).code == 1
+
+
+def test_metadata_tables_tell_of_batches_and_files(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint_path(AGGREGATION), tmp_path / "checkpoint"))
+    for version in (1, 2):  # as Spark cleans up: the first batches can not be read any more
+        for file in path.glob(f"state/0/*/{version}.*"):
+            file.unlink()
+    versions = statestore.sql(str(path), "DESCRIBE HISTORY state").to_pylist()
+    assert [row["batch"] for row in versions] == [5, 4, 3, 2, 1, 0]
+    assert [text(row["timestamp"]) for row in versions] == [began(str(path), batch) for batch in (5, 4, 3, 2, 1, 0)]
+    written = [sum(file.stat().st_size for file in path.glob(f"state/0/*/{batch + 1}.*")) for batch in range(6)]
+    assert [row["bytes"] for row in versions[::-1]] == written and written[:2] == [0, 0] and min(written[2:]) > 0
+    connection = statestore.attach(str(path))
+    told = connection.sql('SELECT version, readable FROM "state$snapshots" ORDER BY version').fetchall()
+    kept = statestore.inspect(path).table("state").table.kept_versions()
+    assert told == [(batch, kept[0] <= batch) for batch in range(6)] and kept[0] > 1
+    columns = connection.sql('FROM "state$schema"').fetchall()
+    assert [column[0::2] for column in columns] == [("key", "key"), ("value", "value"), ("partition_id", "value")]
+    files = connection.sql('SELECT name, bytes FROM "state$segments"').fetchall()
+    assert all((path / name).stat().st_size == size for name, size in files)
+    for name in [str(file.relative_to(path)) for file in path.glob("state/0/?/**/*") if file.is_file()]:
+        if name not in dict(files) and "_metadata" not in name:
+            (path / name).unlink()
+    assert statestore.sql(str(path), "SELECT count(*) FROM state").column(0)[0].as_py() > 0
+
+
+def test_the_report_tells_what_batches_changed() -> None:
+    """Against the states of all batches, each read by itself."""
+    figures = figures_of(open_warehouse(checkpoint_path(AGGREGATION)), "state")
+    table = statestore.inspect(checkpoint_path(AGGREGATION)).table("state")
+    rows = [table.scan(version=batch).read_all().to_pylist() for batch in range(6)]
+    states = [{row["key"]["k"] or "null": row["value"] for row in found} for found in rows]
+    assert [point["keys"] for point in figures.growth] == [len(state) for state in states]
+    written, ended = Counter[int](), Counter[int]()
+    for batch, state in enumerate(states):
+        before = states[batch - 1] if batch else {}
+        written[batch] = sum(before.get(key) != value for key, value in state.items())
+        ended[batch] = sum(state.get(key) != value for key, value in before.items())
+    assert {bar["first"]: bar["count"] for bar in figures.churn if bar["change"] == "written"} == +written
+    assert {bar["first"]: -bar["count"] for bar in figures.churn if bar["change"] == "ended"} == +ended
+    assert sum(cell["rows"] for cell in figures.heat) == sum(written.values())
+    key = figures.busiest[0]["key"]
+    counts = [row["value"] for row in figures.lifelines[key] if row["column"] == "value.count"]
+    seen = [state[key]["count"] for state in states if key in state]
+    assert counts == [count for place, count in enumerate(seen) if not place or count != seen[place - 1]]
+    assert "value.count" in figures.numeric
+
+
+def text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 REFUSED: list[tuple[Any, str]] = [

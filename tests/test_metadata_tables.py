@@ -12,7 +12,7 @@ import pytest
 
 import statestore
 from statestore.catalog.discovery import open_table, open_warehouse
-from statestore.catalog.metadata_tables import TABLES
+from statestore.catalog.metadata_table import TABLES
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
@@ -113,7 +113,7 @@ def test_an_older_version_is_read_as_it_was(warehouse: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_columns_and_filters(warehouse: Path, suffix: str) -> None:
-    names = TABLES[suffix][0].names
+    names = TABLES[suffix].names
     last, first = names[-1], names[0]
     assert rows(warehouse, suffix, columns=(last, first)) == [
         {last: row[last], first: row[first]} for row in rows(warehouse, suffix)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from statestore.catalog.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
-from statestore.catalog.metadata_tables import versions_table
 from statestore.catalog.segment_files import shared_files
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
+from statestore.catalog.store_metadata import versions_table
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable

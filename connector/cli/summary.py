@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.checkpoint_summary import CheckpointSummary
+from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.discovery import Warehouse, open_warehouse
 from statestore.catalog.store_summary import StoreSummary, summarize
 from statestore.catalog.versioned_table import VersionedTable
@@ -78,6 +80,8 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         item |= _columns(table)
         if isinstance(table, VersionedTable):
             item |= _of_store(summarize(table.storage, table.spec))
+        elif isinstance(table, CheckpointTable):
+            item |= _of_checkpoint(table.summary())
         else:
             item["oldest_version"], item["version"] = table.kept_versions()
     except StateStoreError as error:
@@ -113,6 +117,18 @@ def _of_store(found: StoreSummary) -> dict[str, Any]:
         "writer": found.writer,
         "health": list(found.problems),
         "status": "damaged" if found.damaged else "attention" if found.problems else "ok",
+    }
+
+
+def _of_checkpoint(found: CheckpointSummary) -> dict[str, Any]:
+    batches = found.newest - found.oldest + 1
+    return {
+        "version": found.newest,
+        "oldest_version": found.oldest,
+        "from": _time(found.first_time),
+        "to": _time(found.last_time),
+        "bytes": found.bytes,
+        "retention": "1 batch" if batches == 1 else f"{batches} batches",
     }
 
 

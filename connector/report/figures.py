@@ -53,8 +53,11 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Sequence[str] = ()) -> S
     busiest = counts.top(TOP, "versions")
     biggest = _biggest(table)
     wanted = list(dict.fromkeys([*chosen, *(row["key"] for row in busiest[:LIFELINES])]))
-    fields = {field.name: field for field in table.schema(Query())}
-    values = [n for n in fields if n not in (*table.key_columns, "valid_from", "valid_to")]
+    columns = [
+        field for field in table.schema(Query()) if field.name not in (*table.key_columns, "valid_from", "valid_to")
+    ]
+    values = [field.name for field in columns]
+    numeric = [field.name for field in _flat(pa.schema(columns).empty_table()).schema if _is_number(field.type)]
     return StoreFigures(
         name,
         _growth(warehouse, table),
@@ -63,7 +66,7 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Sequence[str] = ()) -> S
         biggest,
         busiest,
         _lifelines(table, wanted, values),
-        [n for n in values if _is_number(fields[n].type)],
+        numeric,
         now,
     )
 
@@ -117,10 +120,12 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
     first = np.arange(0, found.num_rows, width)
     last = np.minimum(first + width, found.num_rows) - 1
     versions, times = found["version"].to_numpy(), _ms(found["timestamp"].chunk(0))
-    counts = {
-        "written": np.add.reduceat(found["rows"].to_numpy(), first),
-        "ended": -np.add.reduceat(found["closed"].to_numpy(), first),
-    }
+    rows, closed = (found[name] for name in ("rows", "closed"))
+    if rows.null_count:
+        written, ended = _counted_changes(table, versions)
+    else:
+        written, ended = rows.to_numpy(), closed.to_numpy()
+    counts = {"written": np.add.reduceat(written, first), "ended": -np.add.reduceat(ended, first)}
     return [
         {
             "first": int(versions[a]),
@@ -133,6 +138,17 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
         for change, numbers in counts.items()
         if numbers[place]
     ]
+
+
+def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
+    """Rows that each of the versions wrote and ended, where commits do not say so; none of those that are gone."""
+    written, ended = np.zeros(len(versions), np.int64), np.zeros(len(versions), np.int64)
+    for batch in _read(table, Query(mode="changes", columns=("_change_type", "_commit_version"))):
+        place = np.searchsorted(versions, batch.column(1).to_numpy())
+        new = pc.is_in(batch.column(0), pa.array(["insert", "update_postimage"])).to_numpy(zero_copy_only=False)
+        written += np.bincount(place[new], minlength=len(versions))
+        ended += np.bincount(place[~new], minlength=len(versions))
+    return written, ended
 
 
 # Over state time and keys
@@ -182,7 +198,7 @@ def _biggest(table: StateTable) -> list[dict[str, Any]]:
 
 
 def _lifelines(table: StateTable, keys: Sequence[str], values: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The newest VERSIONS_OF_A_KEY versions of each key, a row for each value column."""
+    """The newest VERSIONS_OF_A_KEY versions of each key, a row for each value column; fields of structs are columns."""
     found: dict[str, list[dict[str, Any]]] = {}
     width = len(table.key_columns)
     columns = (*table.key_columns, *values, "valid_from", "valid_to", "_commit_version")
@@ -197,6 +213,8 @@ def _lifelines(table: StateTable, keys: Sequence[str], values: Sequence[str]) ->
     if not parts:
         return found
     rows = pa.concat_tables(parts).sort_by("valid_from")
+    shown = _flat(rows.select(values)).column_names
+    rows = _flat(rows)
     for key in keys:
         one = rows.filter(pc.equal(rows["__key"], key))
         one = one.slice(max(0, one.num_rows - VERSIONS_OF_A_KEY))
@@ -207,12 +225,19 @@ def _lifelines(table: StateTable, keys: Sequence[str], values: Sequence[str]) ->
         versions = one["_commit_version"].to_pylist()
         found[key] = [
             {"column": name, "from": start, "to": None if still else end, "value": _shown(value), "version": version}
-            for name in values
+            for name in shown
             for start, end, still, value, version in zip(
                 starts, ends_ms, open_, one[name].to_pylist(), versions, strict=True
             )
         ]
     return found
+
+
+def _flat(rows: pa.Table) -> pa.Table:
+    """Structs as their fields, ``value.count``, down to what is none."""
+    while any(pa.types.is_struct(field.type) for field in rows.schema):
+        rows = rows.flatten()
+    return rows
 
 
 def _shown(value: Any) -> Any:

@@ -66,14 +66,21 @@ class KeyCounts:
 
 
 def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
-    """A key as people read it, a text a row: the cells joined by a comma."""
+    """A key as people read it, a text a row: the cells, and those of structs, joined by a comma."""
     texts = []
     for column in columns:
+        if pa.types.is_struct(column.type) and column.type.num_fields:
+            texts.append(pc.fill_null(key_texts(column.flatten()), "null"))
+            continue
         try:
             texts.append(column.cast(pa.string()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, structs, lists
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, lists
             texts.append(pa.array([str(cell) for cell in column.to_pylist()], pa.string()))
-    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ", ")
+    return (
+        texts[0]
+        if len(texts) == 1
+        else pc.binary_join_element_wise(*texts, ", ", null_handling="replace", null_replacement="null")
+    )
 
 
 def row_bytes(columns: Sequence[pa.Array]) -> Ints:

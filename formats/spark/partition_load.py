@@ -103,6 +103,17 @@ def plan_version(partition: Partition, version: int, uid: str | None, base_versi
     return plan_lineage(partition.files, version, uid, where, lineage, base_version=base_version)
 
 
+def files_of_batch(partition: Partition) -> list[DataFile]:
+    """What the rows as of the checkpoint's batch are made of; table files have the kind "table" and version 0, as their
+    names do not tell when they were written. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+    plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
+    found = [] if plan.base is None else [plan.base]
+    if plan.base is not None and plan.base.kind == "zip":
+        shared = sorted(read_zip(partition.folder, plan.base).tables.values())
+        found += [DataFile(f"SSTs/{name}", 0, None, "table", size) for name, size in shared]
+    return [*found, *plan.changes]
+
+
 def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
     """What one version changed, in the order it did. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
     found_files = _change_files(partition, version, uid)

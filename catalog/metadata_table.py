@@ -1,0 +1,164 @@
+"""Metadata as tables in every door: `<table>$versions`, `$segments`, `$snapshots` and `$schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.filters import check_filters, mask
+from statestore.formats.state_table import Query
+from statestore.formats.types import TIME
+
+VERSIONS_SCHEMA = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", TIME),
+        ("operation", pa.string()),
+        ("writer", pa.string()),
+        ("application", pa.string()),
+        ("batch", pa.int64()),
+        ("stream_time", TIME),
+        ("rows", pa.int64()),
+        ("tombstones", pa.int64()),
+        ("closed", pa.int64()),
+        ("dropped", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+SEGMENTS_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("role", pa.string()),
+        ("tombstones", pa.bool_()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("index_bytes", pa.int64()),
+        ("min_valid_from", TIME),
+        ("max_valid_from", TIME),
+        ("min_valid_to", TIME),
+        ("max_valid_to", TIME),
+        ("first_commit", pa.int64()),
+        ("last_commit", pa.int64()),
+        ("pending_closures", pa.int64()),
+    ]
+)
+SNAPSHOTS_SCHEMA = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", TIME),
+        ("stream_time", TIME),
+        ("readable", pa.bool_()),
+    ]
+)
+SCHEMA_SCHEMA = pa.schema([("column", pa.string()), ("type", pa.string()), ("role", pa.string())])
+TABLES = {
+    "versions": VERSIONS_SCHEMA,
+    "segments": SEGMENTS_SCHEMA,
+    "snapshots": SNAPSHOTS_SCHEMA,
+    "schema": SCHEMA_SCHEMA,
+}
+
+
+class MetadataSource(Protocol):
+    """Whose metadata it is; can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """Of the table with state."""
+
+    @property
+    def identity(self) -> str:
+        """Never the same for two of them."""
+
+    def versions(self) -> tuple[int, int]:
+        """(oldest, newest) version that metadata tells of."""
+
+    def table(self, suffix: str, version: int) -> pa.Table:
+        """One of `TABLES`, in its schema, as of a version."""
+
+
+@dataclass(frozen=True)
+class MetadataSplit:
+    """The whole table: metadata is small."""
+
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class MetadataTable:
+    """A metadata table as a `StateTable`; reads as of the newest commit, or of ``version``."""
+
+    source: MetadataSource
+    suffix: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.name}${self.suffix}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def identity(self) -> str:
+        return f"{self.source.identity}${self.suffix}"
+
+    def kept_versions(self) -> tuple[int, int]:
+        """(oldest, newest) version that this tells of."""
+        return self.source.versions()
+
+    def lookup_floor(self, version: int) -> int | None:
+        return None
+
+    def schema(self, query: Query) -> pa.Schema:
+        schema = TABLES[self.suffix]
+        if query.mode != "snapshot" or query.as_of is not None:
+            raise InvalidInputError(
+                "INVALID_OPTION",
+                f"{self.name} is metadata: it has no history, changes or state time; ask for a version",
+            )
+        if query.columns is None:
+            return schema
+        missing = [name for name in query.columns if name not in schema.names]
+        if missing:
+            raise NotFoundError(
+                "COLUMN_NOT_FOUND", f"{self.name} has no column {missing[0]!r}; it has {', '.join(schema.names)}"
+            )
+        return pa.schema([schema.field(name) for name in query.columns])
+
+    def splits(self, query: Query) -> list[MetadataSplit]:
+        """Raises NotFoundError VERSION_NOT_FOUND, COLUMN_NOT_FOUND or InvalidInputError INVALID_FILTER."""
+        self.schema(query)
+        self._check_filters(query)
+        oldest, newest = self.source.versions()
+        if query.version is not None and not oldest <= query.version <= newest:
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"{self.source.name!r} has no version {query.version}; versions {oldest} to {newest} are known",
+            )
+        version = newest if query.version is None else query.version
+        return [MetadataSplit(version, self._table(version).num_rows)]
+
+    def read(self, split: MetadataSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        schema = self.schema(query)
+        for batch in self._table(split.version).combine_chunks().to_batches():
+            selected = mask(query.filters, batch) if query.filters else None
+            kept = batch if selected is None else batch.filter(selected)
+            yield kept.select(schema.names)
+
+    def _table(self, version: int) -> pa.Table:
+        return self.source.table(self.suffix, version)
+
+    def _check_filters(self, query: Query) -> None:
+        schema = TABLES[self.suffix]
+        for item in query.filters:
+            if item.column not in schema.names:
+                raise NotFoundError(
+                    "COLUMN_NOT_FOUND", f"filter on {item.column!r}: {self.name} has {', '.join(schema.names)}"
+                )
+        check_filters(query.filters, schema)

@@ -1,0 +1,100 @@
+"""Metadata of a store of ours: its commits, segments and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import StoreSpec
+from statestore.formats.segment_meta import OPEN
+from statestore.formats.types import TIME, type_name
+
+
+def versions_table(snapshot: Snapshot) -> pa.Table:
+    """One row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
+    versions = snapshot.versions
+    transactions = list(versions.transaction)
+    columns = [
+        pa.array(np.arange(len(versions.timestamp))),
+        pa.array(versions.timestamp).cast(TIME),
+        pa.array(list(versions.operation), pa.string()),
+        pa.array(list(versions.writer), pa.string()),
+        pa.array([None if t is None else t[0] for t in transactions], pa.string()),
+        pa.array([None if t is None else t[1] for t in transactions], pa.int64()),
+        _times(versions.stream_time.tolist(), versions.stream_time[0] if len(versions.stream_time) else None),
+        *(pa.array(a) for a in (versions.rows, versions.tombstones, versions.closed, versions.dropped, versions.bytes)),
+    ]
+    return pa.Table.from_arrays(columns, schema=VERSIONS_SCHEMA)
+
+
+def segments_table(snapshot: Snapshot) -> pa.Table:
+    """One row per segment file of the newest version, with the statistics that reads prune by."""
+    metas = snapshot.segments
+    columns = [
+        pa.array([m.name for m in metas], pa.string()),
+        pa.array([m.role for m in metas], pa.string()),
+        pa.array([m.tombstone for m in metas], pa.bool_()),
+        pa.array([m.rows for m in metas], pa.int64()),
+        pa.array([m.file.bytes for m in metas], pa.int64()),
+        pa.array([0 if m.index is None else m.index.bytes for m in metas], pa.int64()),
+        _times([m.min_valid_from for m in metas]),
+        _times([m.max_valid_from for m in metas]),
+        _times([m.min_valid_to for m in metas], OPEN),
+        _times([m.max_valid_to for m in metas], OPEN),
+        pa.array([m.min_added for m in metas], pa.int64()),
+        pa.array([m.max_added for m in metas], pa.int64()),
+        pa.array([sum(c.count for c in snapshot.closures.get(m.name, ())) for m in metas], pa.int64()),
+    ]
+    return pa.Table.from_arrays(columns, schema=SEGMENTS_SCHEMA)
+
+
+def snapshots_table(snapshot: Snapshot) -> pa.Table:
+    """One row per version: when it was committed, what stream time it knew, whether it can still be read."""
+    versions = versions_table(snapshot)
+    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
+    readable = pa.array(np.arange(versions.num_rows) >= oldest)
+    columns = [versions["version"], versions["timestamp"], versions["stream_time"], readable]
+    return pa.Table.from_arrays(columns, schema=SNAPSHOTS_SCHEMA)
+
+
+def schema_table(spec: StoreSpec) -> pa.Table:
+    """One row per column: name, Spark type name, key or value."""
+    fields = [(f, "key") for f in spec.key] + [(f, "value") for f in spec.value]
+    columns = [[f.name for f, _ in fields], [type_name(f.type) for f, _ in fields], [role for _, role in fields]]
+    return pa.Table.from_arrays([pa.array(c, pa.string()) for c in columns], schema=SCHEMA_SCHEMA)
+
+
+def _times(values: Sequence[int], unknown: int | None = None) -> pa.Array:
+    return pa.array([None if v == unknown else v for v in values], pa.int64()).cast(TIME)
+
+
+@dataclass(frozen=True)
+class StoreMetadata:
+    """What `MetadataTable` tells of a store."""
+
+    storage: Storage
+    spec: StoreSpec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def identity(self) -> str:
+        return self.spec.store_id
+
+    def versions(self) -> tuple[int, int]:
+        return 0, load_snapshot(self.storage).version
+
+    def table(self, suffix: str, version: int) -> pa.Table:
+        snapshot = load_snapshot(self.storage, version=version)
+        if suffix == "schema":
+            return schema_table(self.spec)
+        return {"versions": versions_table, "segments": segments_table, "snapshots": snapshots_table}[suffix](snapshot)
