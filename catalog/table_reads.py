@@ -12,7 +12,7 @@ import pyarrow as pa
 from statestore.catalog.difference import Point, difference
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.filters import parse_filters
-from statestore.formats.key_codec import KeyCodec
+from statestore.formats.key_codec import KeyValues
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.times import to_us
 
@@ -62,7 +62,7 @@ class ReadableTable:
         filters = list(parse_filters(filter))
         if key is not None:
             names = self.table.key_columns
-            codec = KeyCodec(pa.schema([self.schema.field(name) for name in names]))
+            codec = KeyValues(pa.schema([self.schema.field(name) for name in names]))
             filters += parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
         return read(self.table, query, columns, filters)
 

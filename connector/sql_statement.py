@@ -222,6 +222,8 @@ def _function(node: exp.Table, place: str) -> TableReference:
     version, time = _clauses(node, place)
     if time is not None:
         raise _invalid(f"{mode}(…) can not be combined with TIMESTAMP AS OF; give a start and an end", place)
+    if version is not None and mode == "changes":
+        raise _invalid("changes(…) can not be combined with VERSION AS OF; give a start and an end", place)
     return TableReference(node, arguments[0].name, place, mode, version, None, tuple(bounds.items()))
 
 

@@ -105,17 +105,11 @@ class _RowCodec(ABC):
         )
 
 
-class KeyCodec(_RowCodec):
-    """Keys of one schema. Picklable."""
+class KeyValues(_RowCodec):
+    """Keys of one schema, of any type, to look for; `KeyCodec` also hashes them. Picklable."""
 
     _code = "WRONG_KEY"
     _what = "The key"
-
-    def __init__(self, schema: pa.Schema) -> None:
-        """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys can not have."""
-        super().__init__(schema)
-        self._hashes = [scalar_hash(field.type) for field in schema]
-        self._only_hash = self._hashes[0] if len(schema) == 1 else None
 
     def _convert(self, field: pa.Field) -> Convert:
         convert = canonical(Place(self._code, field.name, field.type))
@@ -139,6 +133,16 @@ class KeyCodec(_RowCodec):
         if key is None:
             raise InvalidInputError("NULL_KEY", f"A key can not be null; expected {', '.join(self._names)}.")
         return self._row(key)
+
+
+class KeyCodec(KeyValues):
+    """Keys of one schema, which a store can have. Picklable."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys can not have."""
+        super().__init__(schema)
+        self._hashes = [scalar_hash(field.type) for field in schema]
+        self._only_hash = self._hashes[0] if len(schema) == 1 else None
 
     def hash(self, key: Row) -> int:
         """The hash of a normalized key, equal to that of ``hash_keys``."""

@@ -1,20 +1,18 @@
-"""Reading tables for commands: text arguments become keys, times and queries."""
+"""Reading tables for commands: text arguments become times and queries."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from statestore.catalog.difference import Point
 from statestore.catalog.discovery import open_warehouse
+from statestore.connector.cli.key_text import key_filters
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.times import format_time, parse_time, to_us
 
@@ -149,39 +147,3 @@ def read_table(path: str | Path, name: str, query: Query | None = None) -> pa.Ta
 def read_all(table: StateTable, query: Query) -> pa.Table:
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, schema=table.schema(query))
-
-
-def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
-    """Equality on each key column. One column takes its text as it is, several a JSON object."""
-    schema = table.schema(Query())
-    names = table.key_columns
-    if not names:
-        raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; ask for it with: statestore sql")
-    if len(names) == 1:
-        return (Filter(names[0], "=", _cell(text, schema.field(names[0]))),)
-    try:
-        cells: Any = json.loads(text)
-    except json.JSONDecodeError:
-        cells = None
-    if not isinstance(cells, dict) or set(cells) != set(names):
-        raise InvalidInputError(
-            "WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {', '.join(names)}"
-        )
-    return tuple(Filter(name, "=", _cell(cells[name], schema.field(name))) for name in names)
-
-
-def _cell(value: Any, field: pa.Field) -> Any:
-    """``value``, from the command line or JSON, as the column's type."""
-    kind = field.type
-    try:
-        if isinstance(value, str) and not pa.types.is_string(kind):
-            if pa.types.is_timestamp(kind) and kind.tz is not None:
-                return pa.scalar(parse_time(value, field.name), pa.int64()).cast(kind).as_py()
-            if pa.types.is_nested(kind):
-                return pa.scalar(json.loads(value), kind).as_py()
-            return pa.scalar(value).cast(kind).as_py()
-        return pa.scalar(value, kind).as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
-        raise InvalidInputError(
-            "WRONG_KEY", f"key column {field.name!r}: found {value!r}, expected {kind} ({error})"
-        ) from error

@@ -1,0 +1,150 @@
+"""Keys as text: what somebody writes on a command line, or takes from what ``--json`` has shown, as values of columns.
+
+In JSON, times are ISO-8601 with a zone or epoch milliseconds, binary is base64, decimals may be texts, and NaN and the
+infinities are. A struct names each of its fields, so that none is null by mistake; one of a single field also takes the
+text of that field as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.canonical import Place, canonical, nullable
+from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.filters import Filter
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import parse_time
+
+_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
+    """Equality on each key column. One column takes its text as it is, several a JSON object.
+
+    Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
+    """
+    schema = table.schema(Query())
+    names = table.key_columns
+    if not names:
+        raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; ask for it with: statestore sql")
+    if len(names) == 1:
+        return (Filter(names[0], "=", _checked(text, schema.field(names[0]), of_text)),)
+    try:
+        cells = _json(text)
+    except ValueError:
+        cells = None
+    if not isinstance(cells, dict) or set(cells) != set(names):
+        raise InvalidInputError(
+            "WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {', '.join(names)}"
+        )
+    return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in names)
+
+
+def _checked(value: Any, field: pa.Field, read: Any) -> Any:
+    place = Place("WRONG_KEY", field.name, field.type)
+    try:
+        found = read(value, field.type)
+        nullable(canonical(place))(found)
+    except StateStoreError as error:
+        raise InvalidInputError("WRONG_KEY", error.message) from error
+    except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:
+        raise InvalidInputError(
+            "WRONG_KEY", f"key column {field.name!r}: found {value!r}, expected {field.type} ({error})"
+        ) from error
+    return found
+
+
+def of_text(text: str, kind: pa.DataType) -> Any:
+    """A bare text as a value of a type. Raises ValueError and the like for one that is none."""
+    if pa.types.is_string(kind):
+        return text
+    if pa.types.is_struct(kind):
+        return _struct_of_text(text, kind)
+    if pa.types.is_nested(kind):
+        return of_json(_json(text), kind)
+    if pa.types.is_timestamp(kind):
+        return _time(text, kind)
+    return pa.scalar(text).cast(kind).as_py()
+
+
+def of_json(value: Any, kind: pa.DataType) -> Any:
+    """What JSON holds as a value of a type; errors as `of_text`."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return _struct(value, kind)
+    if pa.types.is_map(kind):
+        return [(of_json(key, kind.key_type), of_json(item, kind.item_type)) for key, item in _list(value)]
+    if pa.types.is_list(kind):
+        return [of_json(item, kind.value_type) for item in _list(value)]
+    if pa.types.is_timestamp(kind) and isinstance(value, str | int):
+        return _time(str(value), kind)
+    if pa.types.is_date(kind) and isinstance(value, str):
+        return date.fromisoformat(value)
+    if pa.types.is_binary(kind) and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    if pa.types.is_decimal(kind) and not isinstance(value, bool):
+        return Decimal(str(value))
+    if pa.types.is_floating(kind) and isinstance(value, str):
+        return _NUMBERS[value] if value in _NUMBERS else float(value)
+    if isinstance(value, str) and not pa.types.is_string(kind):
+        return pa.scalar(value).cast(kind).as_py()
+    return value
+
+
+def _struct_of_text(text: str, kind: pa.StructType) -> Any:
+    try:
+        found = _json(text)
+    except json.JSONDecodeError:
+        found = text
+    if isinstance(found, dict):
+        return _struct(found, kind)
+    if kind.num_fields == 1:
+        return {kind.field(0).name: of_text(text, kind.field(0).type)}
+    raise ValueError(f"expected a JSON object with {_names(kind)}")
+
+
+def _struct(value: Any, kind: pa.StructType) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != {field.name for field in kind}:
+        raise ValueError(f"found {value!r}, expected a JSON object with {_names(kind)}; a null is written as null")
+    return {field.name: of_json(value[field.name], field.type) for field in kind}
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"found {value!r}, expected a JSON array")
+    return value
+
+
+def _time(text: str, kind: pa.TimestampType) -> Any:
+    """To the microsecond, which keys may have."""
+    if kind.tz is None:
+        return pa.scalar(text).cast(kind).as_py()
+    moment = parse_time(text, "time")
+    if not text.strip().lstrip("+-").isdigit():
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    return pa.scalar(moment, pa.int64()).cast(kind).as_py()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is given twice")
+    return found
+
+
+def _names(kind: pa.StructType) -> str:
+    return ", ".join(field.name for field in kind)
