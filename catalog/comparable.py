@@ -14,12 +14,15 @@ from statestore.formats.key_hash import hash_keys
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """``column`` with floating-point numbers and maps, at any depth, replaced; the same array where there are none."""
+    """``column`` with floating-point numbers, maps and columns without a type, at any depth, replaced; the same array
+    where there are none."""
     kind = column.type
     if not _needs_work(kind):
         return column
     if column.offset:
         column = column.take(pa.array(np.arange(len(column))))
+    if pa.types.is_null(kind):
+        return column.cast(pa.int8())
     if pa.types.is_floating(kind):
         return _bits(column)
     if pa.types.is_struct(kind):
@@ -36,7 +39,7 @@ def _needs_work(kind: pa.DataType) -> bool:
         return any(_needs_work(field.type) for field in kind)
     if pa.types.is_list(kind):
         return _needs_work(kind.value_type)
-    return bool(pa.types.is_floating(kind) or pa.types.is_map(kind))
+    return bool(pa.types.is_floating(kind) or pa.types.is_map(kind) or pa.types.is_null(kind))
 
 
 def _bits(column: pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.comparable import comparable
 from statestore.catalog.discovery import Warehouse
 from statestore.connector.report.key_counts import KeyCounts, key_texts, row_bytes
 from statestore.formats.key_hash import hash_keys, key_groups_of
@@ -163,7 +164,7 @@ def _over_history(table: StateTable) -> tuple[KeyCounts, list[dict[str, Any]], i
     query = Query(mode="history", columns=(*table.key_columns, "valid_from"))
     for batch in _read(table, query):
         keys = batch.columns[: len(table.key_columns)]
-        hashes = hash_keys(keys)
+        hashes = _hashes(keys)
         cell = (_ms(batch.columns[-1]) - first) // width * GROUP_CELLS + key_groups_of(hashes, GROUP_CELLS)
         cells += np.bincount(cell, minlength=cells.size).reshape(cells.shape)
         counts.add(keys, hashes)
@@ -172,6 +173,11 @@ def _over_history(table: StateTable) -> tuple[KeyCounts, list[dict[str, Any]], i
         for c, g in zip(*np.nonzero(cells), strict=True)
     ]
     return counts, heat, last
+
+
+def _hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
+    """Of keys of any type: engines' keys may hold what ours can not."""
+    return hash_keys([comparable(column) for column in keys])
 
 
 def _span(table: StateTable) -> tuple[int, int]:
@@ -193,7 +199,7 @@ def _biggest(table: StateTable) -> list[dict[str, Any]]:
     sums = KeyCounts(table.key_columns)
     for batch in _read(table, Query(columns=(*table.key_columns, *values))) if values else ():
         keys = batch.columns[: len(table.key_columns)]
-        sums.add(keys, hash_keys(keys), row_bytes(batch.columns[len(keys) :]))
+        sums.add(keys, _hashes(keys), row_bytes(batch.columns[len(keys) :]))
     return sums.top(TOP, "bytes")
 
 
