@@ -146,10 +146,11 @@ def _check_times(path: str, kept: Sequence[int], first: int, query: Query) -> No
         )
     asked = min((moment for moment in (start, end) if moment is not None), default=first)
     if kept[0] > 0 and asked < first:
+        exclusive = query.mode == "changes"  # those of the oldest batch itself are not known
+        since = f"after {format_time(first - 1)}" if exclusive else f"from {format_time(first)} on"
         raise NotFoundError(
             "TIME_NOT_KEPT",
-            f"{path} keeps batches {kept[0]} to {kept[-1]} and {query.mode} from {format_time(first)} on, asked for "
-            f"{format_time(asked)}",
+            f"{path} keeps batches {kept[0]} to {kept[-1]} and {query.mode} {since}, asked for {format_time(asked)}",
         )
 
 

@@ -24,7 +24,7 @@ from statestore.formats.locations import Location
 from statestore.formats.reading_threads import reading_threads
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint
 from statestore.formats.spark.damage import missing
-from statestore.formats.spark.kept_batches import kept_batches
+from statestore.formats.spark.kept_batches import kept_batches, readable_batches
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.located import open_located
 from statestore.formats.spark.partition_load import open_partition, split_partition
@@ -177,11 +177,11 @@ class CheckpointTable:
         return read_state(checkpoint, shown, split.partition, columns=columns, base_version=base, key_ranges=ranges)
 
     def _over_batches(self, query: Query) -> list[BatchesSplit]:
-        if query.version is not None:
-            self._batch(Query(version=query.version))
+        kept = self._kept()
+        self._check_version(query.version, kept)
         checkpoint = self._checkpoint(query.version if query.mode == "history" else None)
         partitions = self._partitions(checkpoint, query)
-        return plan_batches(checkpoint, self._kept(), self._view(checkpoint), partitions, query)
+        return plan_batches(checkpoint, kept, self._view(checkpoint), partitions, query)
 
     def _partitions(self, checkpoint: Checkpoint, query: Query) -> tuple[int, ...]:
         """Those that are left by filters on their number."""
@@ -209,12 +209,10 @@ class CheckpointTable:
         newest = self._checkpoint().batches[-1]
         if query.as_of is None and query.version in (None, newest):
             return newest
+        if query.as_of is None and query.version in self._readable():
+            return int(query.version)  # whatever became of newer ones
         kept = self._kept()
-        if query.version is not None and query.version not in kept:
-            raise NotFoundError(
-                "VERSION_NOT_FOUND",
-                f"{self.path} has no state of batch {query.version}; batches {kept[0]} to {kept[-1]} can be read",
-            )
+        self._check_version(query.version, kept)
         known = [b for b in kept if query.version is None or b <= query.version]
         if query.as_of is None:
             return known[-1]
@@ -228,14 +226,34 @@ class CheckpointTable:
         since = "" if first is None else f"keeps batches that began at {format_time(first * 1000)} or later, "
         raise NotFoundError("TIME_NOT_KEPT", f"{self.path} {since}asked for {format_time(query.as_of)}")
 
+    def _check_version(self, version: int | None, kept: Sequence[int]) -> None:
+        if version is not None and version not in kept:
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"{self.path} has no state of batch {version}; batches {kept[0]} to {kept[-1]} can be read",
+            )
+
+    def _readable(self) -> list[int]:
+        checkpoint = self._checkpoint()
+        return readable_batches(checkpoint, self._view(checkpoint).store)
+
     def _kept(self) -> list[int]:
-        """The batches whose state can be read now."""
+        """The newest batches, without a gap, whose state can be read now."""
         checkpoint = self._checkpoint()
         kept = kept_batches(checkpoint, self._view(checkpoint).store)
         if not kept:
-            newest = checkpoint.batches[-1]
-            raise missing(f"state of {self.name} of {self.path}", f"files of batch {newest}, the newest, are not there")
+            raise missing(
+                f"{self.name} of {self.path}",
+                f"not all files that make up batch {checkpoint.batches[-1]}, the newest, are there; {self._rest()}",
+            )
         return kept
+
+    def _rest(self) -> str:
+        """What can be read though the newest batch can not."""
+        readable = self._readable()
+        if not readable:
+            return "no batch can be read now"
+        return f"of those before it {', '.join(map(str, readable[-20:]))} can be read, by their version"
 
     def _gone(self, batch: int, error: NotFoundError) -> NotFoundError:
         kept = "no batch can be read now"

@@ -73,7 +73,7 @@ def next_to(chance: random.Random, value: Any) -> Any:
         return chance.choice([value + 0.5, -value, float("nan")])
     if isinstance(value, Decimal):
         return chance.choice([value + Decimal("0.001"), -value])
-    if isinstance(value, str | bytes):
+    if type(value) in (str, bytes):
         return chance.choice([value + value[:1], value[:3], value[:0]])
     if isinstance(value, date):
         return value + timedelta(**{"seconds" if isinstance(value, datetime) else "days": chance.choice([-1, 1])})

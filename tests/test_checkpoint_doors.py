@@ -6,77 +6,33 @@ The truth is the state of each batch, read as it stands, and what plain Python m
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from checkpoint_filters import as_written, passing, random_filter
-from checkpoint_models import Row, States, changes_of, history_of
+from checkpoint_models import Row
+from checkpoint_tables import began, counted, expected_changes, expected_history, key_cells, micros, states_of, tables
 from command_line import run
 from spark_state_fixtures import checkpoint_path, index, multiset
 
 import statestore
+from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.table_reads import ReadableTable
 from statestore.connector.cli.output import plain as as_json
+from statestore.formats.filters import Filter
+from statestore.formats.state_table import Query
 
 NAMES = sorted(index())
 AGGREGATION, HDFS, WINDOWS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs", "spark4.3.0-win__rkcl"
 JOIN, VARIABLES = "spark4.3.0-join__hdfs", "spark4.3.0-twsttl__rkcl"
-TIME_OF_A_ROW = {"history": ["valid_from", "valid_to"], "changes": ["valid_from", "_commit_timestamp"]}
-REST = {"history": ["_commit_version"], "changes": ["_commit_version", "_change_type"]}
-
-
-def tables(path: Path) -> dict[str, ReadableTable]:
-    found = statestore.inspect(path)
-    return {name: found.table(name) for name in found.tables()}
-
-
-def began(path: Path, batch: int) -> datetime:
-    """As the log of offsets says."""
-    said = json.loads((path / "offsets" / str(batch)).read_text().splitlines()[1])
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=said["batchTimestampMs"])
-
-
-def micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def states_of(table: ReadableTable, first: int = 0) -> States:
-    _, last = table.table.kept_versions()
-    return {batch: multiset(table.scan(version=batch).read_all()) for batch in range(first, last + 1)}
-
-
-def key_cells(table: ReadableTable) -> int | None:
-    """How many columns tell rows apart; none do in lists and sides of joins."""
-    names = table.schema.names
-    if "list_element" in names or table.name in ("left", "right"):
-        return None
-    return 2 if {"user_map_key", "expiration_timestamp_ms"} & set(names) else 1
-
-
-def expected_history(path: Path, states: States) -> Counter[Row]:
-    found: Counter[Row] = Counter()
-    for (*row, first, end), count in history_of(states).items():
-        until = None if end is None else micros(began(path, end))
-        found[*row, micros(began(path, first)), until, first] += count
-    return found
-
-
-def expected_changes(path: Path, states: States, first: int, cells: int | None) -> Counter[Row]:
-    found: Counter[Row] = Counter()
-    for (*row, batch, kind), count in changes_of(states, first, cells).items():
-        moment = micros(began(path, batch))
-        found[*row, moment, moment, batch, kind] += count
-    return found
-
-
-def counted(rows: pa.Table, mode: str) -> Counter[Row]:
-    """The rows with what the model says of them in its order."""
-    last = [*TIME_OF_A_ROW[mode], *REST[mode]]
-    return multiset(rows.select([*(name for name in rows.column_names if name not in last), *last]))
 
 
 SOME = [
@@ -219,3 +175,160 @@ def test_what_is_no_key(name: str, key: str, said: str) -> None:
         found = run(command, checkpoint_path(name), "state", key)
         assert (found.code, found.out) == (2, "")
         assert "[WRONG_KEY]" in found.err and said in found.err
+
+
+@pytest.mark.parametrize("name", [HDFS, AGGREGATION, JOIN, VARIABLES, "spark4.0.1-chain__rkcl"])
+def test_splits_travel(name: str) -> None:
+    """Pickled and read in any order, as Spark does, they give the same rows; filters on partitions leave some out."""
+    for table in list(tables(checkpoint_path(name)).values())[-2:]:
+        assert isinstance(table.table, CheckpointTable)
+        key = table.scan().read_all().to_pylist()[0]["key"]
+        some = Filter("partition_id", "in", (1, 7))
+        for mode in ("snapshot", "history", "changes"):
+            for filters in ((), (some,), (Filter("key", "=", key),), (Filter("partition_id", "is_not_null"),)):
+                query = Query(mode=mode, filters=filters)
+                splits = table.table.splits(query)
+                travelled = [pickle.loads(pickle.dumps((table.table, split, query))) for split in reversed(splits)]
+                batches = [batch for other, split, asked in travelled for batch in other.read(split, asked)]
+                expected = [batch for split in splits for batch in table.table.read(split, query)]
+                assert rows_of(batches) == rows_of(expected)
+                if filters == (some,):
+                    assert len(splits) == 1
+                assert all(len(pickle.dumps(split)) < 5000 for split in splits)
+
+
+def rows_of(batches: list[pa.RecordBatch]) -> Counter[Row]:
+    return sum((multiset(pa.Table.from_batches([batch])) for batch in batches), Counter())
+
+
+@pytest.mark.parametrize("name", [HDFS, AGGREGATION, JOIN, VARIABLES])
+def test_any_columns_in_any_order(name: str) -> None:
+    chance = random.Random(name)
+    for shown, table in list(tables(checkpoint_path(name)).items())[-2:]:
+        for mode, read in (("", table.scan), ("history", table.history), ("changes", table.changes)):
+            whole = read().read_all()
+            source = f'"{shown}"' if not mode else f"{mode}('{shown}')"
+            path = str(checkpoint_path(name))
+            assert statestore.sql(path, f"SELECT count(*) FROM {source}")[0][0].as_py() == whole.num_rows
+            for _ in range(3):
+                names = chance.sample(whole.column_names, chance.randint(1, len(whole.column_names)))
+                found = read(columns=names).read_all()
+                assert found.column_names == names and multiset(found) == multiset(whole.select(names))
+                columns = ", ".join(f'"{column}"' for column in names)
+                answer = statestore.sql(path, f"SELECT {columns} FROM {source} LIMIT 5")
+                assert answer.num_rows == min(5, whole.num_rows)
+                assert multiset(answer) <= multiset(whole.select(names))
+
+
+def test_state_that_is_empty() -> None:
+    path = checkpoint_path("spark4.3.0-twsno__rk")
+    table = tables(path)["timers"]
+    for rows in (table.scan(), table.history(), table.changes(), table.diff(0)):
+        assert rows.read_all().num_rows == 0
+    assert statestore.sql(str(path), "SELECT * FROM history('timers')").num_rows == 0
+    for command in (("scan",), ("changes",), ("diff", "--from", "0")):
+        found = run(command[0], path, "timers", *command[1:], "--json")
+        assert (found.code, found.rows) == (0, [])
+
+
+SQL_FILTERS = [
+    "key.k = 'key-00-'",
+    "key = {'k': 'key-00-'}",
+    "key.k IN ('key-00-', 'key-01-é', 'none')",
+    "key.k IS NULL",
+    "key = {'k': NULL}",
+    "key IS NULL",
+    "key.k = NULL",
+    "key.k > 'key-40'",
+    "key.k BETWEEN 'key-00' AND 'key-02'",
+    "key.k LIKE 'key-0%'",
+    "key.k = 'key-00-' OR key.k = 'key-01-é'",
+    "NOT key.k = 'key-00-'",
+    "value.count > 3 AND key.k < 'key-10'",
+    "partition_id = 1",
+    "partition_id = 7",
+    "partition_id IS NOT NULL AND value.max IS NOT NULL",
+]
+
+
+@pytest.mark.parametrize("where", [*SQL_FILTERS, "_commit_version = 3", "valid_to IS NULL AND _commit_version < 5"])
+def test_sql_filters_select_what_duckdb_selects(where: str) -> None:
+    """Pushed into the read or not, they mean the same."""
+    path = str(checkpoint_path(AGGREGATION))
+    for source in ("state", "history('state')"):
+        if "history" not in source and "_" in where.replace("partition_id", ""):
+            continue
+        rows = statestore.sql(path, f"SELECT * FROM {source}")
+        expected = duckdb.from_arrow(rows).filter(where).to_arrow_table()
+        assert multiset(statestore.sql(path, f"SELECT * FROM {source} WHERE {where}")) == multiset(expected)
+
+
+REFUSED: list[tuple[str, Callable[[ReadableTable], Any]]] = [
+    ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.scan(version=6)),
+    ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.history(version=-1)),
+    ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.changes(end_version=6)),
+    ("INVALID_VERSION", lambda t: t.scan(version="2")),  # type: ignore[arg-type]
+    ("INVALID_VERSION", lambda t: t.scan(version=True)),
+    ("INVALID_VERSION", lambda t: t.changes(start_version="2")),  # type: ignore[arg-type]
+    ("INVALID_RANGE.*from version 3 to 2", lambda t: t.changes(3, 2)),
+    ("INVALID_RANGE.*start is after the end", lambda t: t.history(start=2, end=1)),
+    ("INVALID_RANGE.*start is after the end", lambda t: t.changes(start_timestamp=2, end_timestamp=1)),
+    ("TIME_NOT_KEPT.*or later", lambda t: t.scan(as_of=0)),
+    ("COLUMN_NOT_FOUND", lambda t: t.scan(filter=("_commit_version", "=", 1))),
+    ("COLUMN_NOT_FOUND", lambda t: t.history(columns=["_change_type"])),
+    ("COLUMN_NOT_FOUND", lambda t: t.changes(filter=("valid_to", "is null"))),
+    ("INVALID_FILTER.*no field 'a'", lambda t: t.scan(filter=("key.a", "=", 1))),
+    ("INVALID_FILTER.*found int 1", lambda t: t.history(filter=("key.k", "=", 1))),
+    ("INVALID_FILTER.*write a dict", lambda t: t.changes(filter=("key", "=", {"a": 1}))),
+    ("WRONG_KEY.*write a dict", lambda t: t.history(key={"a": 1})),
+    ("WRONG_KEY.*write a dict", lambda t: t.history(key={"k": "key-00-", "a": 1})),
+    ("INVALID_SQL.*changes.*VERSION AS OF", lambda t: sql_of("SELECT * FROM changes('state') VERSION AS OF 2")),
+    ("INVALID_SQL.*TIMESTAMP AS OF", lambda t: sql_of("SELECT * FROM history('state') TIMESTAMP AS OF 2")),
+    (
+        "VERSION_NOT_FOUND.*line 1, column 15.*0 to 5",
+        lambda t: sql_of("SELECT * FROM history('state') VERSION AS OF 9"),
+    ),
+    ("VERSION_NOT_FOUND.*line 1, column 15.*0 to 5", lambda t: sql_of("SELECT * FROM changes('state', 9)")),
+    ("TABLE_NOT_FOUND.*did you mean 'state'", lambda t: sql_of("SELECT * FROM history('stat')")),
+]
+
+
+def sql_of(text: str) -> pa.Table:
+    return statestore.sql(str(checkpoint_path(AGGREGATION)), text)
+
+
+@pytest.mark.parametrize(("said", "ask"), REFUSED)
+def test_what_is_refused(said: str, ask: Callable[[ReadableTable], Any]) -> None:
+    with pytest.raises(statestore.StateStoreError, match=said):
+        ask(tables(checkpoint_path(AGGREGATION))["state"])
+
+
+def test_the_command_line_tells_the_same() -> None:
+    for name, shown in (
+        (AGGREGATION, "state"),
+        (JOIN, "left"),
+        (VARIABLES, "tmp"),
+        ("spark4.0.1-chain__rkcl", "state_1"),
+    ):
+        path = checkpoint_path(name)
+        table = tables(path)[shown]
+        told = [as_json(row) for row in table.changes(2, 4).read_all().to_pylist()]
+        found = run("changes", path, shown, "--from", "2", "--to", "4", "--limit", "10000", "--json")
+        assert sorted(map(str, found.rows)) == sorted(map(str, told))
+        few = run("changes", path, shown, "--limit", "3", "--json", "--columns", "_change_type,_commit_version")
+        assert len(few.rows) == 3 and few.err == "more rows; a greater --limit shows them\n"
+        diff = run("diff", path, shown, "--from", "1", "--to", "3", "--json", "--limit", "10000").rows
+        before, after = (table.scan(version=batch).read_all().to_pylist() for batch in (1, 3))
+        old, new = (Counter(map(str, map(as_json, rows))) for rows in (before, after))
+        assert len([row for row in diff if row["old"] is not None]) == (old - new).total()
+        assert len([row for row in diff if row["new"] is not None]) == (new - old).total()
+    for arguments in (("--from", "3", "--to", "2"), ("--from", "9")):
+        assert run("changes", checkpoint_path(AGGREGATION), "state", *arguments).code in (1, 2)
+
+
+def test_a_report_of_a_checkpoint(tmp_path: Path) -> None:
+    for name in (AGGREGATION, JOIN):
+        out = tmp_path / f"{name}.html"
+        assert run("report", checkpoint_path(name), "--out", out).code == 0
+        page = out.read_text()
+        assert all(f">{shown}<" in page for shown in tables(checkpoint_path(name)))

@@ -26,15 +26,21 @@ def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
     Raises InvalidInputError NO_ACCESS.
     """
-    readable = set(checkpoint.batches)
-    for found in _of_partitions(checkpoint, store):
-        readable &= found
+    readable = set(readable_batches(checkpoint, store))
     kept: list[int] = []
     for batch in reversed(checkpoint.batches):
         if batch not in readable or (kept and kept[-1] != batch + 1):
             break
         kept.append(batch)
     return kept[::-1]
+
+
+def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
+    """All that can be read, also those before a damaged one, ascending. Raises as `kept_batches`."""
+    readable = set(checkpoint.batches)
+    for found in _of_partitions(checkpoint, store):
+        readable &= found
+    return sorted(readable)
 
 
 def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
