@@ -155,6 +155,10 @@ NULL = zigzag(0)
 POINT = {"type": "struct", "fields": [{"name": "x", "type": "integer"}]}
 LONGS = {"type": "array", "elementType": "long", "containsNull": True}
 TEXTS = {"type": "array", "elementType": "string", "containsNull": True}
+POINTS = {"type": "array", "elementType": POINT, "containsNull": False}
+NESTED = {"type": "array", "elementType": LONGS, "containsNull": True}
+COUNTS = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
+NAMES = {"type": "map", "keyType": "string", "valueType": TEXTS, "valueContainsNull": True}
 AVRO: list[tuple[Any, bytes, Any]] = [
     ("boolean", b"\1", True),
     ("short", zigzag(-300), -300),
@@ -170,6 +174,19 @@ AVRO: list[tuple[Any, bytes, Any]] = [
     (LONGS, zigzag(-1) + zigzag(1) + zigzag(5) + zigzag(0), [5]),
     (TEXTS, zigzag(0), []),
     (TEXTS, zigzag(2) + text("a") + text("") + zigzag(0), ["a", ""]),
+    # Spark calls elements nullable only where they are nested.
+    (POINTS, zigzag(2) + present(present(zigzag(7))) + NULL + zigzag(0), [{"x": 7}, None]),
+    (NESTED, zigzag(2) + present(zigzag(1) + zigzag(5) + zigzag(0)) + NULL + zigzag(0), [[5], None]),
+    (
+        COUNTS,
+        zigzag(-2) + zigzag(5) + text("a") + zigzag(-1) + text("b") + zigzag(9) + zigzag(0),
+        [("a", -1), ("b", 9)],
+    ),
+    (
+        NAMES,
+        zigzag(1) + text("") + NULL + zigzag(1) + text("c") + present(zigzag(0)) + zigzag(0),
+        [("", None), ("c", [])],
+    ),
 ]
 
 
@@ -222,7 +239,7 @@ def test_tampered_avro_is_refused_or_stays_valid(case: tuple[Any, bytes, Any], r
         assert error.code == "SPARK_STATE_ROW"
 
 
-@pytest.mark.parametrize("kind", ["variant", {"type": "map", "keyType": "string", "valueType": "long"}])
+@pytest.mark.parametrize("kind", ["variant", {"type": "map", "keyType": "long", "valueType": "long"}])
 def test_avro_types_that_are_not_known_are_named(kind: Any) -> None:
     with pytest.raises(UnsupportedError, match="in Avro"):
         decode_record(spans(present(b"\0\0")), schema_of(a=kind))

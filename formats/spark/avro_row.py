@@ -2,10 +2,10 @@
 
     schema id:int16, big-endian | record          values and last parts of keys; first parts of keys have no id
 
-Each field of a record is a union of null and its type, whatever the schema says, but elements of arrays are not;
-``void`` takes no bytes. The schema id selects the writer's schema: values keep it when the variable's schema evolves.
-Keys do not evolve. Raises CorruptError SPARK_STATE_ROW; UnsupportedError SPARK_STATE_UNSUPPORTED for types whose Avro
-form is not known.
+Each field of a record is a union of null and its type, whatever the schema says; elements of arrays and values of maps
+are one only if they are structs, arrays or maps. ``void`` takes no bytes. Keys of maps are strings. The schema id
+selects the writer's schema: values keep it when the variable's schema evolves. Keys do not evolve. Raises CorruptError
+SPARK_STATE_ROW; UnsupportedError SPARK_STATE_UNSUPPORTED for types whose Avro form is not known.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from statestore.formats.spark.spark_schema import (
     VOID,
     ArrayOf,
     DecimalOf,
+    MapOf,
     Plain,
     SparkType,
     StructOf,
@@ -167,7 +168,11 @@ def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
     if isinstance(kind, StructOf):
         return struct_array(_record(cursor, kind), kind, len(cursor.at))
     if isinstance(kind, ArrayOf):
-        return _arrays(cursor, kind)
+        offsets, columns = _blocks(cursor, [kind.element])
+        return pa.ListArray.from_arrays(offsets, columns[0], type=arrow_type(kind))
+    if isinstance(kind, MapOf) and kind.key == STRING:
+        offsets, columns = _blocks(cursor, [kind.key, kind.value])
+        return pa.MapArray.from_arrays(offsets, *columns, type=arrow_type(kind))
     if isinstance(kind, DecimalOf):
         size = np.full(len(cursor.at), _decimal_bytes(kind.precision))
         return decimals_of_spans(kind, Spans(cursor.data, cursor.skip(size, "a decimal"), size))
@@ -177,7 +182,8 @@ def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
         return text_of(cells) if kind == STRING else cells
     if isinstance(kind, Plain) and kind.form is not None and kind != TIME:
         return plain_values(kind, _numbers(cursor, kind.form), None)
-    raise unsupported(f"state of type {kind} in Avro; expected numbers, text, binary, times, structs or arrays")
+    known = "numbers, text, binary, times, structs, arrays or maps of text"
+    raise unsupported(f"state of type {kind} in Avro; expected {known}")
 
 
 def _numbers(cursor: _Cursor, form: str) -> npt.NDArray[Any]:
@@ -194,11 +200,16 @@ def _decimal_bytes(precision: int) -> int:
     return size
 
 
-def _arrays(cursor: _Cursor, kind: ArrayOf) -> pa.Array:
-    """Blocks of a count and so many elements, ended by a count of 0; a negative count is followed by the block's
-    size."""
+def _item(cursor: _Cursor, kind: SparkType) -> pa.Array:
+    """Elements of arrays, or keys or values of maps."""
+    return _nullable(cursor, kind) if isinstance(kind, StructOf | ArrayOf | MapOf) else _values(cursor, kind)
+
+
+def _blocks(cursor: _Cursor, kinds: list[SparkType]) -> tuple[pa.Array, list[pa.Array]]:
+    """(offsets, columns) of arrays and maps, whose entries have these types: blocks of a count and so many entries,
+    ended by a count of 0; a negative count is followed by the block's size."""
     rows: list[Ints] = []
-    elements: list[pa.Array] = []
+    entries: list[list[pa.Array]] = [[] for _ in kinds]
     at, open_rows = cursor.at.copy(), np.arange(len(cursor.at))
     left = np.zeros(len(at), np.int64)
     while len(open_rows):
@@ -208,8 +219,9 @@ def _arrays(cursor: _Cursor, kind: ArrayOf) -> pa.Array:
         at[open_rows] = part.at
         open_rows = open_rows[left[open_rows] > 0]
         part = _Cursor(cursor.data, at[open_rows], cursor.end[open_rows])
-        elements.append(_values(part, kind.element))
-        # An element of a struct without fields takes no bytes: only bytes may keep this loop going.
+        for column, kind in zip(entries, kinds, strict=True):
+            column.append(_item(part, kind))
+        # An element of type void takes no bytes: only bytes may keep this loop going.
         if (part.at <= at[open_rows]).any():
             raise corrupt_row("found an element of no bytes in an Avro array")
         rows.append(open_rows)
@@ -217,10 +229,12 @@ def _arrays(cursor: _Cursor, kind: ArrayOf) -> pa.Array:
         left[open_rows] -= 1
     cursor.at = at
     row = np.concatenate(rows) if rows else np.empty(0, np.int64)
-    counts = np.bincount(row, minlength=len(at))
     order = pa.array(np.argsort(row, kind="stable"))
-    values = pa.concat_arrays(elements).take(order) if elements else pa.array([], arrow_type(kind.element))
-    return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), values, type=arrow_type(kind))
+    columns = [
+        pa.concat_arrays(found).take(order) if found else pa.array([], arrow_type(kind))
+        for found, kind in zip(entries, kinds, strict=True)
+    ]
+    return pa.array(ends_of(np.bincount(row, minlength=len(at))), pa.int32()), columns
 
 
 def _block_counts(cursor: _Cursor, fresh: Ints) -> Ints:

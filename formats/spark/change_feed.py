@@ -9,6 +9,7 @@ Needs the delta or changelog of each batch: RocksDB checkpoints without changelo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ _CODES[list(_TYPES)] = np.arange(len(_TYPES))
 
 def feed_schema(view: View) -> pa.Schema:
     """The Arrow schema of a view's change feed."""
+    view = _by_element(view)
     return pa.schema([pa.field("batch_id", pa.int64()), pa.field("change_type", pa.string()), *view.schema])
 
 
@@ -49,6 +51,7 @@ def read_changes(
         )
     if view.shape == "map" and not view.flat:
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
+    view = _by_element(view)
     source = open_partition(checkpoint, view.store, partition, view.family.name)
     decoder = decoder_of(checkpoint, view, row_form(checkpoint, view))
     for batch_id in range(first_batch, last_batch + 1):
@@ -56,6 +59,11 @@ def read_changes(
         for changes in version_changes(source, batch.version, uid_of(source, batch.uids)):
             if len(changes):
                 yield _feed(decoder, changes, batch_id, partition)
+
+
+def _by_element(view: View) -> View:
+    """Of lists, changes are those of their elements, also to Spark."""
+    return replace(view, flat=True) if view.shape == "list" else view
 
 
 def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> pa.RecordBatch:

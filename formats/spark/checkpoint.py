@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow.fs as pafs
@@ -25,13 +25,14 @@ from statestore.formats.spark.query_metadata import (
     read_operator,
 )
 from statestore.formats.spark.schema_files import FamilySchema, read_schema_file
-from statestore.formats.spark.spark_schema import StructOf
+from statestore.formats.spark.spark_schema import LONG, StructOf
 
 Provider = Literal["hdfs", "rocksdb"]
 
 DEFAULT_STORE = "default"
 _PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
 _OWN_FOLDERS = ("SSTs", "logs", "_metadata")
+_WITH_TIMEOUTS = ("flatMapGroupsWithState", "applyInPandasWithState", "")  # 3.5 writes no name
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
             raise missing(root.path, "no committed batch; expected the checkpoint folder of a query that has run")
         batch_id = batches[-1]
     batch = read_batch(root, batch_id)
-    operators = tuple(_operator(root, operator_id, batch_id) for operator_id in operator_ids(root))
+    operators = tuple(_operator(root, operator_id, batch) for operator_id in operator_ids(root))
     provider = _provider(root, batch, operators)
     return Checkpoint(root.fresh(), _query_id(root), tuple(batches), batch, provider, operators)
 
@@ -157,14 +158,24 @@ def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Pr
     return "rocksdb" if any(file.kind in ("zip", "changelog") for file in data_files(folder)) else "hdfs"
 
 
-def _operator(root: Folder, operator_id: int, batch_id: int) -> Operator:
+def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
     folder = root.at("state", operator_id)
-    found = read_operator(root, operator_id, batch_id)
+    found = read_operator(root, operator_id, batch.batch_id)
     # The metadata may name more partitions than there are (a global limit has one).
     partitions = tuple(sorted(int(name) for name in folder.folders() if NUMBER.fullmatch(name)))
     entries = found.stores or _stores_without_metadata(folder, partitions)
     stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
+    if found.name in _WITH_TIMEOUTS and batch.setting("flatMapGroupsWithState.stateFormatVersion", "2") == "1":
+        stores = tuple(replace(store, families=tuple(map(_with_long_timeout, store.families))) for store in stores)
     return Operator(operator_id, found.name, found.properties, stores)
+
+
+def _with_long_timeout(family: FamilySchema) -> FamilySchema:
+    """Format 1 of flatMapGroupsWithState calls its last column an integer, and writes the milliseconds of a moment."""
+    fields = family.value.fields
+    if not fields or fields[-1].name != "timeoutTimestamp":
+        return family
+    return replace(family, value=StructOf((*fields[:-1], replace(fields[-1], type=LONG))))
 
 
 def _stores_without_metadata(folder: Folder, partitions: tuple[int, ...]) -> tuple[StoreEntry, ...]:

@@ -7,7 +7,7 @@ files carry a uid: the commit names that of the wanted version, its changelog na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statestore.formats.spark.checkpoint_files import DataFile
@@ -55,9 +55,9 @@ def plan_lineage(
 ) -> LoadPlan:
     """The files of a version of checkpoint format 2. Errors as `plan_load`'s."""
     named = {(file.kind, file.version, file.uid): file for file in files}
-    last = named.get(("changelog", version, uid))
-    uids = {} if last is None or (("zip", version, uid) in named and base_version is None) else lineage(last)
-    uids[version] = uid
+    uids = {version: uid}
+    if base_version is not None or ("zip", version, uid) not in named:
+        uids |= _uids_before(named, version, uid, lineage, base_version)
     start = max((v for v, u in uids.items() if v <= version and ("zip", v, u) in named), default=0)
     if base_version is not None:
         if base_version and ("zip", base_version, uids.get(base_version)) not in named:
@@ -72,6 +72,23 @@ def plan_lineage(
             )
         found.append(file)
     return LoadPlan(named.get(("zip", start, uids.get(start))), tuple(found))
+
+
+def _uids_before(
+    named: Mapping[tuple[str, int, str | None], DataFile], version: int, uid: str, lineage: Lineage, least: int | None
+) -> dict[int, str]:
+    """The uids of earlier versions back to a snapshot, to version ``least`` if that is asked for.
+
+    A lineage goes back to the snapshot before it, of which the changelog has that to the one before.
+    """
+    found: dict[int, str] = {}
+    while (file := named.get(("changelog", version, uid))) is not None:
+        before = {number: name for number, name in lineage(file).items() if number < version}
+        found |= before
+        if not before or least is None or least >= min(before):
+            break
+        version, uid = min(before.items())
+    return found
 
 
 def readable_versions(files: Sequence[DataFile]) -> list[int]:
