@@ -173,6 +173,7 @@ def query_of(given: Mapping[str, str]) -> Query:
     # The change feed of Spark's source is a table of its own, of which all rows are asked for.
     history = _bool(options, "history")
     changes = _bool(options, "readChangeFeed") and not is_state_feed(options)
+    _refuse_two_feeds(options)
     _refuse_mixed(options, history, changes)
     columns = _names(options, "columns")
     batch = None if is_state_feed(options) else _int(options, "batchId")
@@ -219,6 +220,22 @@ def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
     if (application is None) != (batch is None):
         raise InvalidInputError("INVALID_OPTION", "txnAppId and txnVersion make one transaction id; give both or none")
     return None if application is None or batch is None else (application, batch)
+
+
+def _refuse_two_feeds(options: Mapping[str, str]) -> None:
+    if not _bool(options, "readChangeFeed"):
+        return
+    bounds = {"startingversion", "endingversion", "startingtimestamp", "endingtimestamp"} & set(options)
+    if bounds and is_state_feed(options):
+        raise InvalidInputError(
+            "INVALID_OPTION",
+            f"option {min(bounds)} asks for changes of rows, changeStartBatchId for those of Spark's own source; give "
+            "one kind of bounds",
+        )
+    if "batchid" in options and not is_state_feed(options):
+        raise InvalidInputError(
+            "INVALID_OPTION", "batchId does not go with readChangeFeed; give startingVersion or changeStartBatchId"
+        )
 
 
 def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> None:

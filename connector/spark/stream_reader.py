@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
@@ -73,12 +74,16 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 return self._offset(newest)
             first = self._start.version
             if first is None:
-                return self._offset(oldest)
+                return self._offset(self._before(oldest))
             if not oldest < first <= newest + 1:
                 self._table.splits(
                     replace(self._query, start_version=first, end_version=first)
                 )  # says which versions there are
             return self._offset(first - 1)
+
+    def _before(self, oldest: int) -> int:
+        """The version before the first whose changes are known: the first batch of a query changes an empty state."""
+        return -1 if oldest == 0 and isinstance(self._table, CheckpointTable) else oldest
 
     def getDefaultReadLimit(self) -> Any:
         """Spark hands it back to latestOffset, unless the trigger wants everything; there are no limits by version."""
