@@ -77,7 +77,9 @@ class CheckpointFeed:
     def splits(self, query: Query) -> Sequence[FeedSplit]:
         self.schema(query)
         check_filters(query.filters, self.schema(replace(query, columns=None)))
-        return [FeedSplit(partition) for partition in self._view(self._checkpoint()).store.partitions]
+        store = self._view(self._checkpoint()).store
+        store.check_partitions(str(self.location))
+        return [FeedSplit(partition) for partition in store.partitions]
 
     def read(self, split: FeedSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)

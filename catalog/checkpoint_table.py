@@ -185,13 +185,16 @@ class CheckpointTable:
 
     def _partitions(self, checkpoint: Checkpoint, query: Query) -> tuple[int, ...]:
         """Those that are left by filters on their number."""
-        partitions = self._view(checkpoint).store.partitions if self.snapshot is None else (self.snapshot[1],)
+        store = self._view(checkpoint).store
+        partitions = (*store.partitions, *store.absent) if self.snapshot is None else (self.snapshot[1],)
         pruning = tuple(item for item in query.filters if item.column == "partition_id")
-        if not pruning:
-            return partitions
-        numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
-        selected = mask(pruning, numbers)
-        return partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
+        if pruning:
+            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
+            selected = mask(pruning, numbers)
+            partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
+        if not set(partitions).isdisjoint(store.absent):
+            store.check_partitions(self.path)
+        return partitions
 
     def _parts(self, batch: int, partitions: Sequence[int]) -> Iterator[CheckpointSplit]:
         """Large partitions are cut where there are fewer of them than processors."""
@@ -242,6 +245,7 @@ class CheckpointTable:
         checkpoint = self._checkpoint()
         kept = kept_batches(checkpoint, self._view(checkpoint).store)
         if not kept:
+            self._view(checkpoint).store.check_partitions(self.path)
             raise missing(
                 f"{self.name} of {self.path}",
                 f"not all files that make up batch {checkpoint.batches[-1]}, the newest, are there; {self._rest()}",

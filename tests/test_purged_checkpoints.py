@@ -109,6 +109,32 @@ def test_a_batch_that_can_be_read_is_read_though_newer_ones_are_damaged(tmp_path
     assert found.code == 1 and "damaged" in found.out
 
 
+@pytest.mark.parametrize(
+    ("name", "shown", "gone"),
+    [(HDFS, "state", 1), (AGGREGATION, "state", 1), (JOIN, "left", 1), ("spark4.3.0-twsttl__rkcl", "val", 0)],
+)
+def test_a_copy_without_a_partition_is_not_the_whole_state(name: str, shown: str, gone: int, tmp_path: Path) -> None:
+    path = purged(name, tmp_path, 0)
+    shutil.rmtree(path / "state" / "0" / str(gone))
+    table, said = tables(path)[shown], rf"SPARK_STATE_NOT_FOUND.*partition {gone} of operator 0.*only the partitions"
+    asked: list[Callable[[], Any]] = [
+        table.scan,
+        table.history,
+        table.changes,
+        lambda: table.scan(version=2),
+        lambda: table.scan(filter=("partition_id", "in", [0, 1])),
+        lambda: table.diff(0),
+        lambda: statestore.sql(str(path), f'SELECT * FROM "{shown}"'),
+    ]
+    for ask in asked:
+        with pytest.raises(NotFoundError, match=said):
+            ask()
+    there = ("partition_id", "=", 1 - gone)
+    expected = tables(checkpoint_path(name))[shown].scan(filter=there).read_all()
+    assert table.scan(filter=there).read_all().equals(expected)
+    assert {row["status"] for row in run("inspect", path, "--json").rows} == {"damaged"}
+
+
 QUERIES = [
     Query(),
     Query(mode="history"),

@@ -6,6 +6,7 @@ moved: absolute paths in it are not followed.
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from statestore.formats.spark.spark_schema import LONG, StructOf
 Provider = Literal["hdfs", "rocksdb"]
 
 DEFAULT_STORE = "default"
+_LIMIT = "globalLimit"
+_TOLD = 20
 _PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
 _OWN_FOLDERS = ("SSTs", "logs", "_metadata")
 _WITH_TIMEOUTS = ("flatMapGroupsWithState", "applyInPandasWithState", "")  # 3.5 writes no name
@@ -40,7 +43,8 @@ class Store:
     """A state store of an operator. ``families`` has one entry, unless ``has_families``: keys then start with a
     family's id.
 
-    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5).
+    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5). ``absent`` are partitions, the first of
+    them, that the query must have written and that are not there.
     """
 
     operator_id: int
@@ -51,6 +55,16 @@ class Store:
     families: tuple[FamilySchema, ...]
     has_families: bool
     schema_folder: str | None
+    absent: tuple[int, ...] = ()
+
+    def check_partitions(self, where: str) -> None:
+        """Raises NotFoundError SPARK_STATE_NOT_FOUND if a partition is absent: the rest is not the whole state."""
+        if self.absent:
+            raise missing(
+                f"partition {self.absent[0]} of operator {self.operator_id} of {where}",
+                f"there are only the partitions {_some(self.partitions)}, which a filter on partition_id reads; "
+                "restore it from a copy",
+            )
 
     def family(self, name: str) -> FamilySchema:
         """Raises NotFoundError SPARK_STATE_NOT_FOUND."""
@@ -167,7 +181,27 @@ def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
     stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
     if found.name in _WITH_TIMEOUTS and batch.setting("flatMapGroupsWithState.stateFormatVersion", "2") == "1":
         stores = tuple(replace(store, families=tuple(map(_with_long_timeout, store.families))) for store in stores)
+    stores = tuple(
+        replace(store, absent=_absent(found.name, store, entry.partitions))
+        for store, entry in zip(stores, entries, strict=True)
+    )
     return Operator(operator_id, found.name, found.properties, stores)
+
+
+def _absent(operator: str, store: Store, expected: int | None) -> tuple[int, ...]:
+    """Each task writes its partition in each batch. A global limit has one task, and so has an aggregation without
+    keys, whatever the metadata says."""
+    keys = max((len(family.key.fields) for family in store.families), default=0)
+    if operator == _LIMIT or keys <= operator.startswith("sessionWindow") or expected is None:
+        expected = 0
+    have = frozenset(store.partitions)
+    count = max(expected, max(have, default=-1) + 1)
+    return tuple(itertools.islice((number for number in range(count) if number not in have), _TOLD))
+
+
+def _some(numbers: tuple[int, ...]) -> str:
+    told = ", ".join(map(str, numbers[:_TOLD])) or "none"
+    return told if len(numbers) <= _TOLD else f"{told}, …"
 
 
 def _with_long_timeout(family: FamilySchema) -> FamilySchema:

@@ -37,6 +37,8 @@ def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
     """All that can be read, also those before a damaged one, ascending. Raises as `kept_batches`."""
+    if store.absent:
+        return []
     readable = set(checkpoint.batches)
     for found in _of_partitions(checkpoint, store):
         readable &= found
