@@ -79,7 +79,8 @@ def plan_batches(
     """
     path = checkpoint.root.path
     newest = kept[-1] if query.version is None or query.mode == "changes" else query.version
-    batches = read_batches(checkpoint, [number for number in kept if number <= newest])
+    batches = _with_times(read_batches(checkpoint, [number for number in kept if number <= newest]))
+    kept = kept[kept.index(batches[0].batch_id) :]
     times = begin_times(checkpoint, batches)
     before: Batch | None = None
     if query.mode == "changes":
@@ -115,6 +116,11 @@ def read_batches_split(
         return
     for batch in read_history(source):
         yield _valid(_history_columns(batch, times, first), query)
+
+
+def _with_times(batches: list[Batch]) -> list[Batch]:
+    """Without the oldest ones whose times were cleaned up already, unless these are all."""
+    return next((batches[n:] for n, batch in enumerate(batches) if batch.timestamp_ms is not None), batches)
 
 
 def _told(path: str, kept: Sequence[int], times: Ints, query: Query) -> slice:

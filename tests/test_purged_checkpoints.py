@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -133,6 +134,38 @@ def test_a_copy_without_a_partition_is_not_the_whole_state(name: str, shown: str
     expected = tables(checkpoint_path(name))[shown].scan(filter=there).read_all()
     assert table.scan(filter=there).read_all().equals(expected)
     assert {row["status"] for row in run("inspect", path, "--json").rows} == {"damaged"}
+
+
+def test_batches_whose_times_are_gone_are_read_by_their_number(tmp_path: Path) -> None:
+    """The log of offsets may be cleaned up further than that of commits: history and changes begin where times do."""
+    path = purged(AGGREGATION, tmp_path, 0)
+    for batch in (0, 1):
+        (path / "offsets" / str(batch)).unlink()
+    table, whole = tables(path)["state"], tables(checkpoint_path(AGGREGATION))["state"]
+    assert table.scan(version=1).read_all().equals(whole.scan(version=1).read_all())
+    states = states_of(table, 2)
+    assert counted(table.history().read_all(), "history") == expected_history(path, states)
+    assert counted(table.changes().read_all(), "changes") == expected_changes(path, states, 3, 1)
+    for said, ask in (
+        ("TIME_NOT_KEPT.*or later", lambda: table.scan(as_of=began(checkpoint_path(AGGREGATION), 1))),
+        ("VERSION_NOT_FOUND.*batches 3 to 5", lambda: table.changes(start_version=2)),
+    ):
+        with pytest.raises(NotFoundError, match=said):
+            ask()
+
+
+@pytest.mark.parametrize("moment", [10**30, True, "1", None])
+def test_a_time_that_is_none_is_told(moment: Any, tmp_path: Path) -> None:
+    path = purged(AGGREGATION, tmp_path, 0)
+    log = path / "offsets" / "3"
+    version, said, *rest = log.read_text().split("\n")
+    log.write_text("\n".join([version, json.dumps(json.loads(said) | {"batchTimestampMs": moment}), *rest]))
+    table = tables(path)["state"]
+    for ask in (table.history, table.changes):
+        with pytest.raises(NotFoundError, match=r"SPARK_STATE_NOT_FOUND.*offsets/3: no time of the batch"):
+            ask()
+    assert table.scan(version=3).read_all().num_rows == table.scan().read_all().num_rows == 57
+    assert run("inspect", path).code == 0
 
 
 QUERIES = [

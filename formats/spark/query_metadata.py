@@ -18,6 +18,7 @@ from typing import Any
 
 from statestore.formats.spark.checkpoint_files import NUMBER, Folder, parse_json
 from statestore.formats.spark.damage import corrupt_file, missing
+from statestore.formats.times import MAX_MS, MIN_MS
 
 _PREFIX = "spark.sql.streaming."
 _STORE_NAME = re.compile(r"[\w$-][\w$. -]{0,199}")
@@ -93,12 +94,18 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
         raise corrupt_file(where, "expected stateUniqueIds and conf to be objects")
     settings = {name: str(value) for name, value in found.items()}
     return Batch(
-        batch_id, _whole(offsets.get("batchTimestampMs")), _whole(offsets.get("batchWatermarkMs")), settings, uids
+        batch_id, _moment(offsets.get("batchTimestampMs")), _moment(offsets.get("batchWatermarkMs")), settings, uids
     )
 
 
 def _whole(number: Any) -> int | None:
-    return number if isinstance(number, int) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def _moment(number: Any) -> int | None:
+    """Epoch milliseconds within the years 1 to 9999; None for anything else."""
+    found = _whole(number)
+    return found if found is not None and MIN_MS <= found <= MAX_MS else None
 
 
 def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
