@@ -23,6 +23,7 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.in_order import in_order
 from statestore.formats.locations import no_access
 from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing
+from statestore.formats.spark.side_checksums import VerifiedStream, side_checksums
 
 PARALLEL_REQUESTS = 16
 AHEAD_BYTES = 4 << 20
@@ -123,8 +124,9 @@ class Folder:
         return found
 
     def stream(self, name: str | int, *, gone: str = PURGED, buffer_bytes: int = 0) -> IO[bytes]:
-        """A file's bytes, from the first on. Raises, also while it is read, NotFoundError SPARK_STATE_NOT_FOUND, saying
-        ``gone`` of a file that does not exist (any more), and InvalidInputError NO_ACCESS."""
+        """A file's bytes, from the first on, verified where checksums lie beside it. Raises, also while it is read,
+        NotFoundError SPARK_STATE_NOT_FOUND, saying ``gone`` of a file that does not exist (any more), CorruptError
+        SPARK_STATE_FILE and InvalidInputError NO_ACCESS."""
         path = posixpath.join(self.path, str(name))
         if self.seen is not None and path in self.seen.files:
             return BytesIO(self.seen.files[path])
@@ -132,7 +134,9 @@ class Folder:
             opened = self.filesystem.open_input_stream(path, compression=None, buffer_size=buffer_bytes)
         except OSError as error:
             raise self.failure(path, error, gone) from error
-        return cast(IO[bytes], _Stream(opened, self, path, gone))
+        stream = cast(IO[bytes], _Stream(opened, self, path, gone))
+        checksums = side_checksums(path) if self.is_local else None
+        return stream if checksums is None else cast(IO[bytes], VerifiedStream(stream, checksums, path))
 
     def random_access(self, name: str) -> RandomAccess:
         """A file of which parts are read. Raises as `stream`, now and later."""

@@ -1,0 +1,124 @@
+"""Checksums that Hadoop's local file system keeps beside a file, in ``.<name>.crc``.
+
+``crc\\0``, the bytes of a chunk as int32, then the CRC-32 of each chunk of the file, all big-endian. Hadoop's own
+readers verify them (``ChecksumFileSystem``), so Spark does; a copy made without hidden files has none, and is read
+without.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.spark.damage import corrupt_file
+
+_HEADER = b"crc\0"
+_READ_BYTES = 1 << 20
+_MAX_CHUNK = 1 << 20
+_MAX_SIDE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class SideChecksums:
+    """The checksums of the chunks of one file."""
+
+    chunk_bytes: int
+    values: npt.NDArray[np.uint32]
+
+
+def side_checksums(path: str) -> SideChecksums | None:
+    """Those beside the local file ``path``. None where there are none, or none that make sense."""
+    file = Path(path)
+    try:
+        with file.with_name(_side_name(file)).open("rb") as stream:
+            found = stream.read(_MAX_SIDE_BYTES + 1)
+    except OSError:
+        return None
+    chunk_bytes = int.from_bytes(found[4:8], "big", signed=True)
+    if found[:4] != _HEADER or len(found) % 4 or len(found) > _MAX_SIDE_BYTES or not 0 < chunk_bytes <= _MAX_CHUNK:
+        return None
+    return SideChecksums(chunk_bytes, np.frombuffer(found, ">u4", offset=8).astype(np.uint32))
+
+
+def _side_name(file: Path) -> str:
+    return f".{file.name}.crc"
+
+
+@dataclass
+class VerifiedStream:
+    """The bytes of ``source``, of which none is handed on before its chunk is verified.
+
+    Raises, while it is read, CorruptError SPARK_STATE_FILE.
+    """
+
+    source: IO[bytes]
+    checksums: SideChecksums
+    path: str
+    _ready: bytes = b""
+    _at: int = 0
+    _verified: int = 0
+    _ended: bool = False
+
+    def read(self, size: int = -1) -> bytes:
+        parts, left = [], size
+        while left:
+            if self._at == len(self._ready) and not self._fill():
+                break
+            end = len(self._ready) if left < 0 else self._at + left
+            part = self._ready[self._at : end]
+            self._at += len(part)
+            left -= len(part) if left > 0 else 0
+            parts.append(part)
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        """The next whole chunks; false at the end of the file."""
+        if self._ended:
+            return False
+        chunk = self.checksums.chunk_bytes
+        wanted = max(1, _READ_BYTES // chunk) * chunk
+        found = self.source.read(wanted)
+        while len(found) < wanted and (more := self.source.read(wanted - len(found))):
+            found += more
+        self._ended = len(found) < wanted
+        self._verify(found)
+        self._ready, self._at = found, 0
+        return bool(found)
+
+    def _verify(self, data: bytes) -> None:
+        chunk, expected = self.checksums.chunk_bytes, self.checksums.values
+        view, first = memoryview(data), self._verified
+        starts = range(0, len(data), chunk)
+        if first + len(starts) > len(expected) or (self._ended and first + len(starts) < len(expected)):
+            more = "more" if first + len(starts) > len(expected) else "fewer"
+            raise self._damaged(f"{more} bytes than the {len(expected)} checksums in {self._side} are for")
+        actual = np.fromiter((zlib.crc32(view[at : at + chunk]) for at in starts), np.uint32, len(starts))
+        wrong = np.flatnonzero(actual != expected[first : first + len(starts)])
+        if len(wrong):
+            at = first + int(wrong[0])
+            found = f"checksum {int(actual[wrong[0]]):08x} where {self._side} says {int(expected[at]):08x}"
+            raise self._damaged(f"bytes {at * chunk}-{(at + 1) * chunk - 1} have {found}")
+        self._verified += len(starts)
+
+    @property
+    def _side(self) -> str:
+        return _side_name(Path(self.path))
+
+    def _damaged(self, what: str) -> Exception:
+        return corrupt_file(
+            self.path, f"{what}: it was changed or damaged after it was written (without {self._side} it is read as is)"
+        )
+
+    def close(self) -> None:
+        self.source.close()
+
+    def __enter__(self) -> VerifiedStream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
