@@ -128,6 +128,13 @@ def test_the_command_line() -> None:
     assert run("compact", path).code == 1
 
 
+def test_variables_that_nothing_names_are_not_left_out(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint_path("spark4.3.0-twsttl__rkcl"), tmp_path / "checkpoint"))
+    shutil.rmtree(path / "state" / "0" / "_metadata")
+    with pytest.raises(statestore.NotFoundError, match=r"SPARK_STATE_NOT_FOUND.*state/0/_metadata: nothing says"):
+        statestore.inspect(path)
+
+
 def test_metadata_tables_tell_of_batches_and_files(tmp_path: Path) -> None:
     path = Path(shutil.copytree(checkpoint_path(AGGREGATION), tmp_path / "checkpoint"))
     for version in (1, 2):  # as Spark cleans up: the first batches can not be read any more

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -61,8 +62,21 @@ def views(checkpoint: Checkpoint, operator: Operator) -> tuple[View, ...]:
     sides = [_side(checkpoint, view) for view in raw if _side_of(view.name)]
     variables = [found for view in raw if (found := _variable(operator, view))]
     named = sides + variables
+    _check_variables(checkpoint, operator, raw)
     taken = {view.name for view in named}
     return (*named, *(replace(view, user=view.user and not named) for view in raw if view.name not in taken))
+
+
+def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[View]) -> None:
+    """Only an operator's metadata tells what the families of transformWithState are."""
+    if operator.variables:
+        return
+    for each in raw:
+        name = each.family.name
+        own = name == DEFAULT_STORE or name.startswith("$") or name.split("-")[0] in _SIDES
+        if each.store.has_families and not own:
+            where = checkpoint.root.at("state", operator.operator_id, "_metadata").path
+            raise missing(where, f"nothing says what kind of state {name!r} is; restore the folder from a copy")
 
 
 def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True) -> View:
