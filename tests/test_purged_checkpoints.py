@@ -146,10 +146,11 @@ def test_batches_whose_times_are_gone_are_read_by_their_number(tmp_path: Path) -
     states = states_of(table, 2)
     assert counted(table.history().read_all(), "history") == expected_history(path, states)
     assert counted(table.changes().read_all(), "changes") == expected_changes(path, states, 3, 1)
-    for said, ask in (
+    refused: list[tuple[str, Callable[[], Any]]] = [
         ("TIME_NOT_KEPT.*or later", lambda: table.scan(as_of=began(checkpoint_path(AGGREGATION), 1))),
         ("VERSION_NOT_FOUND.*batches 3 to 5", lambda: table.changes(start_version=2)),
-    ):
+    ]
+    for said, ask in refused:
         with pytest.raises(NotFoundError, match=said):
             ask()
 
