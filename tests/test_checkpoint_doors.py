@@ -21,6 +21,7 @@ from checkpoint_filters import as_written, passing, random_filter
 from checkpoint_models import Row
 from checkpoint_tables import began, counted, expected_changes, expected_history, key_cells, micros, states_of, tables
 from command_line import run
+from object_store import object_store
 from spark_state_fixtures import checkpoint_path, index, multiset
 
 import statestore
@@ -332,3 +333,25 @@ def test_a_report_of_a_checkpoint(tmp_path: Path) -> None:
         assert run("report", checkpoint_path(name), "--out", out).code == 0
         page = out.read_text()
         assert all(f">{shown}<" in page for shown in tables(checkpoint_path(name)))
+
+
+@pytest.mark.parametrize("name", [AGGREGATION, HDFS, "spark4.3.0-agg__rkv2"])
+def test_history_and_changes_in_an_object_store(name: str) -> None:
+    here = tables(checkpoint_path(name))["state"]
+    with object_store() as store:
+        uri = store.upload(checkpoint_path(name), name)
+        there = statestore.inspect(uri).table("state")
+        key = {"k": "key-00-"}
+        for ours, theirs in (
+            (here.history(), there.history()),
+            (here.changes(2, 3), there.changes(2, 3)),
+            (here.history(key=key), there.history(key=key)),
+            (here.scan(version=1, filter=("key", "=", key)), there.scan(version=1, filter=("key", "=", key))),
+            (here.changes(filter=("key.k", "=", "key-00-")), there.changes(filter=("key.k", "=", "key-00-"))),
+        ):
+            expected = multiset(ours.read_all())
+            assert multiset(theirs.read_all()) == expected and expected
+        found = statestore.sql(uri, "SELECT * FROM history('state')")
+        assert multiset(found) == multiset(here.history().read_all())
+        versions = run("history", uri, "state", "key-00-", "--json").rows
+        assert len(versions) == here.history(key=key).read_all().num_rows
