@@ -92,8 +92,10 @@ def multiset(table: pa.Table, *, last_key_field: bool = True) -> Counter[Any]:
 
 
 def plain(column: pa.Array) -> list[Any]:
-    """Hashable values: structs and lists as tuples, maps as sorted pairs, times as microseconds."""
+    """Hashable values: structs and lists as tuples, maps as sorted pairs, times and durations as microseconds."""
     kind = column.type
+    if kind == pa.month_day_nano_interval():
+        return [None if value is None else interval_text(value) for value in column.to_pylist()]
     if pa.types.is_struct(kind):
         fields = [plain(column.field(number)) for number in range(kind.num_fields)]
         rows: Iterable[Any] = zip(*fields, strict=True) if fields else [()] * len(column)
@@ -107,7 +109,18 @@ def plain(column: pa.Array) -> list[Any]:
         return [None] * len(column)
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    if pa.types.is_duration(kind):
+        column = column.cast(pa.int64())
     return ["nan" if value != value else value for value in column.to_pylist()]
+
+
+def interval_text(value: Any) -> str:
+    """A calendar interval as Spark's cast to string has it."""
+    years, months = divmod(value.months, 12)
+    minutes, seconds = divmod(value.nanoseconds / 1e9, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = {"years": years, "months": months, "days": value.days, "hours": hours, "minutes": minutes}
+    return " ".join(f"{part:g} {name}" for name, part in {**parts, "seconds": seconds}.items() if part)
 
 
 def _parts(values: list[Any], column: pa.Array) -> list[list[Any]]:
