@@ -108,8 +108,8 @@ def test_joins_variables_and_several_operators_have_tables_of_their_own() -> Non
     assert tables("spark4.3.0-twsno__rk") == ["lst", "mp", "timers", "val"]
 
 
-def began(path: str, batch: int) -> str:
-    told = json.loads(Path(path, "offsets", str(batch)).read_text().splitlines()[1])["batchTimestampMs"]
+def began(path: Path, batch: int) -> str:
+    told = json.loads((path / "offsets" / str(batch)).read_text().splitlines()[1])["batchTimestampMs"]
     return text(datetime.fromtimestamp(told / 1000, UTC))
 
 
@@ -118,7 +118,7 @@ def test_the_command_line() -> None:
     (told,) = run("inspect", path, "--json").rows
     assert (told["store"], told["kind"], told["oldest_version"], told["version"]) == ("state", "stateStoreSave", 0, 5)
     assert (told["from"], told["to"]) == (began(path, 0), began(path, 5))
-    files = [file for part in "01" for file in Path(path, "state/0", part).rglob("*") if "_metadata" not in file.parts]
+    files = [file for part in "01" for file in (path / "state/0" / part).rglob("*") if "_metadata" not in file.parts]
     assert told["bytes"] == sum(file.stat().st_size for file in files if file.is_file())
     (row,) = run("get", path, "state", '{"k": "key-00-"}', "--json").rows
     assert row["value"]["count"] == 4 and row["value"]["sum_1"] == -12.0
@@ -142,7 +142,7 @@ def test_metadata_tables_tell_of_batches_and_files(tmp_path: Path) -> None:
             file.unlink()
     versions = statestore.sql(str(path), "DESCRIBE HISTORY state").to_pylist()
     assert [row["batch"] for row in versions] == [5, 4, 3, 2, 1, 0]
-    assert [text(row["timestamp"]) for row in versions] == [began(str(path), batch) for batch in (5, 4, 3, 2, 1, 0)]
+    assert [text(row["timestamp"]) for row in versions] == [began(path, batch) for batch in (5, 4, 3, 2, 1, 0)]
     written = [sum(file.stat().st_size for file in path.glob(f"state/0/*/{batch + 1}.*")) for batch in range(6)]
     assert [row["bytes"] for row in versions[::-1]] == written and written[:2] == [0, 0] and min(written[2:]) > 0
     connection = statestore.attach(str(path))
