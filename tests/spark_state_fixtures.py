@@ -1,7 +1,8 @@
 """Real checkpoints of Spark 4.0.1 and 4.3.0, with what Spark's own ``statestore`` source read from them.
 
 ``data/spark/checkpoints.tar.xz`` holds ``checkpoints/<name>/``, ``truth/*.parquet`` and ``index.json``: per checkpoint
-the reads, each with its options, and either the file and schema of the answer or the class of the error.
+the reads, each with its options, and either the file and schema of the answer or the class of the error. Of the same
+form is ``more_checkpoints.tar.xz`` (``MORE``), of more versions, without schemas and errors.
 """
 
 from __future__ import annotations
@@ -27,38 +28,39 @@ from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.views import View, view
 
 ARCHIVE = Path(__file__).parent / "data" / "spark" / "checkpoints.tar.xz"
+MORE = ARCHIVE.with_name("more_checkpoints.tar.xz")
 LOCAL = pafs.LocalFileSystem()
 
 
 @cache
-def unpacked() -> Path:
+def unpacked(archive: Path = ARCHIVE) -> Path:
     """The archive, unpacked once per process."""
     folder = TemporaryDirectory(prefix="statestore-test-")
     atexit.register(folder.cleanup)
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder.name, filter="data")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder.name, filter="data")
     return Path(folder.name)
 
 
 @cache
-def index() -> dict[str, Any]:
-    with tarfile.open(ARCHIVE) as archive:
-        member = archive.extractfile("index.json")
+def index(archive: Path = ARCHIVE) -> dict[str, Any]:
+    with tarfile.open(archive) as packed:
+        member = packed.extractfile("index.json")
         assert member is not None
         found: dict[str, Any] = json.load(member)
     return found
 
 
-def checkpoint_path(name: str) -> Path:
-    return unpacked() / "checkpoints" / name
+def checkpoint_path(name: str, archive: Path = ARCHIVE) -> Path:
+    return unpacked(archive) / "checkpoints" / name
 
 
 def opened(name: str, batch_id: int | None = None) -> Checkpoint:
     return open_checkpoint(LOCAL, str(checkpoint_path(name)), batch_id)
 
 
-def truth(read: dict[str, Any]) -> pa.Table:
-    return pq.read_table(unpacked() / read["file"])
+def truth(read: dict[str, Any], archive: Path = ARCHIVE) -> pa.Table:
+    return pq.read_table(unpacked(archive) / read["file"])
 
 
 def view_of(checkpoint: Checkpoint, options: dict[str, Any]) -> View:

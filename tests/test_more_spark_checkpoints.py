@@ -8,67 +8,44 @@ query that another version went on with, and a 1 after the operation is an old f
 
 from __future__ import annotations
 
-import atexit
-import json
-import tarfile
 from collections import Counter
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from spark_state_fixtures import multiset
+from spark_state_fixtures import MORE, checkpoint_path, index, multiset, truth, unpacked
 
 from statestore.catalog.discovery import open_table
 from statestore.connector.options import query_of
 from statestore.connector.state_options import selection_of
+from statestore.formats.spark.unique_names import renamed
 
-ARCHIVE = Path(__file__).parent / "data" / "spark" / "more_checkpoints.tar.xz"
-
-
-@cache
-def unpacked() -> Path:
-    folder = TemporaryDirectory(prefix="statestore-test-")
-    atexit.register(folder.cleanup)
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder.name, filter="data")
-    return Path(folder.name)
+NAMES = sorted(index(MORE))
 
 
-@cache
-def index() -> dict[str, Any]:
-    with tarfile.open(ARCHIVE) as archive:
-        member = archive.extractfile("index.json")
-        assert member is not None
-        found: dict[str, Any] = json.load(member)
+def reads(name: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = index(MORE)[name]["reads"]
     return found
-
-
-def truth(name: str, key: str) -> pa.Table:
-    return pq.read_table(unpacked() / index()[name]["reads"][key]["file"])
 
 
 def answer(name: str, options: dict[str, Any]) -> pa.Table:
     given = {key: str(value) for key, value in options.items()}
-    table = open_table(unpacked() / "checkpoints" / name, selection_of(given))
+    table = open_table(checkpoint_path(name, MORE), selection_of(given))
     query = query_of(given)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, table.schema(query))
 
 
 def test_the_archive_has_what_these_tests_are_of() -> None:
-    assert {path.name for path in (unpacked() / "checkpoints").iterdir()} == set(index())
-    assert len(index()) == 24
-    assert sum(len(found["reads"]) for found in index().values()) == 179
+    assert [path.name for path in sorted((unpacked(MORE) / "checkpoints").iterdir())] == NAMES
+    assert len(NAMES) == 25
+    assert sum(len(reads(name)) for name in NAMES) == 182
 
 
-@pytest.mark.parametrize("name", sorted(name for name in index() if index()[name]["reads"]))
+@pytest.mark.parametrize("name", [name for name in NAMES if reads(name)])
 def test_state_equals_what_spark_read(name: str) -> None:
-    for key, read in index()[name]["reads"].items():
-        found, expected = answer(name, read["options"]), truth(name, key)
+    for key, read in reads(name).items():
+        found, expected = answer(name, read["options"]), truth(read, MORE)
         assert found.num_rows == read["rows"], key
         assert found.column_names == expected.column_names, key
         assert multiset(found) == multiset(expected), key
@@ -76,20 +53,20 @@ def test_state_equals_what_spark_read(name: str) -> None:
 
 def test_a_session_of_3_5_in_rocksdb_is_that_of_the_other_provider() -> None:
     """Spark 3.5 does not write how many columns of the key are its prefix; later readers fail, or show other bytes."""
-    for key, read in index()["spark3.5.9-session__hdfs"]["reads"].items():
-        expected = multiset(truth("spark3.5.9-session__hdfs", key))
-        assert expected == multiset(answer("spark3.5.9-session__rkcl", read["options"])), key
+    for key, read in reads("spark3.5.9-session__hdfs").items():
+        found = answer("spark3.5.9-session__rkcl", read["options"])
+        assert multiset(found) == multiset(truth(read, MORE)), key
 
 
 @pytest.mark.parametrize("name", ["spark4.0.5-groups{}__hdfs", "spark4.1.4-scalagroups{}__hdfs"])
 def test_timeouts_of_groups_in_format_1_are_whole(name: str) -> None:
     """Spark calls them integers but writes longs, and reads the lower half of each, or fails. Format 2 has the same
     state, one struct deeper."""
-    for key, read in index()[name.format("")]["reads"].items():
-        expected = truth(name.format(""), key)
+    for key, read in reads(name.format("")).items():
         old = answer(name.format("1"), read["options"])
         assert old.schema.field("value").type[-1].type == pa.int64()
-        assert multiset(old) == Counter({flattened(row): count for row, count in multiset(expected).items()}), key
+        expected = {flattened(row): count for row, count in multiset(truth(read, MORE)).items()}
+        assert multiset(old) == Counter(expected), key
 
 
 def flattened(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -100,7 +77,27 @@ def flattened(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def test_intervals_that_spark_does_not_validate() -> None:
     """It reads them in the change feed only: state is the last that was written for each key."""
-    last = {row[2]: row for row in sorted(multiset(truth("spark4.1.4-interval__hdfs", "op0~feed")), key=lambda r: r[0])}
+    feed = multiset(truth(reads("spark4.1.4-interval__hdfs")["op0~feed"], MORE))
+    last = {row[2]: row for row in sorted(feed, key=lambda row: int(row[0]))}
     state = multiset(answer("spark4.1.4-interval__hdfs", {"batchId": 5}))
     assert state == Counter(row[2:] for row in last.values())
     assert any("-2 days" in str(row) for row in state)
+
+
+def test_names_that_structs_have_twice_get_a_number_at_any_depth() -> None:
+    twice = [pa.field("x", pa.int64()), pa.field("X", pa.string())]
+    rows = pa.StructArray.from_arrays(
+        [pa.array(range(6)), pa.array(list("abcdef"))], fields=twice, mask=pa.array([False, True] + [False] * 4)
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, None, 2, 2, 6], pa.int32()), rows)
+    keys = pa.array(list("ghijkl"))
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, 2, 6], pa.int32()), keys, rows)
+    nested = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3, 4], pa.int32()), lists)
+    batch = pa.RecordBatch.from_arrays([rows[:4], lists, maps, nested], names=list("abcd"))
+    for part in (batch, batch.slice(1, 2), batch.slice(0, 0)):
+        found = renamed(part)
+        found.validate(full=True)
+        assert multiset(pa.table(found)) == multiset(pa.table(part))
+    inside = [found.schema.field("a").type, found.schema.field("b").type.value_type]
+    inside += [found.schema.field("c").type.item_type, found.schema.field("d").type.value_type.value_type]
+    assert [[field.name for field in kind] for kind in inside] == [["x", "X_1"]] * 4
