@@ -21,7 +21,7 @@ from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_c
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.filters import check_filters, mask, resolved
 from statestore.formats.locations import Location
-from statestore.formats.reading_threads import reading_threads
+from statestore.formats.reading_threads import processors, reading_threads
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint
 from statestore.formats.spark.damage import missing
 from statestore.formats.spark.kept_batches import kept_batches, readable_batches
@@ -197,10 +197,10 @@ class CheckpointTable:
         return partitions
 
     def _parts(self, batch: int, partitions: Sequence[int]) -> Iterator[CheckpointSplit]:
-        """Large partitions are cut where there are fewer of them than processors."""
+        """Large partitions are cut where they are read side by side and there are fewer of them than processors."""
         checkpoint = self._checkpoint(batch)
         shown = self._view(checkpoint)
-        most = -(-reading_threads() // max(len(partitions), 1))
+        most = -(-processors() // (reading_threads() * max(len(partitions), 1)))
         for partition in partitions:
             parts: list[KeyBounds] = [(None, None)]
             if most > 1 and shown.flat and self.snapshot is None:

@@ -16,10 +16,13 @@ from command_line import run
 from spark_state_fixtures import checkpoint_path, index, multiset, opened, truth
 
 import statestore
+from statestore.catalog import checkpoint_table
 from statestore.catalog.checkpoint_table import CheckpointSplit, CheckpointTable
 from statestore.catalog.discovery import open_warehouse
 from statestore.connector.report.figures import figures_of
+from statestore.formats import reading_threads
 from statestore.formats.filters import Filter
+from statestore.formats.spark import partition_load
 from statestore.formats.state_table import Query
 
 SPARK_READS_WRONG = "join__rkj4"
@@ -87,6 +90,21 @@ def test_partitions_that_are_filtered_out_are_not_read() -> None:
     again = pickle.loads(pickle.dumps(table))
     rows = pa.Table.from_batches(batch for split in again.splits(query) for batch in again.read(split, query))
     assert set(rows["partition_id"].to_pylist()) == {1}
+
+
+def test_tasks_read_parts_of_a_large_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each has one thread; a reader that has all threads takes it whole."""
+    monkeypatch.setattr(partition_load, "_PART_BYTES", 1000)
+    monkeypatch.setattr(reading_threads, "processors", lambda: 8)
+    monkeypatch.setattr(checkpoint_table, "processors", lambda: 8)
+    table = statestore.inspect(checkpoint_path("spark4.3.0-twsttl__rk")).table("lst").table
+    whole = table.splits(Query())
+    assert len(whole) == 2
+    with reading_threads.reading_in_tasks():
+        parts = table.splits(Query())
+    assert len(parts) > 2
+    batches = [pa.Table.from_batches(b for s in splits for b in table.read(s, Query())) for splits in (whole, parts)]
+    assert batches[0].num_rows > 0 and multiset(batches[0]) == multiset(batches[1])
 
 
 def test_chosen_columns_and_filters() -> None:

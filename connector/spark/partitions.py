@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.reading_threads import limit_reading_threads
+from statestore.formats.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.state_table import Query, StateTable
 
 BATCH_ROWS = 1 << 16
@@ -28,7 +28,7 @@ class TablePartition(InputPartition):
 
 
 def partitions_of(table: StateTable, query: Query) -> Sequence[InputPartition]:
-    with message_only():
+    with message_only(), reading_in_tasks():
         return [TablePartition(split, query) for split in table.splits(query)]
 
 
