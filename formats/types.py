@@ -84,6 +84,7 @@ PARAMETRIC_TYPES = {
 }
 _KNOWN = ", ".join([*SIMPLE_TYPES, *PARAMETRIC_TYPES.values()])
 _NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
+_NAMES_OF_ENGINES = {pa.null(): "void", pa.time64("ns"): "time", pa.month_day_nano_interval(): "interval"}
 
 
 def parse_type(name: str) -> pa.DataType:
@@ -101,17 +102,31 @@ def parse_type(name: str) -> pa.DataType:
 
 def type_name(kind: pa.DataType) -> str:
     """The Spark name that ``parse_type`` reads back; raises UnsupportedError UNSUPPORTED_TYPE if there is none."""
-    if kind in _NAMES:
-        return _NAMES[kind]
+    return _name(kind, _NAMES, exact=True)
+
+
+def shown_type(kind: pa.DataType) -> str:
+    """The Spark name of any type, also of those that only engines' state has; Arrow's where Spark has none."""
+    return _name(kind, _NAMES | _NAMES_OF_ENGINES, exact=False)
+
+
+def _name(kind: pa.DataType, names: Mapping[pa.DataType, str], *, exact: bool) -> str:
+    if kind in names:
+        return names[kind]
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
-        return f"array<{type_name(kind.value_type)}>"
+        return f"array<{_name(kind.value_type, names, exact=exact)}>"
     if pa.types.is_map(kind):
-        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
+        parts = (_name(part, names, exact=exact) for part in (kind.key_type, kind.item_type))
+        return f"map<{','.join(parts)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{quoted_field(f.name)}:{type_name(f.type)}' for f in kind)}>"
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"type {kind} has no name here; expected a type a Spark DataFrame holds")
+        fields = (f"{quoted_field(f.name)}:{_name(f.type, names, exact=exact)}" for f in kind)
+        return f"struct<{','.join(fields)}>"
+    if exact:
+        what = f"type {kind} has no name here; expected a type a Spark DataFrame holds"
+        raise UnsupportedError("UNSUPPORTED_TYPE", what)
+    return str(kind)
 
 
 def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -> pa.Schema:

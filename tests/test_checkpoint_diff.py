@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from command_line import run
 from spark_state_fixtures import checkpoint_path, index
 
 import statestore
@@ -36,6 +37,13 @@ def test_the_difference_makes_one_batch_of_another(name: str) -> None:
                     rows[text(key | change["_new"])] += 1
                 assert change["_old"] != change["_new"]
             assert min(rows.values(), default=0) >= 0 and +rows == states[new], table.table.name
+
+
+@pytest.mark.parametrize("name", sorted(index()))
+def test_inspect_names_the_types_of_every_state(name: str) -> None:
+    """Also of those that stores of ours do not have: no state looks damaged for its types."""
+    told = run("inspect", checkpoint_path(name), "--json").rows
+    assert told and all((table["status"], table["health"]) == ("ok", []) for table in told)
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-aggmulti__rkcl", "spark4.3.0-limit__rkcl", "spark4.3.0-dedup__hdfs"])
