@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import pickle
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from statestore.connector.report.figures import figures_of
 from statestore.formats import reading_threads
 from statestore.formats.filters import Filter
 from statestore.formats.spark import partition_load
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, Split
 
 SPARK_READS_WRONG = "join__rkj4"
 NAMES = sorted(name for name in index() if SPARK_READS_WRONG not in name)
@@ -95,14 +97,17 @@ def test_partitions_that_are_filtered_out_are_not_read() -> None:
 def test_tasks_read_parts_of_a_large_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each has one thread; a reader that has all threads takes it whole."""
     monkeypatch.setattr(partition_load, "_PART_BYTES", 1000)
-    monkeypatch.setattr(reading_threads, "processors", lambda: 8)
     monkeypatch.setattr(checkpoint_table, "processors", lambda: 8)
     table = statestore.inspect(checkpoint_path("spark4.3.0-twsttl__rk")).table("lst").table
-    whole = table.splits(Query())
-    assert len(whole) == 2
-    with reading_threads.reading_in_tasks():
-        parts = table.splits(Query())
-    assert len(parts) > 2
+
+    def planned() -> tuple[Sequence[Split], Sequence[Split]]:
+        reading_threads.limit_reading_threads(8)
+        whole = table.splits(Query())
+        with reading_threads.reading_in_tasks():
+            return whole, table.splits(Query())
+
+    whole, parts = contextvars.copy_context().run(planned)
+    assert len(whole) == 2 < len(parts)
     batches = [pa.Table.from_batches(b for s in splits for b in table.read(s, Query())) for splits in (whole, parts)]
     assert batches[0].num_rows > 0 and multiset(batches[0]) == multiset(batches[1])
 
