@@ -176,6 +176,10 @@ def test_history_of_a_range(warehouse: Path, options: tuple[str, ...], expected:
         (("--from", "1", "--to", "1"), [(1, "insert"), (1, "insert")]),
         (("--from", "5001ms", "--to", "latest"), [(2, "delete"), (2, "insert")]),
         (("--to", "1970-01-01T00:00:01Z"), [(1, "insert")]),
+        (
+            ("--from", "latest"),
+            [(2, "delete"), (2, "insert"), (2, "update_postimage"), (2, "update_preimage")],
+        ),
     ],
 )
 def test_changes(warehouse: Path, options: tuple[str, ...], expected: list[tuple[int, str]]) -> None:

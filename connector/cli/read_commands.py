@@ -163,7 +163,7 @@ def changes(
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
 
     table = open_warehouse(path).table(store)
-    rows = scan_rows(table, change_range(start, end, column_names(columns)), limit)
+    rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
     if as_json:
         show_json(rows.batches())
     else:

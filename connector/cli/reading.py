@@ -73,9 +73,11 @@ def point(text: str, option: str) -> Point:
     return Point(int(text))
 
 
-def change_range(start: str | None, end: str | None, columns: tuple[str, ...] | None) -> Query:
-    """The change feed between two points, both of them versions or both times (``latest`` goes with either)."""
+def change_range(table: StateTable, start: str | None, end: str | None, columns: tuple[str, ...] | None) -> Query:
+    """The change feed between two points, both of them versions or both times; an end of ``latest`` goes with either."""
     first = Point() if start is None else point(start, "--from")
+    if start is not None and first == Point():  # latest: the changes of the newest version
+        first = Point(table.kept_versions()[1])
     last = Point() if end is None else point(end, "--to")
     times = (first.as_of, last.as_of) != (None, None)
     if times and (first.version, last.version) != (None, None):
