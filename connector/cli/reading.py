@@ -74,7 +74,7 @@ def point(text: str, option: str) -> Point:
 
 
 def change_range(table: StateTable, start: str | None, end: str | None, columns: tuple[str, ...] | None) -> Query:
-    """The change feed between two points, both of them versions or both times; an end of ``latest`` goes with either."""
+    """The change feed between two points, both versions or both times; an end of ``latest`` goes with either."""
     first = Point() if start is None else point(start, "--from")
     if start is not None and first == Point():  # latest: the changes of the newest version
         first = Point(table.kept_versions()[1])
