@@ -1,4 +1,4 @@
-"""Key groups as Flink has them (``KeyGroupRangeAssignment``, ``MathUtils.murmurHash``): of whole columns and of one key.
+"""Key groups as Flink has them (``KeyGroupRangeAssignment``, ``MathUtils.murmurHash``): of whole columns, of one key.
 
 ``murmur(hashCode of the key) mod max parallelism``. A key of one column has the hash code of its Java value: Byte,
 Short, Integer, Long, Float, Double, Boolean, String; one of several that of a Tuple. Java has no value, or many, for

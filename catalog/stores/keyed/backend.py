@@ -54,7 +54,7 @@ class KeyedBackend:
         folder: Path | None = None,
         restored: Sequence[Handle] = (),
     ) -> None:
-        """``directory`` is for the local database, ``folder`` for snapshots; ``restored`` are the parts of a snapshot to
+        """``directory`` is for the local database, ``folder`` for snapshots; ``restored``: the parts of a snapshot to
         begin with. Fails without leaving anything."""
         self.key_groups = key_groups
         self._folder, self._key = folder, key
@@ -164,8 +164,8 @@ class KeyedBackend:
         return running
 
     def notify_complete(self, version: int, handle: Handle) -> None:
-        """The snapshot with ``handle`` was committed as ``version``: later ones may build on it. One that is older than the
-        newest confirmed is ignored."""
+        """The snapshot with ``handle`` was committed as ``version``: later ones may build on it. One that is older than
+        the newest confirmed is ignored."""
         if handle.kind == "incremental" and (self._base is None or version > self._base[0]):
             self._base = version, handle
 

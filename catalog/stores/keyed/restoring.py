@@ -1,10 +1,10 @@
-"""Filling a new local database from the parts of a snapshot: linked and opened in place where one part is for just these
-key groups, else row by row for the groups that are asked for, whatever other groups and parts there are."""
+"""Filling a new local database from the parts of a snapshot: linked and opened in place where one part is for just
+these key groups, else row by row for the groups that are asked for, whatever other groups and parts there are."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -89,9 +89,12 @@ def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range) -> Ro
         directory = Path(name, "database")
         place(folder, handle, directory)
         for spec in handle.states:
-            same: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
-            for batch in scan_rocksdb(directory, same, family=spec.name, key_ranges=[within]):
+            for batch in scan_rocksdb(directory, _same, family=spec.name, key_ranges=[within]):
                 yield spec.name, batch
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 def specs_of(handles: Sequence[Handle]) -> dict[str, StateSpec]:

@@ -22,7 +22,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class StateFile:
-    """The rows of a state in a full snapshot. Group ``first_group + i`` has rows ``groups[i]`` up to ``groups[i + 1]``."""
+    """The rows of a state in a full snapshot. Group ``first_group + i`` has rows ``groups[i]`` to ``groups[i + 1]``."""
 
     file: StoredFile
     first_group: int

@@ -101,8 +101,8 @@ def checked(folder: Path, file: StoredFile) -> Path:
     if (size, found.hexdigest()) != (file.bytes, file.checksum):
         raise CorruptError(
             "SNAPSHOT_FILE_CORRUPT",
-            f"{path}: {size} bytes with checksum {found.hexdigest()}, the log says {file.bytes} with {file.checksum}; it "
-            "was changed or damaged after it was written: restore it from a copy, or use another snapshot",
+            f"{path}: {size} bytes with checksum {found.hexdigest()}, the log says {file.bytes} with {file.checksum}; "
+            "it was changed or damaged after it was written: restore it from a copy, or use another snapshot",
         )
     return path
 

@@ -1,9 +1,9 @@
-"""Taking snapshots: at once a RocksDB checkpoint of hard links, which later writes do not touch; then, in a thread, what
-the snapshot keeps of it is written into the store's folder.
+"""Taking snapshots: at once a RocksDB checkpoint of hard links, which later writes do not touch; then, in a thread,
+what the snapshot keeps of it is written into the store's folder.
 
-A full snapshot has an Arrow file for each state, its rows by key group. An incremental one has RocksDB's own files: table
-files that the last confirmed snapshot of the same backend has are named again and not written. Cancelled or failed, it
-leaves nothing.
+A full snapshot has an Arrow file for each state, its rows by key group. An incremental one has RocksDB's own files:
+table files that the last confirmed snapshot of the same backend has are named again and not written. Cancelled or
+failed, it leaves nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Running:
 
 
 def start(checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: Handle | None) -> Running:
-    """Write the snapshot that ``handle`` begins to describe, of the RocksDB checkpoint in ``checkpoint``, which is removed
-    in the end. ``base``: the confirmed snapshot that an incremental one builds on."""
+    """Write the snapshot that ``handle`` begins to describe, of the RocksDB checkpoint in ``checkpoint``, which is
+    removed in the end. ``base``: the confirmed snapshot that an incremental one builds on."""
     running = Running(Future(), threading.Event())
 
     def work() -> None:
@@ -103,11 +103,14 @@ def _write_table(
     first = next(batches, None)
     if first is None:
         return None
-    with new_file(folder, TABLES, ".arrow") as target:
-        with pa.ipc.new_file(pa.PythonFile(target, "w"), table_schema(key, spec)) as writer:
-            writer.write_batch(first)
-            for batch in batches:
-                writer.write_batch(batch)
+    schema = table_schema(key, spec)
+    with (
+        new_file(folder, TABLES, ".arrow") as target,
+        pa.ipc.new_file(pa.PythonFile(target, "w"), schema) as writer,
+    ):
+        writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     return StateFile(target.stored(), groups.start, tuple(ends.tolist()))
 
