@@ -45,12 +45,13 @@ def kernel(function: F) -> F:
     if folder is None:
         return cast(F, numba.njit(nogil=True)(function))
     with _deciding_folder:
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = folder
+        config: Any = numba.config  # its settings are made as it is imported
+        before = config.CACHE_DIR
+        config.CACHE_DIR = folder
         try:
             return cast(F, numba.njit(cache=True, nogil=True)(function))
         finally:
-            numba.config.CACHE_DIR = before
+            config.CACHE_DIR = before
 
 
 def inlined(function: F) -> F:
