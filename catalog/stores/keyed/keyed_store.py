@@ -37,8 +37,8 @@ class KeyedStore:
     def backend(
         self, key_groups: range | None = None, *, version: int | None = None, directory: Path | None = None
     ) -> KeyedBackend:
-        """A backend for some key groups, all by default, with what the newest snapshot (or that of ``version``; 0: none)
-        has for them, however many tasks wrote it. ``directory`` is for its local files, else a temporary one.
+        """A backend for some key groups, all by default, with what the newest snapshot (or that of ``version``; 0:
+        none) has for them, however many tasks wrote it. ``directory`` is for its local files, else a temporary one.
 
         Raises NotFoundError VERSION_NOT_FOUND or SNAPSHOT_FILE_MISSING, CorruptError SNAPSHOT_FILE_CORRUPT,
         InvalidInputError INVALID_KEY_GROUPS.
@@ -60,8 +60,8 @@ class KeyedStore:
             raise
 
     def commit(self, handles: Sequence[Handle], *, transaction: Transaction | None = None) -> int:
-        """The parts of all tasks as one snapshot: the version it has. Of a ``transaction`` (application, number) that was
-        committed before, that version; the files of the parts given now are removed.
+        """The parts of all tasks as one snapshot: the version it has. Of a ``transaction`` (application, number) that
+        was committed before, that version; the files of the parts given now are removed.
 
         Raises InvalidInputError INCOMPLETE_SNAPSHOT, ConflictError BASE_DISCARDED.
         """

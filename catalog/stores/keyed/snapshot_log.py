@@ -110,7 +110,7 @@ def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
     told = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
     raise InvalidInputError(
         "INCOMPLETE_SNAPSHOT",
-        f"parts with key groups {told}; expected each of 0 to {max_parallelism - 1} once: commit the parts of all tasks",
+        f"parts with key groups {told}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
     )
 
 
