@@ -1,0 +1,150 @@
+"""The local database of a keyed backend: RocksDB, one column family a state, no write-ahead log."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.rocksdb.key_ranges import successor
+
+CACHE_BYTES = 50 << 20
+WRITE_BUFFER_BYTES = 64 << 20
+
+Row = tuple[bytes, bytes]
+
+
+class LocalDatabase:
+    """The rows of all states. Every call after `close` raises InvalidInputError BACKEND_CLOSED."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        families = Rdict.list_cf(str(directory)) if (directory / "CURRENT").exists() else []
+        own = {name: _options() for name in families if name != "default"}
+        self._root: Any = Rdict(
+            str(directory), _options(), column_families=own or None, access_type=AccessType.read_write()
+        )
+        self._unlogged = WriteOptions()
+        setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
+        self._tables: dict[str, Any] = {name: self._opened(name) for name in own}
+
+    def states(self) -> list[str]:
+        return sorted(self._tables)
+
+    def create(self, state: str) -> None:
+        """A column family for a state, unless it has one."""
+        self._check()
+        if state not in self._tables:
+            self._root.create_column_family(state, _options())
+            self._tables[state] = self._opened(state)
+
+    def get(self, state: str, key: bytes) -> bytes | None:
+        found: bytes | None = self._table(state).get(key)
+        return found
+
+    def put(self, state: str, key: bytes, value: bytes) -> None:
+        self._table(state)[key] = value
+
+    def delete(self, state: str, key: bytes) -> None:
+        del self._table(state)[key]
+
+    def delete_prefix(self, state: str, prefix: bytes) -> None:
+        """All rows whose keys begin so."""
+        self.write(state, [], delete=prefix)
+
+    def write(self, state: str, rows: list[Row], *, delete: bytes | None = None) -> None:
+        """Rows at once; before them the rows that begin with ``delete`` go."""
+        table = self._table(state)
+        batch = WriteBatch(raw_mode=True)
+        if delete is not None:
+            end = successor(delete)
+            assert end is not None, "key groups are below ff ff"
+            batch.delete_range(delete, end, self._root.get_column_family_handle(state))
+        for key, value in rows:
+            batch.put(key, value, self._root.get_column_family_handle(state))
+        table.write(batch, self._unlogged)
+
+    def rows(self, state: str, prefix: bytes = b"") -> Iterator[Row]:
+        """The rows whose keys begin so, in the order of their bytes, as they are now."""
+        table = self._table(state)
+        reading = ReadOptions()
+        end = successor(prefix) if prefix else None
+        if end is not None:
+            reading.set_iterate_upper_bound(end)
+        found = table.iter(reading)
+        found.seek(prefix) if prefix else found.seek_to_first()
+        while found.valid():
+            yield found.key(), found.value()
+            self._check()
+            found.next()
+        found.status()
+
+    def load(self, state: str, rows: pa.RecordBatch) -> None:
+        """Many rows (key, value: binary) at once."""
+        table, family = self._table(state), self._root.get_column_family_handle(state)
+        batch = WriteBatch(raw_mode=True)
+        for key, value in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True):
+            batch.put(key, value, family)
+        table.write(batch, self._unlogged)
+
+    def checkpoint(self, directory: Path) -> None:
+        """All rows as they are now, as files in a new directory: hard links that no later write touches."""
+        self._check()
+        Checkpoint(self._root).create_checkpoint(str(directory))
+
+    def close(self) -> None:
+        """Families first, the database last; once is enough."""
+        if self._root is None:
+            return
+        for table in self._tables.values():
+            table.close()
+        self._tables.clear()
+        self._root.close()
+        self._root = None
+
+    def destroy(self) -> None:
+        """Close, and remove the files."""
+        self.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _opened(self, state: str) -> Any:
+        table = self._root.get_column_family(state)
+        table.set_write_options(self._unlogged)
+        return table
+
+    def _table(self, state: str) -> Any:
+        self._check()
+        return self._tables[state]
+
+    def _check(self) -> None:
+        if self._root is None:
+            raise InvalidInputError(
+                "BACKEND_CLOSED", f"the keyed backend in {self.directory} is closed; open another one"
+            )
+
+
+def _options() -> Any:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_keep_log_file_num(1)
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(Cache(CACHE_BYTES))
+    options.set_block_based_table_factory(table)
+    return options

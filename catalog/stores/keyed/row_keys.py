@@ -1,0 +1,121 @@
+"""Stored rows of keyed states, as bytes: key group, key, namespace and what tells rows under them apart; then a value.
+
+A stored key has the natural serde (``formats.serdes.plain_keys``) with the columns of `stored_key`: the group, those
+of the key and the namespace, and a last one, which is a map's key, an element's place in a list, or a constant. So the
+bytes of key and namespace begin those of all rows under them, rows sort by group, key and namespace, and whole columns
+are taken apart by ``formats.serdes.natural_keys``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.serdes import plain_keys
+from statestore.formats.serdes.plain_values import value_decoder, value_encoder
+from statestore.formats.serdes.value_layout import value_layout
+
+GROUP_BYTES = 2
+GROUP, PLACE, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
+ONLY = b"\x80"
+"""The cell of ``ONE``: zero."""
+_SIGN, _WIDE_SIGN = 1 << 15, 1 << 63
+
+Encode = Callable[[Any], bytes]
+Decode = Callable[[bytes, int], tuple[Any, int]]
+
+
+def prefix_encoder(schema: pa.Schema) -> Encode:
+    """A function from what users write for these columns to the bytes that stored keys begin with; of no column none.
+
+    It raises InvalidInputError NULL_KEY or WRONG_KEY.
+    """
+    if not len(schema):
+        return lambda given: b""
+    codec = KeyCodec(schema)
+    encoders = [encode for encode, _ in plain_keys.key_cells(pa.schema([*schema, ONE]))[:-1]]
+
+    def encoded(given: Any) -> bytes:
+        return b"".join([encode(cell) for encode, cell in zip(encoders, codec.normalize(given), strict=True)])
+
+    return encoded
+
+
+def prefix_decoder(schema: pa.Schema) -> Decode:
+    """The way back, from a place in a stored key: what users see, and where the next bytes begin."""
+    if not len(schema):
+        return lambda data, at: (None, at)
+    codec = KeyCodec(schema)
+    decoders = [decode for _, decode in plain_keys.key_cells(pa.schema([*schema, ONE]))[:-1]]
+
+    def decoded(data: bytes, at: int) -> tuple[Any, int]:
+        row = []
+        for decode in decoders:
+            cell, at = decode(data, at)
+            row.append(cell)
+        return codec.to_user(tuple(row)), at
+
+    return decoded
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """Bytes of a state's namespaces, user keys and values, and back."""
+
+    namespace: Encode
+    namespace_of: Decode
+    user_key: Encode
+    user_key_of: Callable[[bytes], Any]
+    value: Encode
+    value_of: Callable[[bytes], Any]
+
+
+def state_rows(spec: StateSpec) -> StateRows:
+    """What a state's rows are made with. Raises UnsupportedError UNSUPPORTED_KEY_TYPE or UNSUPPORTED_TYPE."""
+    values = ValueCodec(pa.schema([pa.field("value", spec.value)]))
+    layout = value_layout(values.schema)
+    user_key: Encode = _none
+    user_key_of: Callable[[bytes], Any] = _none_of
+    if spec.user_key is not None:
+        codec = KeyCodec(pa.schema([pa.field("user_key", spec.user_key, nullable=False)]))
+        user_key, user_key_of = plain_keys.key_encoder(codec), plain_keys.key_decoder(codec)
+    encoded = value_encoder(layout, values)
+    return StateRows(
+        prefix_encoder(spec.namespace),
+        prefix_decoder(spec.namespace),
+        user_key,
+        user_key_of,
+        lambda value: encoded({"value": value}),
+        value_decoder(layout, values),
+    )
+
+
+def stored_key(key: pa.Schema, spec: StateSpec) -> pa.Schema:
+    """The columns of a state's stored keys."""
+    last = ONE
+    if spec.kind == "list":
+        last = PLACE
+    elif spec.user_key is not None:
+        last = pa.field("user_key", spec.user_key, nullable=False)
+    return pa.schema([GROUP, *key, *spec.namespace, last])
+
+
+def group_bytes(group: int) -> bytes:
+    return (group ^ _SIGN).to_bytes(GROUP_BYTES)
+
+
+def place_bytes(place: int) -> bytes:
+    return (place ^ _WIDE_SIGN).to_bytes(8)
+
+
+def _none(given: Any) -> bytes:
+    return b""
+
+
+def _none_of(data: bytes) -> Any:
+    return None

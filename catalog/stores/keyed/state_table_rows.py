@@ -1,0 +1,61 @@
+"""The rows of a state as columns: key, namespace, a map's key or an element's place, and value; by key group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.row_keys import ONE, stored_key
+from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.formats.serdes import natural_keys, natural_values
+from statestore.formats.serdes.value_layout import value_layout
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Rows with the key group of each, ascending."""
+
+    groups: Ints
+    rows: pa.RecordBatch
+
+
+def table_schema(key: pa.Schema, spec: StateSpec) -> pa.Schema:
+    """The columns that users see of a state."""
+    columns = [field for field in stored_key(key, spec) if field != ONE][1:]
+    return pa.schema([*columns, pa.field("value", spec.value)])
+
+
+def decoder(key: pa.Schema, spec: StateSpec) -> Callable[[pa.RecordBatch], Grouped]:
+    """From stored rows (key, value: binary) to columns. It raises CorruptError ROW_CORRUPT."""
+    keys, schema = stored_key(key, spec), table_schema(key, spec)
+    layout = value_layout(pa.schema([pa.field("value", spec.value)]))
+
+    def decoded(stored: pa.RecordBatch) -> Grouped:
+        group, *columns = natural_keys.keys_from_bytes(keys, stored.column(0).cast(pa.binary()))
+        values = natural_values.values_from_bytes(layout, stored.column(1).cast(pa.binary()))
+        kept = columns[: len(schema) - 1]
+        return Grouped(group.to_numpy().astype(np.int64), pa.RecordBatch.from_arrays([*kept, *values], schema=schema))
+
+    return decoded
+
+
+def encoder(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], pa.RecordBatch]:
+    """The way back."""
+    keys = stored_key(key, spec)
+    layout = value_layout(pa.schema([pa.field("value", spec.value)]))
+
+    def encoded(found: Grouped) -> pa.RecordBatch:
+        count = found.rows.num_rows
+        group = pa.array(found.groups.astype(np.int16))
+        last = [pa.array(np.zeros(count, np.int8))] if keys.field(-1) == ONE else []
+        stored = natural_keys.keys_to_bytes(keys, [group, *found.rows.columns[:-1], *last])
+        values = natural_values.values_to_bytes(layout, [found.rows.column(found.rows.num_columns - 1)])
+        return pa.RecordBatch.from_arrays([stored, values], names=["key", "value"])
+
+    return encoded

@@ -1,0 +1,261 @@
+"""The five kinds of keyed state: what is stored under the backend's current key and the state's current namespace.
+
+Their rules are those of Flink's ``RocksDBValueState``, ``RocksDBListState``, ``RocksDBMapState``,
+``RocksDBReducingState`` and ``RocksDBAggregatingState``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from statestore.catalog.stores.keyed.database import LocalDatabase
+from statestore.catalog.stores.keyed.row_keys import ONLY, StateRows, place_bytes, state_rows
+from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.formats.errors import InvalidInputError
+
+Reduce = Callable[[Any, Any], Any]
+
+
+class Aggregate(Protocol):
+    """What an aggregating state does with values (Flink's AggregateFunction)."""
+
+    @property
+    def accumulator_type(self) -> Any:
+        """The type of accumulators, as a column's: a Spark or Arrow name, or a pyarrow type."""
+
+    def create(self) -> Any:
+        """A new accumulator."""
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with a value more."""
+
+    def result(self, accumulator: Any) -> Any:
+        """What `AggregatingState.get` answers."""
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Two accumulators as one."""
+
+
+class Owner(Protocol):
+    """The backend, as its states see it."""
+
+    database: LocalDatabase
+
+    def key_bytes(self) -> bytes:
+        """Group and current key, as stored keys begin. Raises InvalidInputError NO_CURRENT_KEY."""
+
+    def next_place(self) -> int:
+        """A place in lists behind all others."""
+
+
+class KeyedState:
+    """What all kinds have in common. ``clear`` removes what is under the current key and namespace."""
+
+    def __init__(self, owner: Owner, spec: StateSpec) -> None:
+        self.spec = spec
+        self._owner = owner
+        self._database = owner.database
+        self._rows: StateRows = state_rows(spec)
+        self._namespace: bytes | None = None if len(spec.namespace) else b""
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """What follows is about this namespace: a value, or a mapping where it has several columns.
+
+        Raises InvalidInputError NULL_KEY or WRONG_KEY.
+        """
+        if not len(self.spec.namespace):
+            raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
+        self._namespace = self._rows.namespace(namespace)
+
+    def clear(self) -> None:
+        self._database.delete_prefix(self.spec.name, self._place())
+
+    def _place(self) -> bytes:
+        """What stored keys begin with here."""
+        if self._namespace is None:
+            raise InvalidInputError(
+                "NO_NAMESPACE", f"state {self.spec.name!r} has namespaces; call set_current_namespace first"
+            )
+        return self._owner.key_bytes() + self._namespace
+
+    def _places_of(self, namespaces: Iterable[Any]) -> Iterator[bytes]:
+        key = self._owner.key_bytes()
+        if not len(self.spec.namespace):
+            raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
+        for namespace in namespaces:
+            yield key + self._rows.namespace(namespace)
+
+
+class _OneRow(KeyedState):
+    """Kinds that store one value under a key and namespace."""
+
+    def _stored(self, place: bytes) -> Any:
+        """None where there is nothing: no value of these kinds is null."""
+        found = self._database.get(self.spec.name, place + ONLY)
+        return None if found is None else self._rows.value_of(found)
+
+    def clear(self) -> None:
+        self._remove(self._place())
+
+    def _remove(self, place: bytes) -> None:
+        self._database.delete(self.spec.name, place + ONLY)
+
+    def _store(self, place: bytes, value: Any) -> None:
+        self._database.put(self.spec.name, place + ONLY, self._rows.value(_present(self.spec, value)))
+
+    def _merged(self, target: Any, sources: Iterable[Any], merge: Reduce) -> None:
+        """All that is in the sources is taken out of them and, with what is in the target, put there."""
+        (into,) = self._places_of([target])
+        found = self._stored(into)
+        for place in self._places_of(sources):
+            if place == into:
+                continue
+            value = self._stored(place)
+            if value is not None:
+                self._remove(place)
+                found = value if found is None else merge(found, value)
+        if found is not None:
+            self._store(into, found)
+
+
+class ValueState(_OneRow):
+    """One value; ``default`` where none is set."""
+
+    def __init__(self, owner: Owner, spec: StateSpec, default: Any = None) -> None:
+        super().__init__(owner, spec)
+        self._default = default
+
+    def value(self) -> Any:
+        found = self._stored(self._place())
+        return self._default if found is None else found
+
+    def update(self, value: Any) -> None:
+        """None clears."""
+        if value is None:
+            self.clear()
+        else:
+            self._store(self._place(), value)
+
+
+class ReducingState(_OneRow):
+    """The values added so far, reduced to one."""
+
+    def __init__(self, owner: Owner, spec: StateSpec, reduce: Reduce) -> None:
+        super().__init__(owner, spec)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        """None where nothing was added."""
+        return self._stored(self._place())
+
+    def add(self, value: Any) -> None:
+        place = self._place()
+        found = self._stored(place)
+        self._store(place, value if found is None else self._reduce(found, _present(self.spec, value)))
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        self._merged(target, sources, self._reduce)
+
+
+class AggregatingState(_OneRow):
+    """An accumulator of the values added so far."""
+
+    def __init__(self, owner: Owner, spec: StateSpec, aggregate: Aggregate) -> None:
+        super().__init__(owner, spec)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        """The result; None where nothing was added."""
+        found = self._stored(self._place())
+        return None if found is None else self._aggregate.result(found)
+
+    def add(self, value: Any) -> None:
+        place = self._place()
+        found = self._stored(place)
+        self._store(place, self._aggregate.add(value, self._aggregate.create() if found is None else found))
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        self._merged(target, sources, self._aggregate.merge)
+
+
+class ListState(KeyedState):
+    """Elements in the order in which they were added, a row each, so that ``add`` never reads."""
+
+    def get(self) -> list[Any]:
+        """Nothing where nothing was added."""
+        return [self._rows.value_of(value) for _, value in self._database.rows(self.spec.name, self._place())]
+
+    def add(self, element: Any) -> None:
+        self._database.put(self.spec.name, *self._row(self._place(), element))
+
+    def add_all(self, elements: Iterable[Any]) -> None:
+        place = self._place()
+        self._database.write(self.spec.name, [self._row(place, element) for element in elements])
+
+    def update(self, elements: Iterable[Any]) -> None:
+        """These elements in the place of all that are there."""
+        place = self._place()
+        self._database.write(self.spec.name, [self._row(place, element) for element in elements], delete=place)
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """The elements of the sources, one source after the other, behind those of the target."""
+        (into,) = self._places_of([target])
+        for place in self._places_of(sources):
+            if place == into:
+                continue
+            moved = [
+                (into + place_bytes(self._owner.next_place()), value)
+                for _, value in self._database.rows(self.spec.name, place)
+            ]
+            if moved:
+                self._database.write(self.spec.name, moved)
+                self._database.delete_prefix(self.spec.name, place)
+
+    def _row(self, place: bytes, element: Any) -> tuple[bytes, bytes]:
+        stored = self._rows.value(_present(self.spec, element))
+        return place + place_bytes(self._owner.next_place()), stored
+
+
+class MapState(KeyedState):
+    """A map; its values may be None, its keys not."""
+
+    def get(self, key: Any) -> Any:
+        """None where the key is not in the map."""
+        found = self._database.get(self.spec.name, self._place() + self._rows.user_key(key))
+        return None if found is None else self._rows.value_of(found)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._database.put(self.spec.name, self._place() + self._rows.user_key(key), self._rows.value(value))
+
+    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        place, pairs = self._place(), entries.items() if isinstance(entries, Mapping) else entries
+        rows = [(place + self._rows.user_key(key), self._rows.value(value)) for key, value in pairs]
+        self._database.write(self.spec.name, rows)
+
+    def remove(self, key: Any) -> None:
+        self._database.delete(self.spec.name, self._place() + self._rows.user_key(key))
+
+    def contains(self, key: Any) -> bool:
+        return self._database.get(self.spec.name, self._place() + self._rows.user_key(key)) is not None
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """(key, value), in the order of keys."""
+        place = self._place()
+        for key, value in self._database.rows(self.spec.name, place):
+            yield self._rows.user_key_of(key[len(place) :]), self._rows.value_of(value)
+
+    def keys(self) -> Iterator[Any]:
+        return (key for key, _ in self.entries())
+
+    def values(self) -> Iterator[Any]:
+        return (value for _, value in self.entries())
+
+    def is_empty(self) -> bool:
+        return next(self._database.rows(self.spec.name, self._place()), None) is None
+
+
+def _present(spec: StateSpec, value: Any) -> Any:
+    if value is None:
+        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None can not be added; expected a {spec.value}")
+    return value

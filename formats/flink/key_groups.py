@@ -1,0 +1,152 @@
+"""Key groups as Flink has them (``KeyGroupRangeAssignment``, ``MathUtils.murmurHash``): of whole columns, of one key.
+
+``murmur(hashCode of the key) mod max parallelism``. A key of one column has the hash code of its Java value: Byte,
+Short, Integer, Long, Float, Double, Boolean, String; one of several that of a Tuple. Java has no value, or many, for
+the other types of ours: for them the hash code is the upper half of the key hash (``formats.key_hash``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.key_hash import hash_keys, scalar_hash
+
+U32s = npt.NDArray[np.uint32]
+Ints = npt.NDArray[np.int64]
+
+MAX_PARALLELISM = 1 << 15
+_LEAST, _MASK, _LONG = 0x80000000, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+
+
+def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> Ints:
+    """The key group of each row; ``columns`` are the key columns in order, without nulls but inside of nested ones.
+
+    Raises UnsupportedError UNSUPPORTED_KEY_TYPE for types that keys can not have.
+    """
+    codes = hash_codes(columns[0])
+    if len(columns) > 1:
+        for column in columns[1:]:
+            codes = codes * np.uint32(31) + hash_codes(column)
+    return _murmur(codes).astype(np.int64) % max_parallelism
+
+
+def key_group_function(schema: pa.Schema, max_parallelism: int) -> Callable[[Sequence[Any]], int]:
+    """A function from one canonical key, a value per column, to its key group: the same as `key_groups`."""
+    codes = [_scalar_code(field.type) for field in schema]
+    if len(codes) == 1:
+        only = codes[0]
+        return lambda row: _murmur_of(only(row[0])) % max_parallelism
+
+    def of_tuple(row: Sequence[Any]) -> int:
+        found = codes[0](row[0])
+        for code, cell in zip(codes[1:], row[1:], strict=True):
+            found = found * 31 + code(cell) & _MASK
+        return _murmur_of(found) % max_parallelism
+
+    return of_tuple
+
+
+def _scalar_code(kind: pa.DataType) -> Callable[[Any], int]:
+    if pa.types.is_boolean(kind):
+        return lambda value: 1231 if value else 1237
+    if pa.types.is_int64(kind):
+        return lambda value: (value ^ (value & _LONG) >> 32) & _MASK
+    if pa.types.is_signed_integer(kind):
+        return lambda value: int(value) & _MASK
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _string_code
+    whole = scalar_hash(kind)
+    return lambda value: whole(value) >> 32
+
+
+def _string_code(text: str) -> int:
+    data = text.encode("latin-1") if text.isascii() else np.frombuffer(text.encode("utf-16-le"), "<u2").tolist()
+    found = 0
+    for unit in data:
+        found = found * 31 + unit & _MASK
+    return found
+
+
+def _murmur_of(code: int) -> int:
+    mixed = code * 0xCC9E2D51 & _MASK
+    mixed = ((mixed << 15 | mixed >> 17) & _MASK) * 0x1B873593 & _MASK
+    mixed = (((mixed << 13 | mixed >> 19) & _MASK) * 5 + 0xE6546B64 & _MASK) ^ 4
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _MASK
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _MASK
+    mixed ^= mixed >> 16
+    return mixed if mixed < _LEAST else 0 if mixed == _LEAST else _MASK + 1 - mixed
+
+
+def hash_codes(column: pa.Array) -> U32s:
+    """Java's ``hashCode`` of each value, as the bits of an int."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return np.where(column.to_numpy(zero_copy_only=False), 1231, 1237).astype(np.uint32)
+    if pa.types.is_int64(kind):
+        return _folded(column.to_numpy().view(np.uint64))
+    if pa.types.is_signed_integer(kind):
+        return column.to_numpy().astype(np.int32).view(np.uint32)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _of_strings(column)
+    return (hash_keys([column]) >> np.uint64(32)).astype(np.uint32)
+
+
+def _folded(words: npt.NDArray[np.uint64]) -> U32s:
+    return (words ^ (words >> np.uint64(32))).astype(np.uint32)
+
+
+def _of_strings(column: pa.Array) -> U32s:
+    """``s[0]*31^(n-1) + … + s[n-1]`` over the UTF-16 units of each string."""
+    column = column.cast(pa.large_string())
+    if not len(column):
+        return np.empty(0, np.uint32)
+    ends = np.frombuffer(column.buffers()[1], np.int64)[column.offset :][: len(column) + 1]
+    first, last = int(ends[0]), int(ends[-1])
+    data = b"" if column.buffers()[2] is None else column.buffers()[2].slice(first, last - first).to_pybytes()
+    units, edges = _utf16(data, ends - first)
+    if not len(units):
+        return np.zeros(len(column), np.uint32)
+    lengths = np.diff(edges)
+    behind = np.repeat(edges[1:], lengths) - np.arange(len(units)) - 1
+    terms = units * _powers(int(behind.max()) + 1)[behind]
+    sums = np.concatenate((np.zeros(1, np.uint32), np.cumsum(terms, dtype=np.uint32)))
+    found: U32s = sums[edges[1:]] - sums[edges[:-1]]
+    return found
+
+
+def _utf16(data: bytes, ends: Ints) -> tuple[U32s, Ints]:
+    """The UTF-16 units of UTF-8 text, and where in them each string ends."""
+    raw = np.frombuffer(data, np.uint8)
+    if data.isascii():
+        return raw.astype(np.uint32), ends
+    units = (raw & 0xC0 != 0x80).astype(np.int64) + (raw >= 0xF0)
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(units)))
+    return np.frombuffer(data.decode("utf-8").encode("utf-16-le"), "<u2").astype(np.uint32), before[ends]
+
+
+def _powers(count: int) -> U32s:
+    """31^0, 31^1, …"""
+    factors = np.full(count, 31, np.uint32)
+    factors[:1] = 1
+    return np.cumprod(factors, dtype=np.uint32)
+
+
+def _murmur(codes: U32s) -> U32s:
+    mixed = _rotated(codes * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    mixed = _rotated(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed = mixed ^ np.uint32(4)
+    mixed = (mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    mixed = mixed ^ (mixed >> np.uint32(16))
+    negative = mixed >= _LEAST
+    absolute = np.where(negative, (~mixed) + np.uint32(1), mixed)
+    return np.where(mixed == _LEAST, np.uint32(0), absolute).astype(np.uint32)
+
+
+def _rotated(words: U32s, bits: int) -> U32s:
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
