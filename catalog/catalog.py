@@ -21,6 +21,7 @@ from statestore.catalog.rebuild import check_rebuild, replay
 from statestore.catalog.snapshot import EMPTY
 from statestore.catalog.storage import LocalStorage, StorageExistsError
 from statestore.catalog.store_spec import (
+    KEYED,
     STORE_FILE,
     StoreSpec,
     check_kind,
@@ -32,6 +33,7 @@ from statestore.catalog.store_spec import (
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore, check_keyed_spec
 from statestore.catalog.stores.kind_options import windowing_of
 from statestore.catalog.stores.kinds import open_handle
 from statestore.catalog.stores.session import SessionStore
@@ -153,7 +155,19 @@ class Catalog:
     ) -> SessionStore: ...
 
     @overload
-    def create_store(self, name: str, kind: str, *, key: Columns, value: Columns, **options: Any) -> Any: ...
+    def create_store(
+        self,
+        name: str,
+        kind: Literal["keyed"],
+        *,
+        key: Columns,
+        key_groups: int = 128,
+    ) -> KeyedStore: ...
+
+    @overload
+    def create_store(
+        self, name: str, kind: str, *, key: Columns, value: Columns | None = None, **options: Any
+    ) -> Any: ...
 
     def create_store(
         self,
@@ -161,21 +175,22 @@ class Catalog:
         kind: str = "versioned",
         *,
         key: Columns,
-        value: Columns,
+        value: Columns | None = None,
         serde: str = "natural",
         key_groups: int = 128,
         **options: Any,
     ) -> Any:
-        """Create a store and open it: a `VersionedStore`, `KeyValueStore`, `WindowStore`, `JoinWindowStore` or
-        `SessionStore`, by ``kind``. Column types are Spark or Arrow names, or pyarrow types; durations are int
-        milliseconds, timedelta or "30 days". The signatures above say which options a kind has; ``serde`` "kafka" keeps
-        rows in the bytes and order of Kafka Streams, "natural" keys in the order of their type.
+        """Create a store and open it: a `VersionedStore`, `KeyValueStore`, `WindowStore`, `JoinWindowStore`,
+        `SessionStore` or `KeyedStore`, by ``kind``. Column types are Spark or Arrow names, or pyarrow types; durations
+        are int milliseconds, timedelta or "30 days". The signatures above say which options a kind has; ``serde``
+        "kafka" keeps rows in the bytes and order of Kafka Streams, "natural" keys in the order of their type. A keyed
+        store is told the types of values when its states are registered.
 
         Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, UNKNOWN_OPTION, MISSING_OPTION, …) or
         UnsupportedError.
         """
         _check_name(name)
-        schemas = make_schema(key, "key"), make_schema(value, "value")
+        schemas = make_schema(key, "key"), _value_schema(kind, value)
         spec = _spec(name, kind, schemas, options, serde, key_groups)
         return self._create(self.root / name, spec)
 
@@ -196,10 +211,11 @@ class Catalog:
         unversioned by the order of commits: the last write of a key wins, even if it is older. Raises ConflictError
         STORE_LOCKED, UnsupportedError REBUILD_KIND, InvalidInputError as ``create_store``.
         """
+        known = self.locate(name)[1].kind
+        new_kind = kind or known
+        check_rebuild(name, known, new_kind)
         with self.open_store(name) as old:
             spec = old.spec
-            new_kind = kind or spec.kind
-            check_rebuild(name, spec.kind, new_kind)
             schemas = spec.user_key, spec.value
             rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
             version = old.commit()
@@ -311,8 +327,29 @@ def _spec(
             windowing=windowing,
         )
     )
-    row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not have
+    if kind == KEYED:
+        check_keyed_spec(spec)
+    else:
+        row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not have
     return spec
+
+
+def _value_schema(kind: str, value: Columns | None) -> pa.Schema:
+    """Raises InvalidInputError MISSING_OPTION or UNKNOWN_OPTION."""
+    check_kind(kind)
+    if kind == KEYED:
+        if value is not None:
+            raise InvalidInputError(
+                "UNKNOWN_OPTION",
+                "value: a keyed store has values by state; give their types when states are registered",
+            )
+        return pa.schema([])
+    if value is None:
+        raise InvalidInputError(
+            "MISSING_OPTION",
+            f'a {kind} store needs value, its columns and their types; for example {{"price": "double"}}',
+        )
+    return make_schema(value, "value")
 
 
 def write_first_entry(storage: LocalStorage) -> None:

@@ -82,6 +82,11 @@ def check_closure(piece: ClosureSlice) -> None:
 
 def _check_file(ref: FileRef) -> None:
     check_data_name(ref.name, "file name")
+    check_file_ref(ref)
+
+
+def check_file_ref(ref: FileRef) -> None:
+    """Length, checksums and metadata ranges of a file agree, whatever its name."""
     check_int(ref.bytes, COUNT, f"length of {ref.name}")
     regions = -(-ref.bytes // REGION_BYTES)
     if len(ref.checksums) != CHECKSUM_DIGITS * regions or not CHECKSUMS.fullmatch(ref.checksums):

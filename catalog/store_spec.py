@@ -15,7 +15,8 @@ from statestore.formats.types import TIME, schema_from_json, schema_to_json
 
 STORE_FILE = "store.json"
 FORMAT_VERSION = 1
-KINDS = ("versioned", "key_value", "window", "join_window", "session")
+KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
+KEYED = "keyed"
 SERDES = ("natural", "kafka")
 MAX_KEY_GROUPS = 1 << 15
 
@@ -154,7 +155,7 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
             "WRONG_SCHEMA",
             f"columns {shared} are in the key and in the value (Spark and DuckDB ignore case); rename one of each",
         )
-    if (spec.windowing is None) != (spec.kind in ("versioned", "key_value")):
+    if (spec.windowing is None) != (spec.kind in ("versioned", "key_value", KEYED)):
         raise InvalidInputError("WRONG_OPTIONS", f"store kind {spec.kind!r} with windowing {spec.windowing}")
     if spec.kind == "versioned" and spec.serde == "kafka" and spec.history_retention is None:
         raise InvalidInputError(

@@ -8,7 +8,7 @@ message after the other without touching the columns.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyarrow import ipc
@@ -35,14 +35,20 @@ def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch])
             writer.write_batch(batch)
         body_end = sink.tell()
     data = sink.getvalue()
+    return data, FileRef(name, data.size, checksum_regions(data), metadata_ranges(data, starts, body_end))
+
+
+def metadata_ranges(data: pa.Buffer, starts: Sequence[int], body_end: int) -> tuple[tuple[int, int], ...]:
+    """(offset, length) of the schema, of the metadata of each batch and of the footer, in a file that was just written.
+
+    ``starts``: where the writer stood before each batch; ``body_end``: where it stood behind the last.
+    """
     schema_end = _message_end(data, _SCHEMA_START)
-    if starts:
-        starts[0] = schema_end  # the writer puts the schema out with the first batch
+    begins = [schema_end, *starts[1:]] if starts else []  # the writer puts the schema out with the first batch
     ranges = [(0, schema_end)]
-    ranges += [(start, _message_end(data, start) - start) for start in starts]
+    ranges += [(start, _message_end(data, start) - start) for start in begins]
     footer = body_end if starts else schema_end
-    ranges.append((footer, data.size - footer))
-    return data, FileRef(name, data.size, checksum_regions(data), tuple(ranges))
+    return (*ranges, (footer, data.size - footer))
 
 
 def open_file(verified: VerifiedBytes) -> tuple[pa.Schema, list[pa.RecordBatch]]:

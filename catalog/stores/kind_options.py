@@ -26,6 +26,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "window": ("retention", "window_size", "segment_interval", "retain_duplicates", "time_ordered"),
     "join_window": ("window_before", "window_after", "retention", "num_segments", "batched_changelog"),
     "session": ("retention", "segment_interval"),
+    "keyed": (),
 }
 MEANINGS = {
     "history_retention": "how long a put may be late and `get(as_of=)` answers; None (default): for ever",

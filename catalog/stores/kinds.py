@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.store_spec import KEYED, StoreSpec
 from statestore.catalog.stores import live_tables
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.stores.session import SessionStore
@@ -35,8 +36,10 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
 
 def open_handle(
     storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
-) -> StoreHandle:
+) -> StoreHandle | KeyedStore:
     """A handle with the verbs of the store's kind."""
+    if spec.kind == KEYED:
+        return KeyedStore(storage, spec, read_only=read_only)
     if spec.kind == "versioned" and spec.serde == "kafka":
         return LiveVersionedStore(storage, spec, auto_compact=auto_compact, read_only=read_only)
     return HANDLES[spec.kind](storage, spec, auto_compact=auto_compact, read_only=read_only)

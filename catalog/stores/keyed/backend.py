@@ -1,20 +1,25 @@
 """The keyed state backend: named states under a current key, for a range of key groups, in a local database.
 
-The rules are those of Flink's ``RocksDBKeyedStateBackend``. One thread uses a backend.
+The rules are those of Flink's ``RocksDBKeyedStateBackend``. One thread uses a backend; snapshots are written by others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
+from statestore.catalog.storage import LocalStorage
+from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.database import LocalDatabase
-from statestore.catalog.stores.keyed.restoring import insert, opens_in_place, place, specs_of
+from statestore.catalog.stores.keyed.local_directory import LocalDirectory, take_directory
+from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
 from statestore.catalog.stores.keyed.row_keys import (
     GROUP_BYTES,
     group_bytes,
@@ -23,7 +28,8 @@ from statestore.catalog.stores.keyed.row_keys import (
     state_rows,
 )
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
-from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec, check_name, migrated
+from statestore.catalog.stores.keyed.snapshot_log import read_log
+from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec, check_columns, check_name, migrated, widest
 from statestore.catalog.stores.keyed.states import (
     Aggregate,
     AggregatingState,
@@ -37,51 +43,72 @@ from statestore.catalog.stores.keyed.taking import Running, start
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.key_groups import key_group_function
 from statestore.formats.key_codec import KeyCodec
+from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.types import make_schema
 
-Columns = Any
+Type: TypeAlias = "str | pa.DataType"
+Columns: TypeAlias = "Type | Mapping[str, Type] | pa.Schema | None"
+"""Of namespaces: one type, or columns by name; None: without namespaces."""
 
 
 class KeyedBackend:
-    """States by name. ``key_groups`` is the range of groups whose keys it takes."""
+    """States by name, for the keys of ``key_groups``; `KeyedStore.backend` opens one.
 
-    def __init__(
-        self,
-        directory: Path,
-        key: pa.Schema,
-        key_groups: range,
-        max_parallelism: int,
-        folder: Path | None = None,
-        restored: Sequence[Handle] = (),
-    ) -> None:
-        """``directory`` is for the local database, ``folder`` for snapshots; ``restored``: the parts of a snapshot to
-        begin with. Fails without leaving anything."""
+    Types are Spark or Arrow names, or pyarrow types. What is registered again under a name must be of the same kind,
+    and of the same types or such as rows can be migrated to: structs with more fields, wider numbers.
+    """
+
+    def __init__(self, store: StoreSpec, key_groups: range, folder: Path, local: LocalDirectory) -> None:
         self.key_groups = key_groups
-        self._folder, self._key = folder, key
+        self._folder, self._key, self._local = folder, store.key, local
         self._uid = uuid.uuid4().hex
         self._base: tuple[int, Handle] | None = None
         self._running: list[Running] = []
-        in_place = opens_in_place(restored, key_groups)
-        if in_place and folder is not None:
-            place(folder, restored[0], directory)
-        self.database = LocalDatabase(directory)
-        self._states: dict[str, StateSpec] = specs_of(restored)
-        try:
-            if not in_place and folder is not None:
-                for name in self._states:
-                    self.database.create(name)
-                for handle in restored:
-                    insert(folder, handle, key, key_groups, self.database)
-        except BaseException:
-            self.database.destroy()
-            raise
-        if in_place:
-            self._uid, self._base = restored[0].backend, (-1, restored[0])
-        self._codec = KeyCodec(key)
-        self._encode, self._decode = prefix_encoder(key), prefix_decoder(key)
-        self._group = key_group_function(key, max_parallelism)
+        self._states: dict[str, StateSpec] = {}
+        self._codec = KeyCodec(store.key)
+        self._encode, self._decode = prefix_encoder(store.key), prefix_decoder(store.key)
+        self._group = key_group_function(store.key, store.key_groups)
         self._current: bytes | None = None
-        self._place = max((handle.next_place for handle in restored), default=0)
+        self._place = 0
+        self.database: LocalDatabase
+
+    @classmethod
+    def opened(
+        cls,
+        store: StoreSpec,
+        key_groups: range,
+        folder: Path,
+        version: int | None,
+        parts: Sequence[Handle],
+        directory: str | Path | None,
+    ) -> Self:
+        """A backend with what the parts of snapshot ``version`` have for the key groups; ``folder`` is the store's,
+        ``directory`` for local files. If it fails nothing is left of it."""
+        local = take_directory(directory)
+        backend = cls(store, key_groups, folder, local)
+        try:
+            backend._restore(version, parts)
+        except BaseException:
+            if hasattr(backend, "database"):
+                backend.database.close()
+            local.remove()
+            raise
+        return backend
+
+    def _restore(self, version: int | None, parts: Sequence[Handle]) -> None:
+        self._states = widest(spec for handle in parts for spec in handle.states)
+        self._place = max((handle.next_place for handle in parts), default=0)
+        path = self._local.path / "database"
+        if opens_in_place(parts, self.key_groups) and version is not None:
+            place(self._folder, parts[0], path)
+            self.database = LocalDatabase(path)
+            self._base = version, parts[0]
+            return
+        self.database = LocalDatabase(path)
+        for name in self._states:
+            self.database.create(name)
+        for handle in parts:
+            insert(self._folder, handle, self._key, self.key_groups, self._states, self.database)
 
     # Keys
 
@@ -90,7 +117,7 @@ class KeyedBackend:
 
         Raises InvalidInputError NULL_KEY, WRONG_KEY, or WRONG_KEY_GROUP for a key of another backend's groups.
         """
-        group = self._group(self._codec.normalize(key))
+        group = self.key_group(key)
         if group not in self.key_groups:
             first, last = self.key_groups.start, self.key_groups.stop - 1
             raise InvalidInputError(
@@ -99,19 +126,26 @@ class KeyedBackend:
             )
         self._current = group_bytes(group) + self._encode(key)
 
+    def key_group(self, key: Any) -> int:
+        """The key group of a key: Flink's, for the types that both have. InvalidInputError NULL_KEY or WRONG_KEY."""
+        return self._group(self._codec.normalize(key))
+
     def key_bytes(self) -> bytes:
+        """Group and current key, as stored keys begin. InvalidInputError NO_CURRENT_KEY."""
         if self._current is None:
             raise InvalidInputError("NO_CURRENT_KEY", "no current key; call set_current_key first")
         return self._current
 
     def next_place(self) -> int:
+        """A place in lists behind all others."""
         self._place += 1
         return self._place
 
     def keys(self, state: str, namespace: Any = None) -> Iterator[Any]:
-        """The keys that have something in a state and namespace, in storage order: by key group.
+        """The keys that have something in a state and namespace, in storage order: by key group. What is changed while
+        they are read does not change them.
 
-        Raises NotFoundError STATE_NOT_FOUND.
+        Raises NotFoundError STATE_NOT_FOUND, InvalidInputError NULL_KEY or WRONG_KEY for the namespace.
         """
         rows = state_rows(self._spec(state))
         wanted = rows.namespace(namespace)
@@ -128,21 +162,30 @@ class KeyedBackend:
         """Rows of all states, counted one by one: a value, an element or an entry of a map is one."""
         return sum(1 for state in self.database.states() for _ in self.database.rows(state))
 
+    def states(self) -> list[str]:
+        """The names of the states that were registered, or restored."""
+        return sorted(self._states)
+
     # States
 
-    def value_state(self, name: str, type: Any, *, default: Any = None, namespace: Columns = None) -> ValueState:
+    def value_state(self, name: str, type: Type, *, default: Any = None, namespace: Columns = None) -> ValueState:
+        """One value a key (and namespace)."""
         return ValueState(self, self._register(name, "value", type, namespace), default)
 
-    def list_state(self, name: str, type: Any, *, namespace: Columns = None) -> ListState:
+    def list_state(self, name: str, type: Type, *, namespace: Columns = None) -> ListState:
+        """A list of elements a key (and namespace)."""
         return ListState(self, self._register(name, "list", type, namespace))
 
-    def map_state(self, name: str, key_type: Any, value_type: Any, *, namespace: Columns = None) -> MapState:
+    def map_state(self, name: str, key_type: Type, value_type: Type, *, namespace: Columns = None) -> MapState:
+        """A map a key (and namespace), a row for each entry."""
         return MapState(self, self._register(name, "map", value_type, namespace, key_type))
 
-    def reducing_state(self, name: str, type: Any, reduce: Reduce, *, namespace: Columns = None) -> ReducingState:
+    def reducing_state(self, name: str, type: Type, reduce: Reduce, *, namespace: Columns = None) -> ReducingState:
+        """Values reduced to one as they are added."""
         return ReducingState(self, self._register(name, "reducing", type, namespace), reduce)
 
     def aggregating_state(self, name: str, aggregate: Aggregate, *, namespace: Columns = None) -> AggregatingState:
+        """Values added to an accumulator."""
         spec = self._register(name, "aggregating", aggregate.accumulator_type, namespace)
         return AggregatingState(self, spec, aggregate)
 
@@ -152,50 +195,93 @@ class KeyedBackend:
         """All rows as they are now, written to the store's folder while work goes on. An incremental snapshot names the
         table files again that the last confirmed one has (`notify_complete`).
 
-        Raises InvalidInputError BACKEND_CLOSED.
+        Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION.
         """
-        if self._folder is None:
-            raise InvalidInputError("NO_FOLDER", "this backend belongs to no store, so there is nowhere to write to")
-        checkpoint = self.database.directory.with_name(f"{self.database.directory.name}-{uuid.uuid4().hex}")
-        self.database.checkpoint(checkpoint)
+        if kind not in ("full", "incremental"):
+            raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
+        checkpoint = self._checkpoint()
         handle = Handle(kind, self._uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        running = start(checkpoint, self._folder, self._key, handle, None if self._base is None else self._base[1])
+        base = self._base[1] if self._base is not None and kind == "incremental" else None
+        running = start(checkpoint, self._folder, self._key, handle, base)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
-    def notify_complete(self, version: int, handle: Handle) -> None:
-        """The snapshot with ``handle`` was committed as ``version``: later ones may build on it. One that is older than
-        the newest confirmed is ignored."""
-        if handle.kind == "incremental" and (self._base is None or version > self._base[0]):
-            self._base = version, handle
+    def notify_complete(self, version: int) -> None:
+        """The store's snapshot ``version`` was committed: later incremental ones build on this backend's part of it.
+
+        Ignored: one that is older than the newest confirmed, that was discarded since, or has no incremental part of
+        this backend (Flink's ``notifyCheckpointComplete``).
+        """
+        if self._base is not None and version <= self._base[0]:
+            return
+        entry = read_log(LocalStorage(self._folder)).retained().get(version)
+        for handle in () if entry is None else entry.handles:
+            if handle.backend == self._uid and handle.kind == "incremental":
+                self._base = version, handle
 
     def dispose(self) -> None:
         """Cancel running snapshots, close, and remove the local files; what was not in a snapshot is gone. Every later
-        call raises."""
+        call raises InvalidInputError BACKEND_CLOSED, but for this one."""
+        if self.database.closed:
+            return
         for running in self._running:
             running.cancel()
             with contextlib.suppress(Exception):
                 running.result()
-        self.database.destroy()
+        self.database.close()
+        self._local.remove()
 
-    def _register(self, name: str, kind: Kind, type: Any, namespace: Columns, user_key: Any = None) -> StateSpec:
-        """Raises InvalidInputError INVALID_NAME, INCOMPATIBLE_STATE, UnsupportedError UNSUPPORTED_TYPE."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.dispose()
+
+    # Inside
+
+    def _register(self, name: str, kind: Kind, type: Type, namespace: Columns, user_key: Any = None) -> StateSpec:
+        """Raises InvalidInputError INVALID_NAME, WRONG_SCHEMA or INCOMPATIBLE_STATE, UnsupportedError UNSUPPORTED_TYPE
+        or UNSUPPORTED_KEY_TYPE."""
         value = make_schema({"value": type}, "value").field(0).type
         keys = None if user_key is None else make_schema({"user_key": user_key}, "key").field(0).type
         spec = StateSpec(check_name(name), kind, value, keys, _namespace_schema(namespace))
+        check_columns(self._key, spec.namespace, name)
+        state_rows(spec)  # refuses types that can not be stored
         known = self._states.get(name)
         if known is None:
+            self._check_case(name)
             self.database.create(name)
         elif migrated(known, spec) is not None:
             self._migrate(known, spec)
         self._states[name] = spec
         return spec
 
+    def _check_case(self, name: str) -> None:
+        """Tables whose names differ by case only could not be told apart in SQL."""
+        alike = [other for other in self._states if other.lower() == name.lower()]
+        if alike:
+            raise InvalidInputError(
+                "INVALID_NAME", f"state name {name!r}: there is a state {alike[0]!r}, which SQL does not tell apart"
+            )
+
     def _migrate(self, old: StateSpec, new: StateSpec) -> None:
-        """Write the values of a state again, in its new type."""
-        before, after = state_rows(old), state_rows(new)
-        rows = list(self.database.rows(old.name))
-        self.database.write(old.name, [(key, after.value(before.value_of(value))) for key, value in rows])
+        """Write the rows of a state again, in its new type; a backend on which that fails is of no use any more."""
+        checkpoint = self._checkpoint()
+        try:
+            for rows in scan_rocksdb(checkpoint, converter(self._key, old, new), family=old.name):
+                self.database.load(old.name, rows)
+        except BaseException:
+            self.dispose()
+            raise
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _checkpoint(self) -> Path:
+        path = self._local.path / f"snapshot-{uuid.uuid4().hex}"
+        self.database.checkpoint(path)
+        return path
 
     def _spec(self, name: str) -> StateSpec:
         if name not in self._states:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +106,10 @@ class LocalDatabase:
         self._check()
         Checkpoint(self._root).create_checkpoint(str(directory))
 
+    @property
+    def closed(self) -> bool:
+        return self._root is None
+
     def close(self) -> None:
         """Families first, the database last; once is enough."""
         if self._root is None:
@@ -116,11 +119,6 @@ class LocalDatabase:
         self._tables.clear()
         self._root.close()
         self._root = None
-
-    def destroy(self) -> None:
-        """Close, and remove the files."""
-        self.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def _opened(self, state: str) -> Any:
         table = self._root.get_column_family(state)

@@ -2,116 +2,295 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import itertools
 import time
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from statestore.catalog.storage import LocalStorage
+import pyarrow as pa
+
+from statestore.catalog.maintenance import Unneeded
+from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.stores.keyed.keyed_table import KeyedTable
+from statestore.catalog.stores.keyed.leftovers import remove_unneeded
+from statestore.catalog.stores.keyed.row_keys import prefix_encoder
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.snapshot_log import (
-    Entry,
-    SnapshotLog,
-    Transaction,
-    check_complete,
-    publish,
-    read_log,
-)
+from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, read_log
+from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS
+from statestore.catalog.stores.keyed.stored_files import checked
+from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
-from statestore.formats.errors import ConflictError, InvalidInputError
+from statestore.formats.errors import ConflictError, InvalidInputError, ReadOnlyError, UnsupportedError
+from statestore.formats.segment_meta import FileRef
+from statestore.formats.times import duration_ms
 
 
 class KeyedStore:
-    """Handle of a store of kind "keyed". Tasks each open a `backend` on their key groups, of the same version."""
+    """Handle of a store of kind "keyed". Tasks each open a `backend` on their key groups, all on the same version;
+    their snapshots become a version together, by `commit`. Every version is a table for each state (`table`).
 
-    def __init__(self, storage: LocalStorage, spec: StoreSpec) -> None:
+    The rules are those of Flink's ``RocksDBKeyedStateBackend`` and ``SharedStateRegistry``.
+    """
+
+    def __init__(self, storage: Storage, spec: StoreSpec, *, read_only: bool = False) -> None:
+        root = local_root(storage)
+        if root is None:
+            raise UnsupportedError("UNSUPPORTED_PATH", f"keyed store {spec.name!r} needs a local directory")
         self.spec = spec
+        self.read_only = read_only
         self._storage = storage
-        self._folder = storage.root
+        self._folder = root
         self._log = SnapshotLog(())
+        self._closed = False
+
+    # Tasks
 
     def backend(
-        self, key_groups: range | None = None, *, version: int | None = None, directory: Path | None = None
+        self,
+        key_groups: range | None = None,
+        *,
+        version: int | None = None,
+        directory: str | Path | None = None,
     ) -> KeyedBackend:
         """A backend for some key groups, all by default, with what the newest snapshot (or that of ``version``; 0:
-        none) has for them, however many tasks wrote it. ``directory`` is for its local files, else a temporary one.
+        none) has for them, however many tasks wrote it. ``directory`` is for its local files (default: the system's
+        temporary directory); what killed processes left there is removed.
 
         Raises NotFoundError VERSION_NOT_FOUND or SNAPSHOT_FILE_MISSING, CorruptError SNAPSHOT_FILE_CORRUPT,
         InvalidInputError INVALID_KEY_GROUPS.
         """
+        self._check_writable()
         groups = range(self.spec.key_groups) if key_groups is None else key_groups
-        if not groups or groups.step != 1 or groups.start < 0 or groups.stop > self.spec.key_groups:
+        if (
+            not isinstance(groups, range)
+            or not groups
+            or groups.step != 1
+            or groups.start < 0
+            or groups.stop > self.spec.key_groups
+        ):
             raise InvalidInputError(
-                "INVALID_KEY_GROUPS", f"key groups {key_groups!r}; expected a range in 0 to {self.spec.key_groups - 1}"
+                "INVALID_KEY_GROUPS",
+                f"key groups {key_groups!r}; expected a range within range(0, {self.spec.key_groups})",
             )
         entry = self._read().snapshot(version)
         parts = [] if entry is None else [h for h in entry.handles if _overlap(h.key_groups, groups)]
-        root = Path(tempfile.mkdtemp(prefix="statestore-")) if directory is None else directory
-        try:
-            local = root / uuid.uuid4().hex
-            return KeyedBackend(local, self.spec.key, groups, self.spec.key_groups, self._folder, parts)
-        except BaseException:
-            if directory is None:
-                shutil.rmtree(root, ignore_errors=True)
-            raise
+        return KeyedBackend.opened(
+            self.spec, groups, self._folder, None if entry is None else entry.version, parts, directory
+        )
 
-    def commit(self, handles: Sequence[Handle], *, transaction: Transaction | None = None) -> int:
+    def task_groups(self, tasks: int) -> list[range]:
+        """The key groups of each of ``tasks`` tasks, as Flink cuts them (``KeyGroupRangeAssignment``)."""
+        if type(tasks) is not int or not 1 <= tasks <= self.spec.key_groups:
+            raise InvalidInputError(
+                "INVALID_KEY_GROUPS", f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups"
+            )
+        edges = [-(-number * self.spec.key_groups // tasks) for number in range(tasks + 1)]
+        return [range(first, stop) for first, stop in itertools.pairwise(edges)]
+
+    # Snapshots
+
+    def commit(
+        self,
+        handles: Iterable[Handle],
+        *,
+        transaction: tuple[str, int] | None = None,
+        outputs: Sequence[FileRef] = (),
+    ) -> int:
         """The parts of all tasks as one snapshot: the version it has. Of a ``transaction`` (application, number) that
-        was committed before, that version; the files of the parts given now are removed.
+        was committed before, that version; the files of the parts given now are removed. ``outputs``: files that the
+        snapshot's batch made beside the state; they are kept until the next commit of the same application.
 
-        Raises InvalidInputError INCOMPLETE_SNAPSHOT, ConflictError BASE_DISCARDED.
+        Raises InvalidInputError INCOMPLETE_SNAPSHOT or INVALID_TRANSACTION, ConflictError BASE_DISCARDED.
         """
-        check_complete(handles, self.spec.key_groups)
+        self._check_writable()
+        parts, transaction = tuple(handles), check_transaction(transaction)
+        check_complete(parts, self.spec.key_groups)
+        new = [file.name for part in parts for file in part.files().values()] + [file.name for file in outputs]
         while True:
             log = self._read()
             if transaction is not None and (before := log.transaction(transaction)) is not None:
-                self._remove([file for part in handles for file in part.files()])
+                self._remove(new)
                 return before
-            self._check_files(log, handles)
+            self._check_files(log, parts)
             version = log.newest + 1
-            entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, tuple(handles))
-            if publish(self._storage, entry):
+            entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
+            published = publish(self._storage, log, entry)
+            if published is not None:
+                self._log = published
+                self._remove(set(log.files()) - set(published.files()))  # outputs of the batch before
                 return version
 
     def discard(self, version: int) -> None:
-        """Take a snapshot away, and all files that no other one names. Raises NotFoundError VERSION_NOT_FOUND."""
+        """Take a snapshot away, and all files that no other one names.
+
+        Raises NotFoundError VERSION_NOT_FOUND, naming those that are kept.
+        """
+        self._check_writable()
         while True:
             log = self._read()
-            entry = log.snapshot(version)
+            entry = log.snapshot(_checked_version(version))
             if entry is None:
                 raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it can not be discarded")
             new = Entry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
-            if publish(self._storage, new):
-                self._remove([file for part in entry.handles for file in part.files()])
+            published = publish(self._storage, log, new)
+            if published is not None:
+                self._log = published
+                self._remove(set(log.files()) - set(published.files()))
                 return
+
+    def discard_files(self, handles: Iterable[Handle], outputs: Iterable[FileRef] = ()) -> None:
+        """Remove the files of parts that will not be committed, but for those that a kept snapshot names."""
+        self._check_writable()
+        self._remove([name for part in handles for name in part.files()] + [file.name for file in outputs])
 
     def versions(self) -> list[int]:
         """The snapshots that are kept, oldest first."""
+        self._check_open()
         return list(self._read().retained())
+
+    def transaction_version(self, transaction: tuple[str, int]) -> int | None:
+        """The version that committed a transaction; None if none did."""
+        self._check_open()
+        checked = check_transaction(transaction)
+        return None if checked is None else self._read().transaction(checked)
+
+    def outputs(self, version: int) -> list[Path]:
+        """The files that came with a snapshot's batch, after they were compared with their checksums; only those of the
+        last batch of each application are kept. Raises NotFoundError VERSION_NOT_FOUND, CorruptError SEGMENT_CORRUPT.
+        """
+        self._check_open()
+        return [checked(self._folder, file) for file in self._read().outputs(_checked_version(version))]
+
+    # Reads
+
+    def states(self, version: int | None = None) -> list[str]:
+        """The names of the states that a snapshot has, by default the newest. NotFoundError VERSION_NOT_FOUND."""
+        self._check_open()
+        entry = self._read().snapshot(version)
+        return [] if entry is None else sorted({spec.name for part in entry.handles for spec in part.states})
+
+    def table(self, state: str) -> ReadableTable:
+        """A state as a table: key, namespace, a map's key or an element's place, and value, at every version that is
+        kept. Raises NotFoundError STATE_NOT_FOUND when it is read."""
+        self._check_open()
+        return ReadableTable(KeyedTable(self._folder, self.spec, state))
+
+    def scan(
+        self,
+        state: str,
+        *,
+        version: int | None = None,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """The rows of a state in a snapshot: of a ``version``, or the newest at ``as_of`` (epoch milliseconds or an
+        aware datetime), or the newest. They come by key group.
+
+        Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, STATE_NOT_FOUND or COLUMN_NOT_FOUND.
+        """
+        return self.table(state).scan(as_of, version, columns, filter)
+
+    def diff(
+        self,
+        state: str,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows of a state that differ between two snapshots (`ReadableTable.diff`)."""
+        return self.table(state).diff(start_version, end_version, start_timestamp, end_timestamp, columns)
+
+    # Upkeep
+
+    def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
+        """Remove files that no kept snapshot names and that are at least that old, such as those of tasks that were
+        killed; ``dry_run`` only lists them. With 0 nobody may be taking a snapshot."""
+        self._check_writable()
+        return remove_unneeded(self._storage, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run)
+
+    def close(self) -> None:
+        """Give up the handle; backends that were opened with it stay. Safe to call twice."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    # Inside
 
     def _read(self) -> SnapshotLog:
         self._log = read_log(self._storage, self._log)
         return self._log
 
-    def _check_files(self, log: SnapshotLog, handles: Sequence[Handle]) -> None:
-        """What an incremental part names again must still be there: its base may have been discarded meanwhile."""
-        for part in handles:
-            for name in part.files():
-                if not (self._folder / name).exists():
+    def _check_files(self, log: SnapshotLog, parts: Sequence[Handle]) -> None:
+        """What a part names again has to be needed by a kept snapshot: else it was removed, or will be.
+
+        The log decides and not the directory, so that a discard between this look and the commit shows as a version
+        that is taken.
+        """
+        needed = log.files()
+        for part in parts:
+            for name in part.reused:
+                if name not in needed:
                     raise ConflictError(
                         "BASE_DISCARDED",
-                        f"{name} is gone: the snapshot that this one builds on was discarded; take a new one",
+                        f"{name} of store {self.spec.name!r} is needed no more: the snapshot that this one builds on "
+                        "was discarded; take a new one, and confirm each with notify_complete",
                     )
 
-    def _remove(self, names: Sequence[str]) -> None:
+    def _remove(self, names: Iterable[str]) -> None:
         needed = self._read().files()
         for name in names:
             if name not in needed:
                 (self._folder / name).unlink(missing_ok=True)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise ReadOnlyError(
+                "READ_ONLY", f"store {self.spec.name!r} was opened with read_only=True; open it without, to write"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
+            )
+
+
+def check_keyed_spec(spec: StoreSpec) -> None:
+    """Raises InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
+    if spec.serde != "natural":
+        raise InvalidInputError("UNKNOWN_OPTION", f"serde={spec.serde!r}: a keyed store has its own; leave it out")
+    taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
+    if taken:
+        raise InvalidInputError(
+            "WRONG_SCHEMA", f"key columns {taken}: tables of states have columns of that name; rename yours"
+        )
+    prefix_encoder(spec.key)
+
+
+def _checked_version(version: Any) -> int:
+    if type(version) is not int:
+        raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, that of a snapshot")
+    return version
 
 
 def _now(log: SnapshotLog) -> int:

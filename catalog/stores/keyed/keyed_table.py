@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,18 +16,16 @@ import pyarrow as pa
 
 from statestore.catalog.storage import LocalStorage
 from statestore.catalog.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.restoring import place, table_rows
-from statestore.catalog.stores.keyed.row_keys import group_bytes
+from statestore.catalog.stores.keyed.restoring import place, stored_range, table_rows
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, read_log
-from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import decoder, table_schema
+from statestore.catalog.stores.keyed.state_spec import StateSpec, widest
+from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.filters import check_filters, mask
 from statestore.formats.flink.key_groups import key_group_function
 from statestore.formats.key_codec import KeyCodec
 from statestore.formats.reading_threads import processors
-from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
@@ -116,27 +114,35 @@ class KeyedTable:
         return found
 
     def read(self, split: GroupsSplit, query: Query) -> Iterator[pa.RecordBatch]:
-        """Rows in the order of key groups and, within one, of stored keys."""
-        schema = self.schema(query)
+        """Rows in the order of key groups and, within one, of stored keys.
+
+        Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, SEGMENT_TRUNCATED or ROCKSDB_FILE.
+        """
         entry = self._snapshot(Query(version=split.version))
-        for batch in self._batches(entry.handles[split.number], self._state(entry), split.groups):
+        names = self.schema(replace(query, version=split.version, as_of=None)).names
+        wide = widened(self.spec.key, self._state(entry))
+        for found in self._rows(entry.handles[split.number], split.groups):
+            batch = wide(found).rows
             selected = mask(query.filters, batch) if query.filters else None
             kept = batch if selected is None else batch.filter(selected)
             if kept.num_rows:
-                yield kept.select(schema.names)
+                yield kept.select(names)
 
-    def _batches(self, handle: Handle, spec: StateSpec, groups: range) -> Iterator[pa.RecordBatch]:
-        if handle.kind == "full":
-            table = handle.tables.get(spec.name)
-            if table is not None:
-                yield from (found.rows for found in table_rows(self.root, table, groups))
+    def _rows(self, handle: Handle, groups: range) -> Iterator[Grouped]:
+        """The rows of a part as it has them, before any migration."""
+        known = {spec.name: spec for spec in handle.states}
+        if self.state not in known:
             return
-        within = KeyRange(group_bytes(groups.start), group_bytes(groups.stop) if groups.stop < 1 << 15 else None)
+        if handle.kind == "full":
+            table = handle.tables.get(self.state)
+            if table is not None:
+                yield from table_rows(self.root, table, groups)
+            return
+        decode = decoder(self.spec.key, known[self.state])
         with TemporaryDirectory(prefix="statestore-") as name:
             directory = Path(name, "database")
             place(self.root, handle, directory)
-            for found in scan_rocksdb(directory, decoder(self.spec.key, spec), family=spec.name, key_ranges=[within]):
-                yield found.rows
+            yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=[stored_range(groups)])
 
     def _wanted(self, query: Query) -> int | None:
         """The key group of a key that filters name in whole."""
@@ -149,12 +155,13 @@ class KeyedTable:
     def _snapshot(self, query: Query) -> Entry:
         log = self._log()
         if query.as_of is not None:
-            begun = [
-                e for e in log.retained().values() if query.version in (None, e.version) and e.timestamp <= query.as_of
-            ]
+            if query.version is not None:
+                log.snapshot(query.version)
+            known = [e for e in log.retained().values() if query.version is None or e.version <= query.version]
+            begun = [e for e in known if e.timestamp <= query.as_of]
             if not begun:
-                asked = format_time(query.as_of)
-                raise NotFoundError("TIME_NOT_KEPT", f"{self.name} keeps no snapshot of {asked} or before")
+                kept = "no snapshot" if not known else f"snapshots of {format_time(known[0].timestamp)} or later"
+                raise NotFoundError("TIME_NOT_KEPT", f"{self.name} keeps {kept}, asked for {format_time(query.as_of)}")
             return begun[-1]
         found = log.snapshot(query.version)
         if found is None:
@@ -163,12 +170,12 @@ class KeyedTable:
         return found
 
     def _state(self, entry: Entry) -> StateSpec:
-        known = {spec.name: spec for handle in entry.handles for spec in handle.states}
+        known = widest(spec for handle in entry.handles for spec in handle.states)
         if self.state not in known:
             told = ", ".join(sorted(known)) or "none"
             raise NotFoundError(
                 "STATE_NOT_FOUND",
-                f"snapshot {entry.version} of {self.spec.name!r} has no state {self.state!r}; it has {told}",
+                f"version {entry.version} of keyed store {self.spec.name!r} has no state {self.state!r}; it has {told}",
             )
         return known[self.state]
 
@@ -188,4 +195,5 @@ def _rows_in(handle: Handle, spec: StateSpec, groups: range) -> int | None:
     table = handle.tables.get(spec.name)
     if table is None:
         return 0
-    return table.groups[groups.stop - table.first_group] - table.groups[groups.start - table.first_group]
+    first, last = groups.start - table.first_group, groups.stop - table.first_group
+    return table.groups[last] - table.groups[first]

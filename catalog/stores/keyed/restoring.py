@@ -4,7 +4,7 @@ these key groups, else row by row for the groups that are asked for, whatever ot
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,10 +15,13 @@ from statestore.catalog.stores.keyed.database import LocalDatabase
 from statestore.catalog.stores.keyed.row_keys import group_bytes
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, StateFile
 from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import Grouped, encoder
-from statestore.catalog.stores.keyed.stored_files import checked, place_copy
+from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, encoder, widened
+from statestore.catalog.stores.keyed.stored_files import opened, place_copy
+from statestore.formats.ipc_file import open_file, verify_column
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
+
+Specs = dict[str, StateSpec]
 
 
 def opens_in_place(handles: Sequence[Handle], key_groups: range) -> bool:
@@ -29,74 +32,87 @@ def opens_in_place(handles: Sequence[Handle], key_groups: range) -> bool:
 def place(folder: Path, handle: Handle, directory: Path) -> None:
     """The files of an incremental part as a database: table files linked, as RocksDB never writes to them again.
 
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SNAPSHOT_FILE_CORRUPT; then the directory is gone.
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT; then the directory is gone.
     """
     directory.mkdir(parents=True)
     try:
         for name, file in handle.shared.items():
-            place_copy(folder, file, directory / name, linked=True)
+            place_copy(folder, file, directory / name, read_only=True)
         for name, file in handle.private.items():
-            place_copy(folder, file, directory / name, linked=False)
+            place_copy(folder, file, directory / name, read_only=False)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
-def insert(folder: Path, handle: Handle, key: pa.Schema, key_groups: range, database: LocalDatabase) -> None:
-    """The rows of a part whose groups are in the range, into a database that has column families for its states."""
+def insert(
+    folder: Path, handle: Handle, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
+) -> None:
+    """The rows of a part whose groups are in the range, as ``specs`` have them, into a database that has column
+    families for these."""
     groups = range(max(handle.key_groups.start, key_groups.start), min(handle.key_groups.stop, key_groups.stop))
     if not groups:
         return
     rows = _of_tables if handle.kind == "full" else _of_files
-    for state, stored in rows(folder, handle, key, groups):
+    for state, stored in rows(folder, handle, key, groups, specs):
         database.load(state, stored)
 
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(folder: Path, handle: Handle, key: pa.Schema, groups: range) -> Rows:
-    specs = {spec.name: spec for spec in handle.states}
-    for name, table in handle.tables.items():
-        for found in table_rows(folder, table, groups):
-            yield name, encoder(key, specs[name])(found)
+def _of_tables(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+    for spec in handle.states:
+        if (table := handle.tables.get(spec.name)) is not None:
+            wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
+            for found in table_rows(folder, table, groups):
+                yield spec.name, encode(wide(found))
 
 
 def table_rows(folder: Path, table: StateFile, groups: range) -> Iterator[Grouped]:
-    """The rows of some groups of a state in a full snapshot, in batches."""
+    """The rows of some groups of a state in a full snapshot, in batches; only their bytes are compared and read.
+
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
+    """
     edges = np.array(table.groups)
     first, last = groups.start - table.first_group, groups.stop - table.first_group
     begin, end = int(edges[first]), int(edges[last])
     if begin == end:
         return
-    with pa.memory_map(str(checked(folder, table.file))) as source:
+    with opened(folder, table.file) as verified:
         at = 0
-        reader = pa.ipc.open_file(source)
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
+        for batch in open_file(verified)[1]:
             low, high = max(begin - at, 0), min(end - at, batch.num_rows)
             if low < high:
+                columns = [verify_column(verified, batch, number) for number in range(batch.num_columns)]
+                rows = pa.RecordBatch.from_arrays(columns, schema=batch.schema).slice(low, high - low)
                 places = np.arange(at + low, at + high)
-                yield Grouped(
-                    np.searchsorted(edges, places, "right") - 1 + table.first_group, batch.slice(low, high - low)
-                )
+                yield Grouped(np.searchsorted(edges, places, "right") - 1 + table.first_group, rows)
             at += batch.num_rows
 
 
-def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range) -> Rows:
-    within = KeyRange(group_bytes(groups.start), group_bytes(groups.stop) if groups.stop < 1 << 15 else None)
+def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs) -> Rows:
     with TemporaryDirectory(prefix="statestore-") as name:
         directory = Path(name, "database")
         place(folder, handle, directory)
-        for spec in handle.states:
-            for batch in scan_rocksdb(directory, _same, family=spec.name, key_ranges=[within]):
-                yield spec.name, batch
+        for old in handle.states:
+            each = converter(key, old, specs[old.name])
+            for batch in scan_rocksdb(directory, each, family=old.name, key_ranges=[stored_range(groups)]):
+                yield old.name, batch
+
+
+def converter(key: pa.Schema, old: StateSpec, new: StateSpec) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """From stored rows of a state to those that it has after a migration."""
+    if old.value == new.value:
+        return _same
+    decode, wide, encode = decoder(key, old), widened(key, new), encoder(key, new)
+    return lambda stored: encode(wide(decode(stored)))
+
+
+def stored_range(groups: range) -> KeyRange:
+    """The stored keys of some key groups."""
+    return KeyRange(group_bytes(groups.start), group_bytes(groups.stop) if groups.stop < 1 << 15 else None)
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
-
-
-def specs_of(handles: Sequence[Handle]) -> dict[str, StateSpec]:
-    """The states of all parts by name."""
-    return {spec.name: spec for handle in handles for spec in handle.states}

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
+from statestore.catalog.log_checks import COUNT, check_choice, check_file_ref, check_int, check_text
 from statestore.catalog.stores.keyed.state_spec import StateSpec, spec_from_json
+from statestore.formats.segment_meta import FileRef, file_ref_from_json
 
 SnapshotKind = Literal["full", "incremental"]
 
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file in the store's folder, with its size and XXH3 checksum (hex)."""
-
-    name: str
-    bytes: int
-    checksum: str
+SEGMENTS, SHARED, PRIVATE, EMITTED = "segments", "shared", "private", "emitted"
+STORED_FILE = re.compile(rf"(?:{SEGMENTS}|{SHARED}|{PRIVATE}|{EMITTED})/[0-9a-f]{{32}}(?:\.[a-z]+)?")
+TABLE_FILE = re.compile(r"[0-9]{1,20}\.sst")
+PRIVATE_FILE = re.compile(r"CURRENT|(?:MANIFEST|OPTIONS)-[0-9]{1,20}")
+_GROUPS = range((1 << 15) + 1)
 
 
 @dataclass(frozen=True)
 class StateFile:
     """The rows of a state in a full snapshot. Group ``first_group + i`` has rows ``groups[i]`` to ``groups[i + 1]``."""
 
-    file: StoredFile
+    file: FileRef
     first_group: int
     groups: tuple[int, ...]
 
@@ -32,8 +33,9 @@ class StateFile:
 @dataclass(frozen=True)
 class Handle:
     """A task's part. ``states`` are all that were registered; of a full snapshot ``tables`` has those with rows, of an
-    incremental one ``shared`` its table files and ``private`` the others, by their names in the database.
-    ``next_place`` is behind all places in lists. ``backend`` tells backends apart, whose table files may be shared."""
+    incremental one ``shared`` its table files and ``private`` the others, by their names in the database. ``reused``
+    are files of ``shared`` that the snapshot it builds on has. ``next_place`` is behind all places in lists;
+    ``backend`` tells which one took it."""
 
     kind: SnapshotKind
     backend: str
@@ -41,10 +43,11 @@ class Handle:
     states: tuple[StateSpec, ...]
     next_place: int
     tables: Mapping[str, StateFile]
-    shared: Mapping[str, StoredFile]
-    private: Mapping[str, StoredFile]
+    shared: Mapping[str, FileRef]
+    private: Mapping[str, FileRef]
+    reused: frozenset[str] = frozenset()
 
-    def files(self) -> dict[str, StoredFile]:
+    def files(self) -> dict[str, FileRef]:
         """All files that it names, by name."""
         found = [table.file for table in self.tables.values()]
         return {file.name: file for file in (*found, *self.shared.values(), *self.private.values())}
@@ -56,27 +59,67 @@ class Handle:
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "states": [spec.to_json() for spec in self.states],
             "next_place": self.next_place,
-            "tables": {
-                name: {"file": vars(table.file), "first_group": table.first_group, "groups": list(table.groups)}
-                for name, table in self.tables.items()
-            },
-            "shared": {name: vars(file) for name, file in self.shared.items()},
-            "private": {name: vars(file) for name, file in self.private.items()},
+            "tables": {name: {**asdict(table), "groups": list(table.groups)} for name, table in self.tables.items()},
+            "shared": {name: asdict(file) for name, file in self.shared.items()},
+            "private": {name: asdict(file) for name, file in self.private.items()},
+            "reused": sorted(self.reused),
         }
 
 
 def handle_from_json(found: Mapping[str, Any]) -> Handle:
-    """The way back, of JSON that was checked."""
-    return Handle(
+    """The way back; ValueError, KeyError or TypeError for what `Handle.to_json` does not write."""
+    first, stop = found["key_groups"]
+    handle = Handle(
         found["kind"],
         found["backend"],
-        range(*found["key_groups"]),
+        range(first, stop),
         tuple(spec_from_json(spec) for spec in found["states"]),
         found["next_place"],
         {
-            name: StateFile(StoredFile(**table["file"]), table["first_group"], tuple(table["groups"]))
+            name: StateFile(file_ref_from_json(table["file"]), table["first_group"], tuple(table["groups"]))
             for name, table in found["tables"].items()
         },
-        {name: StoredFile(**file) for name, file in found["shared"].items()},
-        {name: StoredFile(**file) for name, file in found["private"].items()},
+        {name: file_ref_from_json(file) for name, file in found["shared"].items()},
+        {name: file_ref_from_json(file) for name, file in found["private"].items()},
+        frozenset(found["reused"]),
     )
+    _check(handle)
+    return handle
+
+
+def check_stored(file: FileRef) -> None:
+    """ValueError unless the file lies in one of a keyed store's folders and has the checksums of its length."""
+    if not STORED_FILE.fullmatch(file.name):
+        raise ValueError(f"file name is {file.name!r}, expected one in {SEGMENTS}, {SHARED}, {PRIVATE} or {EMITTED}")
+    check_file_ref(file)
+
+
+def _check(handle: Handle) -> None:
+    check_choice(handle.kind, get_args(SnapshotKind), "kind of a snapshot")
+    check_text(handle.backend, "backend of a snapshot")
+    groups = handle.key_groups
+    check_int(groups.start, _GROUPS, "first key group")
+    check_int(groups.stop, range(groups.start + 1, _GROUPS.stop), "end of the key groups")
+    check_int(handle.next_place, COUNT, "next place")
+    known = {spec.name for spec in handle.states}
+    for file in handle.files().values():
+        check_stored(file)
+    for name, table in handle.tables.items():
+        _check_table(name, table, groups, known)
+    for pattern, files in ((TABLE_FILE, handle.shared), (PRIVATE_FILE, handle.private)):
+        for name in files:
+            if not pattern.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a database's file")
+    if not handle.reused <= handle.files().keys():
+        raise ValueError("files are named again that are not in the snapshot")
+
+
+def _check_table(name: str, table: StateFile, groups: range, known: set[str]) -> None:
+    if name not in known:
+        raise ValueError(f"rows of {name!r}, which is no state of the snapshot")
+    if table.first_group != groups.start or len(table.groups) != len(groups) + 1:
+        raise ValueError(f"key groups of the rows of {name!r} are not those of the snapshot")
+    for count in table.groups:
+        check_int(count, COUNT, f"place of a key group of {name!r}")
+    if table.groups[0] != 0 or any(a > b for a, b in itertools.pairwise(table.groups)):
+        raise ValueError(f"places of the key groups of {name!r} do not ascend")

@@ -1,29 +1,41 @@
 """The log of a keyed store: which snapshots were committed and which discarded, so which files are needed.
 
-One JSON file per version, created once (``catalog.log`` has the names). Version 0 is the empty store. Files are counted
-by replaying: a file is needed while a snapshot that was not discarded names it.
+One JSON file per version, created once (``catalog.log`` has the names); version 0 is the empty store. Files are counted
+by replaying: a file is needed while a snapshot that was not discarded names it. Every so often what is still needed of
+the log is folded into one file, so that opening a store does not read what was discarded.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import xxhash
+
 from statestore.catalog.log import PUBLISH_ATTEMPTS, entry_name
+from statestore.catalog.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.storage import Storage, StorageExistsError
-from statestore.catalog.stores.keyed.snapshot_handle import Handle, StoredFile, handle_from_json
-from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
+from statestore.catalog.stores.keyed.snapshot_handle import Handle, check_stored, handle_from_json
+from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.segment_meta import FileRef, file_ref_from_json
 
 Transaction = tuple[str, int]
-_OPERATIONS = ("snapshot", "discard")
+FOLDER = "log/_checkpoint/"
+CHECKPOINT_INTERVAL = 64
+FORMAT_VERSION = 1
+_KEPT_CHECKPOINTS = 2
+_SNAPSHOT, _DISCARD = "snapshot", "discard"
+_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What one version did; ``timestamp`` is epoch microseconds. A discard names the version it takes away."""
+    """What one version did; ``timestamp`` is epoch microseconds. A discard names the version that it takes away.
+    ``outputs`` are files that a snapshot's batch made beside its state."""
 
     version: int
     timestamp: int
@@ -32,11 +44,12 @@ class Entry:
     transaction: Transaction | None
     handles: tuple[Handle, ...] = ()
     discarded: int | None = None
+    outputs: tuple[FileRef, ...] = ()
 
 
 @dataclass(frozen=True)
 class SnapshotLog:
-    """All entries, by version from 1 on."""
+    """All entries, by version from 1 on; of snapshots that were discarded long ago without their parts."""
 
     entries: tuple[Entry, ...]
 
@@ -46,17 +59,30 @@ class SnapshotLog:
 
     def retained(self) -> dict[int, Entry]:
         """The snapshots that can be restored, by version, oldest first."""
-        gone = {entry.discarded for entry in self.entries if entry.operation == "discard"}
-        return {e.version: e for e in self.entries if e.operation == "snapshot" and e.version not in gone}
+        gone = {entry.discarded for entry in self.entries if entry.operation == _DISCARD}
+        return {e.version: e for e in self.entries if e.operation == _SNAPSHOT and e.version not in gone}
 
-    def files(self) -> dict[str, StoredFile]:
-        """All files that retained snapshots name."""
+    def files(self) -> dict[str, FileRef]:
+        """All files that are needed: those of retained snapshots, and the outputs of each application's last batch."""
         parts = (handle for entry in self.retained().values() for handle in entry.handles)
-        return {name: file for handle in parts for name, file in handle.files().items()}
+        found = {name: file for handle in parts for name, file in handle.files().items()}
+        for entry in self._last_batches():
+            found |= {file.name: file for file in entry.outputs}
+        return found
 
     def transaction(self, asked: Transaction) -> int | None:
         """The version that committed it, whether it was discarded since or not."""
-        return next((entry.version for entry in self.entries if entry.transaction == asked), None)
+        return next((entry.version for entry in reversed(self.entries) if entry.transaction == asked), None)
+
+    def outputs(self, version: int) -> tuple[FileRef, ...]:
+        """Those of a version that was the last of its application. Raises NotFoundError VERSION_NOT_FOUND."""
+        found = next((entry for entry in self._last_batches() if entry.version == version), None)
+        if found is None:
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"version {version!r} is not the last batch of an application: only the outputs of that one are kept",
+            )
+        return found.outputs
 
     def snapshot(self, version: int | None) -> Entry | None:
         """A retained snapshot, the newest by default; None if there is none yet, and for version 0.
@@ -73,28 +99,83 @@ class SnapshotLog:
             raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; there are {told}")
         return kept[version]
 
+    def _last_batches(self) -> list[Entry]:
+        last = {entry.transaction[0]: entry for entry in self.entries if entry.transaction is not None}
+        return list(last.values())
+
 
 def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
-    """The log as it is now, from what was read before on. Raises CorruptError LOG_CORRUPT."""
-    entries = list(known.entries)
-    while storage.exists(entry_name(len(entries) + 1)):
-        name = entry_name(len(entries) + 1)
-        entries.append(_decoded(name, storage.read(name), len(entries) + 1))
+    """The log as it is now, from what was read before, or the newest checkpoint, on.
+
+    Raises CorruptError LOG_CORRUPT, UnsupportedError LOG_FORMAT.
+    """
+    log = known if known.entries else _from_checkpoint(storage)
+    entries = list(log.entries)
+    while storage.exists(name := entry_name(len(entries) + 1)):
+        entries.append(read_snapshot_entry(storage, len(entries) + 1))
+        del name
     return SnapshotLog(tuple(entries))
 
 
-def publish(storage: Storage, entry: Entry) -> bool:
-    """Make the version exist; false if another writer has it."""
-    data = json.dumps(_to_json(entry) | {"format": 1, "id": uuid.uuid4().hex}).encode()
+def read_snapshot_entry(storage: Storage, version: int) -> Entry:
+    """One version as its own file says. Raises CorruptError LOG_CORRUPT, NotFoundError FILE_NOT_FOUND."""
+    name = entry_name(version)
+    (found,) = _decoded(name, storage.read(name), [version])
+    return found
+
+
+def checkpoints(storage: Storage) -> list[str]:
+    """Names of the folded logs, newest first."""
+    return sorted((item.name for item in storage.list(FOLDER) if _CHECKPOINT.fullmatch(item.name)), reverse=True)
+
+
+def read_log_checkpoint(name: str, data: bytes) -> SnapshotLog:
+    """Raises CorruptError LOG_CORRUPT."""
+    found = _CHECKPOINT.fullmatch(name)
+    assert found is not None
+    return SnapshotLog(tuple(_decoded(name, data, range(1, int(found[1]) + 1))))
+
+
+def _from_checkpoint(storage: Storage) -> SnapshotLog:
+    for name in checkpoints(storage):
+        try:
+            return read_log_checkpoint(name, storage.read(name))
+        except (CorruptError, NotFoundError):
+            continue  # the entries say the same
+    return SnapshotLog(())
+
+
+def publish(storage: Storage, known: SnapshotLog, entry: Entry) -> SnapshotLog | None:
+    """Make the version exist behind those that are ``known``: the log with it, or None if another writer has it."""
+    data = _encoded([entry])
     name = entry_name(entry.version)
     for _ in range(PUBLISH_ATTEMPTS):
         try:
             storage.create(name, data)
-            return True
+            break
         except StorageExistsError:
             if storage.exists(name):
-                return storage.read(name) == data
-    raise ConflictError("VERSION_TAKEN", f"version {entry.version} could not be written; try again")
+                if storage.read(name) == data:
+                    break
+                return None
+    else:
+        raise ConflictError("VERSION_TAKEN", f"version {entry.version} could not be written; try again")
+    log = SnapshotLog((*known.entries, entry))
+    if entry.version % CHECKPOINT_INTERVAL == 0:
+        _fold(storage, log)
+    return log
+
+
+def _fold(storage: Storage, log: SnapshotLog) -> None:
+    """Write a checkpoint, and remove all but the newest ones."""
+    kept = {*log.retained(), *(entry.version for entry in log._last_batches())}
+    light = [entry if entry.version in kept else replace(entry, handles=(), outputs=()) for entry in log.entries]
+    try:
+        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(light))
+    except StorageExistsError:
+        return
+    for name in checkpoints(storage)[_KEPT_CHECKPOINTS:]:
+        storage.delete(name)
 
 
 def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
@@ -114,6 +195,11 @@ def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
     )
 
 
+def _encoded(entries: Sequence[Entry]) -> bytes:
+    found = {"format": FORMAT_VERSION, "id": uuid.uuid4().hex, "versions": [_to_json(entry) for entry in entries]}
+    return json.dumps({"checksum": _checksum(found), "log": found}).encode()
+
+
 def _to_json(entry: Entry) -> dict[str, Any]:
     return {
         "version": entry.version,
@@ -123,23 +209,61 @@ def _to_json(entry: Entry) -> dict[str, Any]:
         "transaction": entry.transaction,
         "handles": [handle.to_json() for handle in entry.handles],
         "discarded": entry.discarded,
+        "outputs": [asdict(file) for file in entry.outputs],
     }
 
 
-def _decoded(name: str, data: bytes, version: int) -> Entry:
+def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[Entry]:
     try:
-        found: Mapping[str, Any] = json.loads(data)
-        if found["version"] != version or found["operation"] not in _OPERATIONS or found["format"] != 1:
-            raise ValueError("not the version, operation or format that was expected")
-        transaction = found["transaction"]
-        return Entry(
-            version,
-            int(found["timestamp"]),
-            found["operation"],
-            str(found["writer"]),
-            None if transaction is None else (str(transaction[0]), int(transaction[1])),
-            tuple(handle_from_json(handle) for handle in found["handles"]),
-            None if found["discarded"] is None else int(found["discarded"]),
-        )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise CorruptError("LOG_CORRUPT", f"{name}: {error!r}; restore it from a copy") from error
+        document = json.loads(data)
+        found: Mapping[str, Any] = document["log"]
+        if document["checksum"] != _checksum(found):
+            raise ValueError(f"checksum {_checksum(found)} where the file says {document['checksum']}")
+        if found["format"] != FORMAT_VERSION:
+            raise UnsupportedError(
+                "LOG_FORMAT",
+                f"{name}: log format {found['format']!r}, this release reads {FORMAT_VERSION}; use a newer release",
+            )
+        entries = [_entry(each) for each in found["versions"]]
+        if [entry.version for entry in entries] != list(versions):
+            raise ValueError("it has other versions than its name says")
+        return entries
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorruptError(
+            "LOG_CORRUPT",
+            f"{name}: not a log entry ({type(error).__name__}: {error}). The file was changed or damaged after it was "
+            "written; restore it from a copy",
+        ) from error
+
+
+def _entry(found: Mapping[str, Any]) -> Entry:
+    check_int(found["version"], VERSION, "version")
+    check_int(found["timestamp"], INT64, "timestamp")
+    check_choice(found["operation"], (_SNAPSHOT, _DISCARD), "operation")
+    check_text(found["writer"], "writer")
+    transaction = found["transaction"]
+    if transaction is not None:
+        application, batch = transaction
+        check_text(application, "application of the transaction")
+        check_int(batch, INT64, "batch of the transaction")
+        transaction = application, batch
+    if found["discarded"] is not None:
+        check_int(found["discarded"], VERSION, "version that is discarded")
+    outputs = tuple(file_ref_from_json(file) for file in found["outputs"])
+    for file in outputs:
+        check_stored(file)
+    return Entry(
+        found["version"],
+        found["timestamp"],
+        found["operation"],
+        found["writer"],
+        transaction,
+        tuple(handle_from_json(handle) for handle in found["handles"]),
+        found["discarded"],
+        outputs,
+    )
+
+
+def _checksum(found: Mapping[str, Any]) -> str:
+    canonical = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return xxhash.xxh3_64_hexdigest(canonical.encode())

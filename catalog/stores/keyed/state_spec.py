@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from statestore.catalog.log_checks import check_choice, check_text
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.types import schema_from_json, schema_to_json, type_name
 
@@ -15,7 +17,12 @@ Kind = Literal["value", "list", "map", "reducing", "aggregating"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT = "default"
 """RocksDB's own column family, which no state may be called."""
-_WIDER = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one")
+"""Columns that tables of states have beside those of keys and namespaces."""
+_FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.]")
+_MAX_NAME_BYTES = 200
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_EXACT_AS_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
 
 @dataclass(frozen=True)
@@ -36,15 +43,19 @@ class StateSpec:
 
 
 def spec_from_json(found: dict[str, Any]) -> StateSpec:
-    columns = schema_from_json(found["columns"])
-    keys = [field.type for field in columns][:-1]
+    """The way back; ValueError for what `StateSpec.to_json` does not write."""
+    check_text(found["name"], "name of a state")
+    check_choice(found["kind"], KINDS, "kind of a state")
+    *keys, value = schema_from_json(found["columns"])
+    if len(keys) != (found["kind"] == "map"):
+        raise ValueError(f"a {found['kind']} state with {len(keys)} columns of keys")
     namespace = pa.schema([field.with_nullable(False) for field in schema_from_json(found["namespace"])])
-    return StateSpec(found["name"], found["kind"], columns.field(-1).type, keys[0] if keys else None, namespace)
+    return StateSpec(check_name(found["name"]), found["kind"], value.type, keys[0].type if keys else None, namespace)
 
 
 def migrated(old: StateSpec, new: StateSpec) -> StateSpec | None:
-    """None where ``new`` is as the state was; ``new`` where rows have to be written again: fields were added at the end
-    of a struct, or integers and floats widened.
+    """None where ``new`` is as the state was; ``new`` where rows have to be written again: a struct has more fields, or
+    numbers are wider.
 
     Raises InvalidInputError INCOMPATIBLE_STATE, with both sides.
     """
@@ -55,25 +66,40 @@ def migrated(old: StateSpec, new: StateSpec) -> StateSpec | None:
     if old.value == new.value:
         return None
     if not _is_wider(old.value, new.value):
-        raise _incompatible(old, new, "fields may be added at the end of a struct, and numbers widened")
-    return replace(new)
+        raise _incompatible(old, new, "fields may be added to a struct, and numbers widened; nothing else may change")
+    return new
+
+
+def widest(specs: Iterable[StateSpec]) -> dict[str, StateSpec]:
+    """One state of each name, in the type that all of that name can be migrated to.
+
+    Raises InvalidInputError INCOMPATIBLE_STATE.
+    """
+    found: dict[str, StateSpec] = {}
+    for spec in specs:
+        known = found.setdefault(spec.name, spec)
+        if known.value != spec.value and _is_wider(spec.value, known.value):
+            migrated(spec, known)
+        else:
+            found[spec.name] = migrated(known, spec) or known
+    return found
 
 
 def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    if old == new or (pa.types.is_float32(old) and pa.types.is_float64(new)):
+    """Whether every value of ``old`` is one of ``new``."""
+    types = pa.types
+    if old == new or (old in _EXACT_AS_DOUBLE and types.is_float64(new)):
         return True
-    if old in _WIDER and new in _WIDER:
-        return _WIDER.index(old) <= _WIDER.index(new)
-    if pa.types.is_struct(old) and pa.types.is_struct(new):
-        if old.num_fields > new.num_fields:
-            return False
-        return all(
-            a.name == b.name and _is_wider(a.type, b.type)
-            for a, b in zip(old, itertools.islice(new, old.num_fields), strict=True)
-        )
-    if pa.types.is_list(old) and pa.types.is_list(new):
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if types.is_decimal(old) and types.is_decimal(new):
+        return bool(old.scale <= new.scale and old.precision - old.scale <= new.precision - new.scale)
+    if types.is_struct(old) and types.is_struct(new):
+        fields = {field.name: field.type for field in new}
+        return all(field.name in fields and _is_wider(field.type, fields[field.name]) for field in old)
+    if types.is_list(old) and types.is_list(new):
         return _is_wider(old.value_type, new.value_type)
-    if pa.types.is_map(old) and pa.types.is_map(new):
+    if types.is_map(old) and types.is_map(new):
         return bool(old.key_type == new.key_type) and _is_wider(old.item_type, new.item_type)
     return False
 
@@ -85,7 +111,7 @@ def _incompatible(old: StateSpec, new: StateSpec, why: str) -> InvalidInputError
 
 
 def told(spec: StateSpec) -> str:
-    """A state for people: ``map<string,bigint> by window_start timestamp``."""
+    """A state for people: ``map of string -> bigint by window_start timestamp``."""
     kind = type_name(spec.value)
     if spec.user_key is not None:
         kind = f"{type_name(spec.user_key)} -> {kind}"
@@ -95,9 +121,26 @@ def told(spec: StateSpec) -> str:
 
 def check_name(name: Any) -> str:
     """InvalidInputError INVALID_NAME for what can not be the name of a state."""
-    if not isinstance(name, str) or not name.strip() or name == DEFAULT or len(name.encode()) > 200:
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or name == DEFAULT
+        or _FORBIDDEN_IN_NAMES.search(name)
+        or len(name.encode()) > _MAX_NAME_BYTES
+    ):
         raise InvalidInputError(
             "INVALID_NAME",
-            f"state name {name!r}; expected a text of 1 to 200 bytes other than {DEFAULT!r}, which RocksDB uses itself",
+            f"state name {name!r}; expected a text of 1 to {_MAX_NAME_BYTES} bytes without dot, slash, dollar or "
+            f"control character, other than {DEFAULT!r}, which is RocksDB's own",
         )
     return name
+
+
+def check_columns(key: pa.Schema, namespace: pa.Schema, state: str) -> None:
+    """InvalidInputError WRONG_SCHEMA where a namespace has a column that the state's table has otherwise."""
+    taken = {*(name.lower() for name in key.names), *TAKEN_COLUMNS}
+    shared = [name for name in namespace.names if name.lower() in taken]
+    if shared:
+        raise InvalidInputError(
+            "WRONG_SCHEMA", f"state {state!r}: namespace columns {shared} are columns of its table; rename them"
+        )

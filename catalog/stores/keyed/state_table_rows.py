@@ -45,6 +45,19 @@ def decoder(key: pa.Schema, spec: StateSpec) -> Callable[[pa.RecordBatch], Group
     return decoded
 
 
+def widened(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], Grouped]:
+    """From rows of a state before a migration to those after: fields that were added are null."""
+    schema = table_schema(key, spec)
+
+    def wide(found: Grouped) -> Grouped:
+        if found.rows.schema.field(-1).type == spec.value:
+            return found
+        *columns, value = found.rows.columns
+        return Grouped(found.groups, pa.RecordBatch.from_arrays([*columns, value.cast(spec.value)], schema=schema))
+
+    return wide
+
+
 def encoder(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], pa.RecordBatch]:
     """The way back."""
     keys = stored_key(key, spec)

@@ -152,7 +152,8 @@ class ReducingState(_OneRow):
     def add(self, value: Any) -> None:
         place = self._place()
         found = self._stored(place)
-        self._store(place, value if found is None else self._reduce(found, _present(self.spec, value)))
+        given = _present(self.spec, value)
+        self._store(place, given if found is None else self._reduce(found, given))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         self._merged(target, sources, self._reduce)
@@ -173,7 +174,8 @@ class AggregatingState(_OneRow):
     def add(self, value: Any) -> None:
         place = self._place()
         found = self._stored(place)
-        self._store(place, self._aggregate.add(value, self._aggregate.create() if found is None else found))
+        accumulator = self._aggregate.create() if found is None else found
+        self._store(place, self._aggregate.add(_present(self.spec, value), accumulator))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         self._merged(target, sources, self._aggregate.merge)

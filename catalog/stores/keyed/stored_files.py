@@ -1,40 +1,55 @@
-"""Files of snapshots in a store's folder: written whole or not at all, with the checksum of what was written."""
+"""Files of snapshots in a store's folder: written whole or not at all, with the checksums of what was written."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
 import xxhash
 
-from statestore.catalog.stores.keyed.snapshot_handle import StoredFile
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import NotFoundError
+from statestore.formats.ipc_file import metadata_ranges
+from statestore.formats.regions import REGION_BYTES, VerifiedBytes
+from statestore.formats.segment_meta import FileRef
 
 UNFINISHED = ".tmp"
-_READ_BYTES = 1 << 20
+_NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @dataclass
 class NewFile:
-    """A file that is being written, as pyarrow and others write."""
+    """A file that is being written, as pyarrow and others write; ``check`` is called between its regions."""
 
-    path: Path
     name: str
     sink: IO[bytes]
+    check: Callable[[], None]
     bytes: int = 0
-    hash: Any = field(default_factory=xxhash.xxh3_64)
+    checksums: list[str] = field(default_factory=list)
+    _hash: Any = field(default_factory=xxhash.xxh3_64)
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self.hash.update(view)
-        self.bytes += len(view)
-        return self.sink.write(view)
+        at = 0
+        while at < len(view):
+            taken = min(len(view) - at, REGION_BYTES - self.bytes % REGION_BYTES)
+            self._hash.update(view[at : at + taken])
+            self.sink.write(view[at : at + taken])
+            self.bytes, at = self.bytes + taken, at + taken
+            if self.bytes % REGION_BYTES == 0:
+                self._region()
+                self.check()
+        return len(view)
+
+    def tell(self) -> int:
+        return self.bytes
 
     @property
     def closed(self) -> bool:
@@ -46,68 +61,121 @@ class NewFile:
     def close(self) -> None:
         """Whoever writes is done; the file is finished by `new_file`."""
 
-    def stored(self) -> StoredFile:
-        return StoredFile(self.name, self.bytes, self.hash.hexdigest())
+    def ref(self) -> FileRef:
+        """What it is now; nothing may be written later."""
+        if self.bytes % REGION_BYTES:
+            self._region()
+        return FileRef(self.name, self.bytes, "".join(self.checksums))
+
+    def _region(self) -> None:
+        self.checksums.append(self._hash.hexdigest())
+        self._hash = xxhash.xxh3_64()
+
+
+def _no_check() -> None:
+    """Nobody cancels."""
 
 
 @contextmanager
-def new_file(folder: Path, place: str, suffix: str) -> Iterator[NewFile]:
+def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
     """A file ``<place>/<unique><suffix>`` in the store's folder; it is there, and durable, when the block ends well."""
     (folder / place).mkdir(parents=True, exist_ok=True)
     name = f"{place}/{uuid.uuid4().hex}{suffix}"
     unfinished = folder / f"{name}{UNFINISHED}"
     try:
         with unfinished.open("wb") as sink:
-            yield NewFile(unfinished, name, sink)
+            yield NewFile(name, sink, check)
             sink.flush()
             os.fsync(sink.fileno())
         unfinished.rename(folder / name)
-        sync_folder(folder / place)
+        _sync_folder(folder / place)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def store_copy(folder: Path, place: str, source: Path) -> StoredFile:
-    """A copy of a file."""
-    with new_file(folder, place, source.suffix) as target, source.open("rb") as data:
-        while chunk := data.read(_READ_BYTES):
+def store_copy(folder: Path, place: str, source: Path, check: Callable[[], None] = _no_check) -> FileRef:
+    """A copy of a file; ``check`` is called every MiB and may raise to end it."""
+    with new_file(folder, place, source.suffix, check) as target, source.open("rb") as data:
+        while chunk := data.read(REGION_BYTES):
             target.write(chunk)
-    return target.stored()
+        return target.ref()
 
 
-def place_copy(folder: Path, file: StoredFile, target: Path, *, linked: bool) -> None:
-    """A stored file under another name, as a hard link if it will not be written to.
+def store_batches(
+    folder: Path,
+    place: str,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    check: Callable[[], None] = _no_check,
+) -> FileRef:
+    """An Arrow file of batches, which are written as they come."""
+    starts: list[int] = []
+    with new_file(folder, place, ".arrow", check) as target:
+        with pa.ipc.new_file(
+            pa.PythonFile(target, "w"), schema, options=pa.ipc.IpcWriteOptions(compression=None)
+        ) as writer:
+            for batch in batches:
+                starts.append(target.bytes)
+                writer.write_batch(batch)
+            body_end = target.bytes
+        target.sink.flush()
+        with pa.memory_map(target.sink.name) as written:
+            ranges = metadata_ranges(written.read_buffer(), starts, body_end)
+        return replace(target.ref(), metadata_ranges=ranges)
 
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SNAPSHOT_FILE_CORRUPT.
+
+_KNOWN_GOOD: dict[tuple[str, int, int, int], str] = {}
+"""Checksums of files that this process has compared, by path, inode, size and time of change."""
+
+
+def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) -> None:
+    """A stored file under another name: as a link where nobody will write to it.
+
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
     """
     source = checked(folder, file)
-    if linked:
+    if not read_only:
+        shutil.copyfile(source, target)
+        return
+    try:
         os.link(source, target)
-    else:
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINK:
+            raise
         shutil.copyfile(source, target)
 
 
-def checked(folder: Path, file: StoredFile) -> Path:
-    """Where a stored file is, after its size and checksum were verified."""
+def checked(folder: Path, file: FileRef) -> Path:
+    """Where a stored file is, after all its regions were compared: once in a process, unless it was changed since."""
     path = folder / file.name
-    found, size = xxhash.xxh3_64(), 0
-    try:
-        with path.open("rb") as data:
-            while chunk := data.read(_READ_BYTES):
-                found.update(chunk)
-                size += len(chunk)
-    except FileNotFoundError:
-        raise NotFoundError("SNAPSHOT_FILE_MISSING", f"{path} is not there; restore it from a copy") from None
-    if (size, found.hexdigest()) != (file.bytes, file.checksum):
-        raise CorruptError(
-            "SNAPSHOT_FILE_CORRUPT",
-            f"{path}: {size} bytes with checksum {found.hexdigest()}, the log says {file.bytes} with {file.checksum}; "
-            "it was changed or damaged after it was written: restore it from a copy, or use another snapshot",
-        )
+    with opened(folder, file) as verified:
+        found = path.stat()
+        known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
+        if _KNOWN_GOOD.get(known) != file.checksums:
+            verified.verify_all()
+            _KNOWN_GOOD[known] = file.checksums
     return path
 
 
-def sync_folder(folder: Path) -> None:
+@contextmanager
+def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
+    """A stored file, mapped; its bytes are compared as they are asked for.
+
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED.
+    """
+    try:
+        source = pa.memory_map(str(folder / file.name))
+    except FileNotFoundError:
+        raise NotFoundError(
+            "SNAPSHOT_FILE_MISSING",
+            f"{folder / file.name} is not there, but a snapshot needs it; restore it from a copy, or use another "
+            "snapshot",
+        ) from None
+    with source:
+        yield VerifiedBytes(file, source.read_buffer())
+
+
+def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
 """Taking snapshots: at once a RocksDB checkpoint of hard links, which later writes do not touch; then, in a thread,
 what the snapshot keeps of it is written into the store's folder.
 
-A full snapshot has an Arrow file for each state, its rows by key group. An incremental one has RocksDB's own files:
+A full snapshot has an Arrow segment for each state, its rows by key group. An incremental one has RocksDB's own files:
 table files that the last confirmed snapshot of the same backend has are named again and not written. Cancelled or
 failed, it leaves nothing.
 """
@@ -18,32 +18,45 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.snapshot_handle import Handle, StateFile, StoredFile
+from statestore.catalog.stores.keyed.snapshot_handle import (
+    PRIVATE,
+    PRIVATE_FILE,
+    SEGMENTS,
+    SHARED,
+    TABLE_FILE,
+    Handle,
+    StateFile,
+)
 from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import decoder, table_schema
-from statestore.catalog.stores.keyed.stored_files import new_file, store_copy
+from statestore.catalog.stores.keyed.state_table_rows import Ints, decoder, table_schema
+from statestore.catalog.stores.keyed.stored_files import store_batches, store_copy
 from statestore.formats.errors import ConflictError
 from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.segment_meta import FileRef
 
-TABLES, SHARED, PRIVATE = "tables", "shared", "private"
-_KEPT_PRIVATE = ("CURRENT", "MANIFEST-", "OPTIONS-")
+Check = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Running:
-    """A snapshot under way. ``result`` waits for its handle; `cancel` has it end and leave nothing."""
+    """A snapshot under way."""
 
     future: Future[Handle]
     cancelled: threading.Event
 
     def result(self, timeout: float | None = None) -> Handle:
-        """Raises ConflictError SNAPSHOT_CANCELLED, or what went wrong. ``timeout`` is in seconds."""
+        """Waits for the task's part, at most ``timeout`` seconds (TimeoutError).
+
+        Raises ConflictError SNAPSHOT_CANCELLED, or what went wrong.
+        """
         return self.future.result(timeout)
 
     def done(self) -> bool:
+        """Whether `result` answers at once."""
         return self.future.done()
 
     def cancel(self) -> None:
+        """Have it end soon and leave nothing; one that is done stays."""
         self.cancelled.set()
 
 
@@ -52,10 +65,13 @@ def start(checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: 
     removed in the end. ``base``: the confirmed snapshot that an incremental one builds on."""
     running = Running(Future(), threading.Event())
 
+    def check() -> None:
+        if running.cancelled.is_set():
+            raise ConflictError("SNAPSHOT_CANCELLED", "the snapshot was cancelled; nothing of it was kept")
+
     def work() -> None:
-        written: list[StoredFile] = []
+        written: list[FileRef] = []
         try:
-            check = _checker(running)
             if handle.kind == "full":
                 found = _full(checkpoint, folder, key, handle, check, written)
             else:
@@ -74,55 +90,31 @@ def start(checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: 
     return running
 
 
-def _checker(running: Running) -> Callable[[], None]:
-    def check() -> None:
-        if running.cancelled.is_set():
-            raise ConflictError("SNAPSHOT_CANCELLED", "the snapshot was cancelled; nothing of it was kept")
-
-    return check
-
-
 def _full(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, check: Callable[[], None], written: list[StoredFile]
+    checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, check: Check, written: list[FileRef]
 ) -> Handle:
     tables: dict[str, StateFile] = {}
     for spec in handle.states:
-        found = _write_table(checkpoint, folder, key, spec, handle.key_groups, check)
-        if found is not None:
-            written.append(found.file)
-            tables[spec.name] = found
+        counts = np.zeros(len(handle.key_groups), np.int64)
+        batches = _rows(checkpoint, key, spec, handle.key_groups, counts, check)
+        first = next(batches, None)
+        if first is not None:
+            file = store_batches(folder, SEGMENTS, table_schema(key, spec), _chained(first, batches), check)
+            written.append(file)
+            ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+            tables[spec.name] = StateFile(file, handle.key_groups.start, tuple(ends.tolist()))
     return replace(handle, tables=tables)
 
 
-def _write_table(
-    checkpoint: Path, folder: Path, key: pa.Schema, spec: StateSpec, groups: range, check: Callable[[], None]
-) -> StateFile | None:
-    """None of a state without rows."""
-    counts = np.zeros(len(groups), np.int64)
-    batches: Iterator[pa.RecordBatch] = _rows(checkpoint, key, spec, groups, counts, check)
-    first = next(batches, None)
-    if first is None:
-        return None
-    schema = table_schema(key, spec)
-    with (
-        new_file(folder, TABLES, ".arrow") as target,
-        pa.ipc.new_file(pa.PythonFile(target, "w"), schema) as writer,
-    ):
-        writer.write_batch(first)
-        for batch in batches:
-            writer.write_batch(batch)
-    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-    return StateFile(target.stored(), groups.start, tuple(ends.tolist()))
+def _chained(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from batches
 
 
 def _rows(
-    checkpoint: Path,
-    key: pa.Schema,
-    spec: StateSpec,
-    groups: range,
-    counts: np.ndarray[tuple[int], np.dtype[np.int64]],
-    check: Callable[[], None],
+    checkpoint: Path, key: pa.Schema, spec: StateSpec, groups: range, counts: Ints, check: Check
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of a state, which are counted by key group as they come."""
     for found in scan_rocksdb(checkpoint, decoder(key, spec), family=spec.name):
         check()
         counts += np.bincount(found.groups - groups.start, minlength=len(groups))
@@ -130,25 +122,23 @@ def _rows(
 
 
 def _incremental(
-    checkpoint: Path,
-    folder: Path,
-    handle: Handle,
-    base: Handle | None,
-    check: Callable[[], None],
-    written: list[StoredFile],
+    checkpoint: Path, folder: Path, handle: Handle, base: Handle | None, check: Check, written: list[FileRef]
 ) -> Handle:
-    known: Mapping[str, StoredFile] = {} if base is None else base.shared
-    shared: dict[str, StoredFile] = {}
-    private: dict[str, StoredFile] = {}
+    known: Mapping[str, FileRef] = {} if base is None else base.shared
+    shared: dict[str, FileRef] = {}
+    private: dict[str, FileRef] = {}
+    reused = set()
     for path in sorted(checkpoint.iterdir()):
         check()
-        if path.suffix == ".sst":
+        if TABLE_FILE.fullmatch(path.name):
             same = known.get(path.name)
             if same is None or same.bytes != path.stat().st_size:
-                same = store_copy(folder, SHARED, path)
+                same = store_copy(folder, SHARED, path, check)
                 written.append(same)
+            else:
+                reused.add(same.name)
             shared[path.name] = same
-        elif path.name.startswith(_KEPT_PRIVATE):
-            private[path.name] = store_copy(folder, PRIVATE, path)
+        elif PRIVATE_FILE.fullmatch(path.name):
+            private[path.name] = store_copy(folder, PRIVATE, path, check)
             written.append(private[path.name])
-    return replace(handle, shared=shared, private=private)
+    return replace(handle, shared=shared, private=private, reused=frozenset(reused))

@@ -1,0 +1,68 @@
+"""Directories for the local files of backends: each belongs to a process, and those of dead processes are removed.
+
+A directory is held by a lock that the system takes back from an owner that dies, so nobody has to tell the dead from
+the living by their names or ages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+_FOLDER = "statestore-keyed"
+_LOCK = "owner.lock"
+_NEW = "new-"
+_NEW_SECONDS = 3600
+"""How long a directory may be without its lock."""
+
+
+@dataclass(frozen=True)
+class LocalDirectory:
+    """A directory that is this process's until `remove`."""
+
+    path: Path
+    lock: int
+
+    def remove(self) -> None:
+        """With everything in it; once is enough."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.close(self.lock)
+
+
+def take_directory(parent: str | Path | None) -> LocalDirectory:
+    """A new directory below ``parent``, by default in the system's temporary directory."""
+    root = Path(tempfile.gettempdir(), f"{_FOLDER}-{os.getuid()}") if parent is None else Path(parent)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    remove_abandoned(root)
+    name = uuid.uuid4().hex
+    unfinished = root / f"{_NEW}{name}"
+    unfinished.mkdir()
+    lock = os.open(unfinished / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    unfinished.rename(root / name)
+    return LocalDirectory(root / name, lock)
+
+
+def remove_abandoned(root: Path) -> None:
+    """Remove directories whose owners are dead; others that somebody put there stay."""
+    for path in root.iterdir():
+        if path.name.startswith(_NEW):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - _NEW_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+            continue
+        with contextlib.suppress(OSError):  # held, no directory of ours, or removed meanwhile
+            lock = os.open(path / _LOCK, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
