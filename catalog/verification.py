@@ -17,11 +17,12 @@ from statestore.catalog.log import entry_name
 from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.maintenance import file_names
 from statestore.catalog.storage import LocalStorage, ObjectInfo, Storage, local_root
-from statestore.catalog.store_spec import STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.stores.writer_lock import LOCK_FILE
 from statestore.catalog.verify_data import verify_data
+from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.verify_log import LogFindings, verify_log
 from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
 from statestore.formats.changelog import HEADER, ROW_SCHEMA, read_changelog
@@ -38,7 +39,8 @@ class Verification:
 
     ``files`` and ``bytes`` were read and compared; ``rows`` are those of the newest layout, ``versions`` the oldest and
     newest that can be read, ``unreferenced`` (name, bytes) of files that no commit needs, ``cache_bytes`` of the hot
-    tier, which is not read: it is made anew where it is lost.
+    tier, which is not read: it is made anew where it is lost. ``snapshots`` are those that a keyed store keeps, whose
+    ``segments`` are files of any kind; None for other stores.
     """
 
     store: str
@@ -54,6 +56,7 @@ class Verification:
     uncommitted: int
     unreferenced: tuple[tuple[str, int], ...]
     cache_bytes: int
+    snapshots: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -63,9 +66,17 @@ class Verification:
     def vouches(self) -> str:
         if self.problems or self.versions is None:
             return "not for this store: see the problems"
-        return (
+        log = (
             f"every byte of {self.files} files is what was committed; versions 0 to {self.versions[1]} follow one "
-            f"another without a gap, and {self.checkpoints} checkpoints say the same; {self.rows} rows in "
+            f"another without a gap, and {self.checkpoints} checkpoints say the same"
+        )
+        if self.snapshots is not None:
+            return (
+                f"{log}; each of {self.snapshots} kept snapshots has every key group once; their {self.rows} rows, in "
+                f"{self.segments} files, can be read and lie in the key groups of their keys"
+            )
+        return (
+            f"{log}; {self.rows} rows in "
             f"{self.segments} segments have the order, statistics, key index and ends that reads rely on; no key has "
             f"two rows at one moment, as versions {self.versions[0]} and {self.versions[1]} believe; "
             f"{self.uncommitted} acknowledged puts are whole and wait for a commit"
@@ -79,12 +90,40 @@ def verify_store(
     listed = storage.list("")
     report = Report(name, progress, sum(item.bytes for item in listed if not item.name.startswith(CACHE)))
     spec = _spec(storage, report)
+    if spec.kind == KEYED if spec is not None else is_keyed(storage):
+        return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report)
     verify_data(storage, spec, log, listed, report)
     uncommitted = _verify_changelogs(storage, spec, log, report)
     _drop_overtaken(storage, log, report)
     report.finish()
     return _verification(name, listed, log, report, uncommitted)
+
+
+def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFindings, report: Report) -> Verification:
+    report.finish()
+    known = {*report.checked, *NOTHING_IN_IT}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in known]
+    if spare:
+        report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no kept snapshot")
+    log = findings.log
+    kept = None if log is None else list(log.retained())
+    return Verification(
+        store=name,
+        problems=tuple(report.problems),
+        notes=tuple(report.notes),
+        files=len(report.checked),
+        bytes=report.compared,
+        segments=findings.files,
+        rows=findings.rows,
+        log_entries=findings.entries,
+        checkpoints=findings.checkpoints,
+        versions=None if log is None else (min(kept or (log.newest,)), log.newest),
+        uncommitted=0,
+        unreferenced=tuple(spare),
+        cache_bytes=0,
+        snapshots=None if kept is None else len(kept),
+    )
 
 
 def _verification(

@@ -97,7 +97,8 @@ def hash_codes(column: pa.Array) -> U32s:
 
 
 def _folded(words: npt.NDArray[np.uint64]) -> U32s:
-    return (words ^ (words >> np.uint64(32))).astype(np.uint32)
+    found: U32s = (words ^ (words >> np.uint64(32))).astype(np.uint32)
+    return found
 
 
 def _of_strings(column: pa.Array) -> U32s:

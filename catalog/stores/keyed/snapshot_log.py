@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 from statestore.catalog.log import PUBLISH_ATTEMPTS, entry_name
+from statestore.catalog.log_checkpoint import ENTRY
 from statestore.catalog.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.storage import Storage, StorageExistsError
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, check_stored, handle_from_json
@@ -66,7 +67,7 @@ class SnapshotLog:
         """All files that are needed: those of retained snapshots, and the outputs of each application's last batch."""
         parts = (handle for entry in self.retained().values() for handle in entry.handles)
         found = {name: file for handle in parts for name, file in handle.files().items()}
-        for entry in self._last_batches():
+        for entry in self.last_batches():
             found |= {file.name: file for file in entry.outputs}
         return found
 
@@ -76,7 +77,7 @@ class SnapshotLog:
 
     def outputs(self, version: int) -> tuple[FileRef, ...]:
         """Those of a version that was the last of its application. Raises NotFoundError VERSION_NOT_FOUND."""
-        found = next((entry for entry in self._last_batches() if entry.version == version), None)
+        found = next((entry for entry in self.last_batches() if entry.version == version), None)
         if found is None:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
@@ -99,7 +100,8 @@ class SnapshotLog:
             raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; there are {told}")
         return kept[version]
 
-    def _last_batches(self) -> list[Entry]:
+    def last_batches(self) -> list[Entry]:
+        """The newest transaction of each application."""
         last = {entry.transaction[0]: entry for entry in self.entries if entry.transaction is not None}
         return list(last.values())
 
@@ -111,10 +113,21 @@ def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> Snapshot
     """
     log = known if known.entries else _from_checkpoint(storage)
     entries = list(log.entries)
-    while storage.exists(name := entry_name(len(entries) + 1)):
+    while storage.exists(entry_name(len(entries) + 1)):
         entries.append(read_snapshot_entry(storage, len(entries) + 1))
-        del name
+    if not known.entries:
+        _check_no_gap(storage, len(entries))
     return SnapshotLog(tuple(entries))
+
+
+def _check_no_gap(storage: Storage, newest: int) -> None:
+    """Nothing is read as the newest version, and nothing written behind it, while later ones are there."""
+    later = [item.name for item in storage.list("log/", after=entry_name(newest)) if ENTRY.fullmatch(item.name)]
+    if later and not storage.exists(entry_name(newest + 1)):  # it may have come meanwhile
+        raise CorruptError(
+            "LOG_CORRUPT",
+            f"{entry_name(newest + 1)} is missing, but there is {later[0]}; restore the file from a copy",
+        )
 
 
 def read_snapshot_entry(storage: Storage, version: int) -> Entry:
@@ -166,12 +179,24 @@ def publish(storage: Storage, known: SnapshotLog, entry: Entry) -> SnapshotLog |
     return log
 
 
+def folded(log: SnapshotLog) -> SnapshotLog:
+    """The log without what nobody needs any more: parts of snapshots that were discarded, outputs of older batches."""
+    retained, last = log.retained(), {entry.version for entry in log.last_batches()}
+    entries = (
+        replace(
+            entry,
+            handles=entry.handles if entry.version in retained else (),
+            outputs=entry.outputs if entry.version in last else (),
+        )
+        for entry in log.entries
+    )
+    return SnapshotLog(tuple(entries))
+
+
 def _fold(storage: Storage, log: SnapshotLog) -> None:
     """Write a checkpoint, and remove all but the newest ones."""
-    kept = {*log.retained(), *(entry.version for entry in log._last_batches())}
-    light = [entry if entry.version in kept else replace(entry, handles=(), outputs=()) for entry in log.entries]
     try:
-        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(light))
+        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(folded(log).entries))
     except StorageExistsError:
         return
     for name in checkpoints(storage)[_KEPT_CHECKPOINTS:]:

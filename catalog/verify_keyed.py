@@ -1,0 +1,248 @@
+"""Verifying a keyed store: its log, every byte of every kept snapshot, and that each row lies in its key group.
+
+Files of snapshots that were discarded are gone and can not be checked; that they were discarded is what the log says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from statestore.catalog.log import entry_name, read_entry
+from statestore.catalog.log_checkpoint import ENTRY
+from statestore.catalog.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.keyed.restoring import place, table_rows
+from statestore.catalog.stores.keyed.snapshot_handle import Handle
+from statestore.catalog.stores.keyed.snapshot_log import (
+    Entry,
+    SnapshotLog,
+    check_complete,
+    checkpoints,
+    folded,
+    read_log,
+    read_log_checkpoint,
+    read_snapshot_entry,
+)
+from statestore.catalog.stores.keyed.state_spec import widest
+from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema
+from statestore.catalog.stores.keyed.stored_files import opened
+from statestore.catalog.verify_report import Problem, Report, problem_of
+from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.flink.key_groups import key_groups
+from statestore.formats.ipc_file import open_file, verify_everything
+from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.segment_meta import FileRef
+
+EVERYTHING = "every read and write of the store"
+
+
+@dataclass
+class KeyedFindings:
+    """What there is; ``log`` is None if nobody can tell."""
+
+    log: SnapshotLog | None = None
+    entries: int = 0
+    checkpoints: int = 0
+    files: int = 0
+    rows: int = 0
+
+
+def is_keyed(storage: Storage) -> bool:
+    """Whether the log is one of snapshots, in a store that has lost its description."""
+    with contextlib.suppress(StateStoreError):
+        read_snapshot_entry(storage, 1)
+        return True
+    return False
+
+
+def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectInfo], report: Report) -> KeyedFindings:
+    """Check log and snapshots; what is wrong goes into the report. Without ``spec`` nobody knows what rows mean."""
+    root = local_root(storage)
+    assert root is not None, "keyed stores are local"
+    sizes = {item.name: item.bytes for item in listed}
+    findings = KeyedFindings()
+    findings.log = _log(storage, sizes, findings, report)
+    if findings.log is None:
+        return findings
+    _verify_checkpoints(storage, sizes, findings.log, findings, report)
+    users = _users(findings.log)
+    findings.files = len(users)
+    damaged = {name for name, (file, told) in users.items() if not _whole(root, file, told, report)}
+    if spec is not None:
+        for entry in findings.log.retained().values():
+            _verify_snapshot(root, spec, entry, damaged, findings, report)
+    _drop_overtaken(storage, report)
+    return findings
+
+
+def _drop_overtaken(storage: Storage, report: Report) -> None:
+    """Files that are missing because somebody discarded their snapshots meanwhile are no problem."""
+    missing = {problem.file for problem in report.problems if problem.code == "SNAPSHOT_FILE_MISSING"}
+    if missing:
+        with contextlib.suppress(StateStoreError):
+            missing -= read_log(storage).files().keys()
+            report.problems[:] = [p for p in report.problems if p.file not in missing]
+
+
+def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, report: Report) -> SnapshotLog | None:
+    """The log as its entries say; None where one is missing or damaged."""
+    versions = sorted(int(name[4:24]) for name in sizes if ENTRY.fullmatch(name))
+    absent = sorted(set(range(max(versions, default=0) + 1)) - set(versions))
+    for version in absent:
+        name = entry_name(version)
+        message = f"{name} is missing; restore the file from a copy"
+        report.add(Problem("LOG_CORRUPT", name, message, EVERYTHING, versions=(version, version)))
+    found: list[Entry] = []
+    for version in versions:
+        name = entry_name(version)
+        try:
+            report.read(name, sizes[name])
+            if version == 0:
+                read_entry(storage, version)
+            else:
+                found.append(read_snapshot_entry(storage, version))
+            findings.entries += 1
+        except StateStoreError as error:
+            report.add(replace(problem_of(error, name, EVERYTHING), versions=(version, version)))
+    if absent or len(found) != versions[-1]:
+        return None
+    for problem in _wrong_entries(found):
+        report.add(problem)
+    return SnapshotLog(tuple(found))
+
+
+def _wrong_entries(entries: Iterable[Entry]) -> Iterator[Problem]:
+    kept: set[int] = set()
+    transactions: set[tuple[str, int]] = set()
+    time = 0
+    for entry in entries:
+        if entry.timestamp < time:
+            yield _wrong(entry, "was committed before the version that it follows")
+        if entry.transaction in transactions:
+            yield _wrong(entry, f"commits transaction {entry.transaction}, which an earlier version committed")
+        if entry.operation == "snapshot":
+            kept.add(entry.version)
+        elif entry.discarded in kept:
+            kept.discard(entry.discarded)
+        else:
+            yield _wrong(entry, f"discards version {entry.discarded}, which was no kept snapshot then")
+        time = max(time, entry.timestamp)
+        transactions |= set() if entry.transaction is None else {entry.transaction}
+
+
+def _wrong(entry: Entry, found: str) -> Problem:
+    name = entry_name(entry.version)
+    versions = (entry.version, entry.version)
+    return Problem("LOG_WRONG", name, f"{name} {found}", f"what version {entry.version} recorded", versions=versions)
+
+
+def _verify_checkpoints(
+    storage: Storage, sizes: dict[str, int], log: SnapshotLog, findings: KeyedFindings, report: Report
+) -> None:
+    for name in checkpoints(storage):
+        try:
+            found = read_log_checkpoint(name, storage.read(name))
+        except StateStoreError as error:
+            report.add(problem_of(error, name, "only how long opening takes: readers pass it over for the log"))
+            continue
+        finally:
+            report.read(name, sizes.get(name, 0))
+        findings.checkpoints += 1
+        if found != folded(SnapshotLog(log.entries[: found.newest])):
+            message = f"{name} differs from what the log entries add up to; remove it"
+            report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, found.newest)))
+
+
+def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
+    """The needed files by name, each with the snapshots that need it."""
+    users: dict[str, list[int]] = {}
+    for version, entry in log.retained().items():
+        for part in entry.handles:
+            for name in part.files():
+                users.setdefault(name, []).append(version)
+    told = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
+    return {name: (file, told.get(name, "what a batch emitted")) for name, file in log.files().items()}
+
+
+def _whole(root: Path, file: FileRef, needed_by: str, report: Report) -> bool:
+    """Compares all bytes, without what this process knows of the file."""
+    try:
+        with opened(root, file) as verified:
+            report.read(file.name, file.bytes)
+            verified.verify_all()
+            if file.metadata_ranges:
+                verify_everything(verified, open_file(verified)[1])
+        return True
+    except StateStoreError as error:
+        report.add(problem_of(error, file.name, needed_by))
+        return False
+
+
+def _verify_snapshot(
+    root: Path, spec: StoreSpec, entry: Entry, damaged: set[str], findings: KeyedFindings, report: Report
+) -> None:
+    affects, name = f"snapshot {entry.version}", entry_name(entry.version)
+    try:
+        check_complete(entry.handles, spec.key_groups)
+        widest(state for part in entry.handles for state in part.states)
+    except StateStoreError as error:
+        report.add(problem_of(error, name, affects))
+    for part in entry.handles:
+        if damaged & part.files().keys():
+            continue  # it was told of the file
+        try:
+            findings.rows += _verify_part(root, spec, part)
+        except StateStoreError as error:
+            if error.code != "SNAPSHOT_FILE_MISSING":  # it was there a moment ago: somebody discards the snapshot
+                report.add(problem_of(error, name, affects))
+
+
+def _verify_part(root: Path, spec: StoreSpec, part: Handle) -> int:
+    """How many rows it has. Raises CorruptError ROW_CORRUPT, ROCKSDB_FILE or WRONG_KEY_GROUP."""
+    if part.kind == "full":
+        return sum(_verify_table(root, spec, part, state) for state in part.tables)
+    with TemporaryDirectory(prefix="statestore-") as folder:
+        directory = Path(folder, "database")
+        place(root, part, directory)
+        count = 0
+        for state in part.states:
+            for found in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):
+                _check_groups(spec, part, state.name, found)
+                count += found.rows.num_rows
+        return count
+
+
+def _verify_table(root: Path, spec: StoreSpec, part: Handle, state: str) -> int:
+    table = part.tables[state]
+    count = 0
+    schema = next(table_schema(spec.key, known) for known in part.states if known.name == state)
+    for found in table_rows(root, table, part.key_groups):
+        if found.rows.schema != schema:
+            raise CorruptError("ROW_CORRUPT", f"{table.file.name}: columns {found.rows.schema}, expected {schema}")
+        _check_groups(spec, part, state, found)
+        count += found.rows.num_rows
+    if count != table.groups[-1]:
+        raise CorruptError("ROW_CORRUPT", f"{table.file.name} has {count} rows, the log says {table.groups[-1]}")
+    return count
+
+
+def _check_groups(spec: StoreSpec, part: Handle, state: str, found: Grouped) -> None:
+    groups = key_groups([found.rows.column(name) for name in spec.key.names], spec.key_groups)
+    wrong = np.flatnonzero(groups != found.groups)
+    if len(wrong):
+        row = found.rows.slice(int(wrong[0]), 1).to_pylist()[0]
+        raise CorruptError(
+            "WRONG_KEY_GROUP",
+            f"state {state!r}: {row} is stored in key group {found.groups[wrong[0]]}, expected {groups[wrong[0]]}",
+        )
+    outside = (found.groups < part.key_groups.start) | (found.groups >= part.key_groups.stop)
+    if outside.any():
+        raise CorruptError(
+            "WRONG_KEY_GROUP", f"state {state!r} has rows of key group {found.groups[outside][0]} in a part without it"
+        )
