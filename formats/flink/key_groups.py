@@ -90,7 +90,8 @@ def hash_codes(column: pa.Array) -> U32s:
     if pa.types.is_int64(kind):
         return _folded(column.to_numpy().view(np.uint64))
     if pa.types.is_signed_integer(kind):
-        return column.to_numpy().astype(np.int32).view(np.uint32)
+        codes: U32s = column.to_numpy().astype(np.int32).view(np.uint32)
+        return codes
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _of_strings(column)
     return (hash_keys([column]) >> np.uint64(32)).astype(np.uint32)
