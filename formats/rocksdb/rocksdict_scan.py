@@ -98,7 +98,8 @@ def _first_key(table: Rdict, within: KeyRange, where: str) -> bytes | None:
 
 
 def _rows(table: Rdict, within: KeyRange, batch_rows: int, where: str) -> Iterator[pa.RecordBatch]:
-    rows = table.iter(_options(within))
+    reading = _options(within)  # kept here: the iterator reads the bound out of the options' own memory
+    rows = table.iter(reading)
     rows.seek(within.first) if within.first else rows.seek_to_first()
     keys: list[bytes] = []
     values: list[bytes] = []
