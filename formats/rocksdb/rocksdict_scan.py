@@ -88,7 +88,8 @@ def _skipping(
 
 
 def _first_key(table: Rdict, within: KeyRange, where: str) -> bytes | None:
-    rows = table.iter(_options(within))
+    reading = _options(within)  # as below
+    rows = table.iter(reading)
     rows.seek(within.first or b"")
     if rows.valid():
         found: bytes = rows.key()
