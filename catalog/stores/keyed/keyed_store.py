@@ -101,12 +101,16 @@ class KeyedStore:
         *,
         transaction: tuple[str, int] | None = None,
         outputs: Sequence[FileRef] = (),
+        base: int | None = None,
     ) -> int:
         """The parts of all tasks as one snapshot: the version it has. Of a ``transaction`` (application, number) that
         was committed before, that version; the files of the parts given now are removed. ``outputs``: files that the
-        snapshot's batch made beside the state; they are kept until the next commit of the same application.
+        snapshot's batch made beside the state; they are kept with the snapshot, and at least until the next commit of
+        the same application. ``base``: the version that all backends began with (0: none), which then has to be the
+        newest snapshot still, so that no other writer's is lost.
 
-        Raises InvalidInputError INCOMPLETE_SNAPSHOT or INVALID_TRANSACTION, ConflictError BASE_DISCARDED.
+        Raises InvalidInputError INCOMPLETE_SNAPSHOT or INVALID_TRANSACTION, ConflictError BASE_OVERTAKEN or
+        BASE_DISCARDED.
         """
         self._check_writable()
         parts, transaction = tuple(handles), check_transaction(transaction)
@@ -117,6 +121,7 @@ class KeyedStore:
             if transaction is not None and (before := log.transaction(transaction)) is not None:
                 self._remove(new)
                 return before
+            self._check_base(log, base)
             self._check_files(log, parts)
             version = log.newest + 1
             entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
@@ -161,8 +166,9 @@ class KeyedStore:
         return None if checked is None else self._read().transaction(checked)
 
     def outputs(self, version: int) -> list[Path]:
-        """The files that came with a snapshot's batch, after they were compared with their checksums; only those of the
-        last batch of each application are kept. Raises NotFoundError VERSION_NOT_FOUND, CorruptError SEGMENT_CORRUPT.
+        """The files that came with a snapshot's batch, after they were compared with their checksums; they are kept
+        with it, and those of the last batch of each application. Raises NotFoundError VERSION_NOT_FOUND, CorruptError
+        SEGMENT_CORRUPT.
         """
         self._check_open()
         return [checked(self._folder, file) for file in self._read().outputs(_checked_version(version))]
@@ -238,6 +244,15 @@ class KeyedStore:
     def _read(self) -> SnapshotLog:
         self._log = read_log(self._storage, self._log)
         return self._log
+
+    def _check_base(self, log: SnapshotLog, base: int | None) -> None:
+        newest = max(log.retained(), default=0)
+        if base is not None and newest != base:
+            raise ConflictError(
+                "BASE_OVERTAKEN",
+                f"this snapshot of store {self.spec.name!r} builds on version {base}, but {newest} is the newest now: "
+                "somebody else committed or discarded one; begin again from that",
+            )
 
     def _check_files(self, log: SnapshotLog, parts: Sequence[Handle]) -> None:
         """What a part names again has to be needed by a kept snapshot: else it was removed, or will be.

@@ -64,10 +64,11 @@ class SnapshotLog:
         return {e.version: e for e in self.entries if e.operation == _SNAPSHOT and e.version not in gone}
 
     def files(self) -> dict[str, FileRef]:
-        """All files that are needed: those of retained snapshots, and the outputs of each application's last batch."""
+        """All files that are needed: those of retained snapshots with their outputs, and the outputs of each
+        application's last batch, which is asked for again after a crash."""
         parts = (handle for entry in self.retained().values() for handle in entry.handles)
         found = {name: file for handle in parts for name, file in handle.files().items()}
-        for entry in self.last_batches():
+        for entry in self.with_outputs().values():
             found |= {file.name: file for file in entry.outputs}
         return found
 
@@ -76,12 +77,13 @@ class SnapshotLog:
         return next((entry.version for entry in reversed(self.entries) if entry.transaction == asked), None)
 
     def outputs(self, version: int) -> tuple[FileRef, ...]:
-        """Those of a version that was the last of its application. Raises NotFoundError VERSION_NOT_FOUND."""
-        found = next((entry for entry in self.last_batches() if entry.version == version), None)
+        """Those of a version that is retained, or was the last of its application. NotFoundError VERSION_NOT_FOUND."""
+        found = self.with_outputs().get(version)
         if found is None:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
-                f"version {version!r} is not the last batch of an application: only the outputs of that one are kept",
+                f"version {version!r} is neither a snapshot that is kept nor the last batch of an application: only "
+                "the outputs of these are kept",
             )
         return found.outputs
 
@@ -104,6 +106,10 @@ class SnapshotLog:
         """The newest transaction of each application."""
         last = {entry.transaction[0]: entry for entry in self.entries if entry.transaction is not None}
         return list(last.values())
+
+    def with_outputs(self) -> dict[int, Entry]:
+        """The versions whose outputs are kept."""
+        return self.retained() | {entry.version: entry for entry in self.last_batches()}
 
 
 def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
@@ -181,12 +187,12 @@ def publish(storage: Storage, known: SnapshotLog, entry: Entry) -> SnapshotLog |
 
 def folded(log: SnapshotLog) -> SnapshotLog:
     """The log without what nobody needs any more: parts of snapshots that were discarded, outputs of older batches."""
-    retained, last = log.retained(), {entry.version for entry in log.last_batches()}
+    retained, with_outputs = log.retained(), log.with_outputs()
     entries = (
         replace(
             entry,
             handles=entry.handles if entry.version in retained else (),
-            outputs=entry.outputs if entry.version in last else (),
+            outputs=entry.outputs if entry.version in with_outputs else (),
         )
         for entry in log.entries
     )
