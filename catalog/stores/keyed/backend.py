@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,11 +18,12 @@ import pyarrow as pa
 
 from statestore.catalog.storage import LocalStorage
 from statestore.catalog.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.database import LocalDatabase
+from statestore.catalog.stores.keyed.database import LocalDatabase, Row
 from statestore.catalog.stores.keyed.local_directory import LocalDirectory, take_directory
 from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
 from statestore.catalog.stores.keyed.row_keys import (
     GROUP_BYTES,
+    StateRows,
     group_bytes,
     prefix_decoder,
     prefix_encoder,
@@ -33,6 +35,7 @@ from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec, check_co
 from statestore.catalog.stores.keyed.states import (
     Aggregate,
     AggregatingState,
+    KeyedState,
     ListState,
     MapState,
     Reduce,
@@ -65,6 +68,7 @@ class KeyedBackend:
         self._base: tuple[int, Handle] | None = None
         self._running: list[Running] = []
         self._states: dict[str, StateSpec] = {}
+        self._objects: dict[str, weakref.WeakSet[KeyedState]] = {}
         self._codec = KeyCodec(store.key)
         self._encode, self._decode = prefix_encoder(store.key), prefix_decoder(store.key)
         self._group = key_group_function(store.key, store.key_groups)
@@ -124,6 +128,7 @@ class KeyedBackend:
                 "WRONG_KEY_GROUP",
                 f"key {key!r} is of key group {group}; this backend has groups {first} to {last}: send it to the other",
             )
+        self.database.check()
         self._current = group_bytes(group) + self._encode(key)
 
     def key_group(self, key: Any) -> int:
@@ -131,8 +136,9 @@ class KeyedBackend:
         return self._group(self._codec.normalize(key))
 
     def key_bytes(self) -> bytes:
-        """Group and current key, as stored keys begin. InvalidInputError NO_CURRENT_KEY."""
+        """Group and current key, as stored keys begin. InvalidInputError NO_CURRENT_KEY or BACKEND_CLOSED."""
         if self._current is None:
+            self.database.check()
             raise InvalidInputError("NO_CURRENT_KEY", "no current key; call set_current_key first")
         return self._current
 
@@ -141,16 +147,27 @@ class KeyedBackend:
         self._place += 1
         return self._place
 
+    def attach(self, state: KeyedState) -> None:
+        """Tell a state's object when another registration migrates the state."""
+        self._objects.setdefault(state.spec.name, weakref.WeakSet()).add(state)
+
     def keys(self, state: str, namespace: Any = None) -> Iterator[Any]:
         """The keys that have something in a state and namespace, in storage order: by key group. What is changed while
         they are read does not change them.
 
-        Raises NotFoundError STATE_NOT_FOUND, InvalidInputError NULL_KEY or WRONG_KEY for the namespace.
+        Raises NotFoundError STATE_NOT_FOUND, InvalidInputError NULL_KEY or WRONG_KEY for the namespace, NO_NAMESPACE
+        for one of a state without.
         """
-        rows = state_rows(self._spec(state))
-        wanted = rows.namespace(namespace)
+        self.database.check()
+        spec = self._spec(state)
+        if namespace is not None and not len(spec.namespace):
+            raise InvalidInputError("NO_NAMESPACE", f"state {state!r} was registered without a namespace")
+        rows = state_rows(spec)
+        return self._keys_of(self.database.rows(state), rows, rows.namespace(namespace))
+
+    def _keys_of(self, stored: Iterator[Row], rows: StateRows, wanted: bytes) -> Iterator[Any]:
         last = None
-        for row, _ in self.database.rows(state):
+        for row, _ in stored:
             key, at = self._decode(row, GROUP_BYTES)
             if row.startswith(wanted, at) and row[:at] != last:
                 end = rows.namespace_of(row, at)[1]
@@ -160,10 +177,12 @@ class KeyedBackend:
 
     def num_entries(self) -> int:
         """Rows of all states, counted one by one: a value, an element or an entry of a map is one."""
+        self.database.check()
         return sum(1 for state in self.database.states() for _ in self.database.rows(state))
 
     def states(self) -> list[str]:
         """The names of the states that were registered, or restored."""
+        self.database.check()
         return sorted(self._states)
 
     # States
@@ -212,6 +231,7 @@ class KeyedBackend:
         Ignored: one that is older than the newest confirmed, that was discarded since, or has no incremental part of
         this backend (Flink's ``notifyCheckpointComplete``).
         """
+        self.database.check()
         if self._base is not None and version <= self._base[0]:
             return
         entry = read_log(LocalStorage(self._folder)).retained().get(version)
@@ -228,6 +248,7 @@ class KeyedBackend:
             running.cancel()
             with contextlib.suppress(Exception):
                 running.result()
+        self._current = None
         self.database.close()
         self._local.remove()
 
@@ -246,6 +267,7 @@ class KeyedBackend:
         or UNSUPPORTED_KEY_TYPE."""
         value = make_schema({"value": type}, "value").field(0).type
         keys = None if user_key is None else make_schema({"user_key": user_key}, "key").field(0).type
+        self.database.check()
         spec = StateSpec(check_name(name), kind, value, keys, _namespace_schema(namespace))
         check_columns(self._key, spec.namespace, name)
         state_rows(spec)  # refuses types that can not be stored
@@ -277,6 +299,8 @@ class KeyedBackend:
             raise
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
+        for state in self._objects.get(old.name, ()):
+            state.adopt(new)
 
     def _checkpoint(self) -> Path:
         path = self._local.path / f"snapshot-{uuid.uuid4().hex}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class LocalDatabase:
 
     def create(self, state: str) -> None:
         """A column family for a state, unless it has one."""
-        self._check()
+        self.check()
         if state not in self._tables:
             self._root.create_column_family(state, _options())
             self._tables[state] = self._opened(state)
@@ -64,22 +64,29 @@ class LocalDatabase:
 
     def delete_prefix(self, state: str, prefix: bytes) -> None:
         """All rows whose keys begin so."""
-        self.write(state, [], delete=prefix)
+        self.write(state, [], prefixes=[prefix])
 
-    def write(self, state: str, rows: list[Row], *, delete: bytes | None = None) -> None:
-        """Rows at once; before them the rows that begin with ``delete`` go."""
-        table = self._table(state)
+    def write(
+        self, state: str, rows: Iterable[Row], *, keys: Iterable[bytes] = (), prefixes: Iterable[bytes] = ()
+    ) -> None:
+        """Rows, all or none. Before them rows go that have these ``keys``, and all that begin with ``prefixes``."""
+        table, family = self._table(state), self._root.get_column_family_handle(state)
         batch = WriteBatch(raw_mode=True)
-        if delete is not None:
-            end = successor(delete)
-            assert end is not None, "key groups are below ff ff"
-            batch.delete_range(delete, end, self._root.get_column_family_handle(state))
+        for key in keys:
+            batch.delete(key, family)
+        for prefix in prefixes:
+            end = successor(prefix)
+            if end is not None:
+                batch.delete_range(prefix, end, family)
+            else:  # nothing but ff: no key is behind these rows
+                for key, _ in self.rows(state, prefix):
+                    batch.delete(key, family)
         for key, value in rows:
-            batch.put(key, value, self._root.get_column_family_handle(state))
+            batch.put(key, value, family)
         table.write(batch, self._unlogged)
 
     def rows(self, state: str, prefix: bytes = b"") -> Iterator[Row]:
-        """The rows whose keys begin so, in the order of their bytes, as they are now."""
+        """The rows whose keys begin so, in the order of their bytes, as they are at this call."""
         table = self._table(state)
         reading = ReadOptions()
         end = successor(prefix) if prefix else None
@@ -87,9 +94,14 @@ class LocalDatabase:
             reading.set_iterate_upper_bound(end)
         found = table.iter(reading)
         found.seek(prefix) if prefix else found.seek_to_first()
+        return self._walked(found, reading)
+
+    def _walked(self, found: Any, reading: ReadOptions) -> Iterator[Row]:
+        """``reading`` is only held: the iterator reads its bound out of the options' own memory."""
+        self.check()
         while found.valid():
             yield found.key(), found.value()
-            self._check()
+            self.check()
             found.next()
         found.status()
 
@@ -103,7 +115,7 @@ class LocalDatabase:
 
     def checkpoint(self, directory: Path) -> None:
         """All rows as they are now, as files in a new directory: hard links that no later write touches."""
-        self._check()
+        self.check()
         Checkpoint(self._root).create_checkpoint(str(directory))
 
     @property
@@ -126,10 +138,11 @@ class LocalDatabase:
         return table
 
     def _table(self, state: str) -> Any:
-        self._check()
+        self.check()
         return self._tables[state]
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises InvalidInputError BACKEND_CLOSED after `close`."""
         if self._root is None:
             raise InvalidInputError(
                 "BACKEND_CLOSED", f"the keyed backend in {self.directory} is closed; open another one"

@@ -83,16 +83,22 @@ def state_rows(spec: StateSpec) -> StateRows:
     user_key_of: Callable[[bytes], Any] = _none_of
     if spec.user_key is not None:
         codec = KeyCodec(pa.schema([pa.field("user_key", spec.user_key, nullable=False)]))
-        user_key, user_key_of = plain_keys.key_encoder(codec), plain_keys.key_decoder(codec)
+        user_key, user_key_of = _cell_encoder(codec), plain_keys.key_decoder(codec)
     encoded = value_encoder(layout, values)
     return StateRows(
         prefix_encoder(spec.namespace),
         prefix_decoder(spec.namespace),
         user_key,
         user_key_of,
-        lambda value: encoded({"value": value}),
+        lambda value: encoded((value,)),
         value_decoder(layout, values),
     )
+
+
+def _cell_encoder(codec: KeyCodec) -> Encode:
+    """Of a column's value, even where that looks like a row with the column."""
+    encode = plain_keys.key_encoder(codec)
+    return (lambda given: encode((given,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
 
 
 def stored_key(key: pa.Schema, spec: StateSpec) -> pa.Schema:

@@ -48,16 +48,24 @@ class Owner(Protocol):
     def next_place(self) -> int:
         """A place in lists behind all others."""
 
+    def attach(self, state: KeyedState) -> None:
+        """Have `KeyedState.adopt` called when the state is migrated."""
+
 
 class KeyedState:
     """What all kinds have in common. ``clear`` removes what is under the current key and namespace."""
 
     def __init__(self, owner: Owner, spec: StateSpec) -> None:
-        self.spec = spec
         self._owner = owner
         self._database = owner.database
-        self._rows: StateRows = state_rows(spec)
         self._namespace: bytes | None = None if len(spec.namespace) else b""
+        self.adopt(spec)
+        owner.attach(self)
+
+    def adopt(self, spec: StateSpec) -> None:
+        """The state's rows are as ``spec`` says from now on."""
+        self.spec = spec
+        self._rows: StateRows = state_rows(spec)
 
     def set_current_namespace(self, namespace: Any) -> None:
         """What follows is about this namespace: a value, or a mapping where it has several columns.
@@ -73,18 +81,21 @@ class KeyedState:
 
     def _place(self) -> bytes:
         """What stored keys begin with here."""
+        key = self._owner.key_bytes()
         if self._namespace is None:
             raise InvalidInputError(
                 "NO_NAMESPACE", f"state {self.spec.name!r} has namespaces; call set_current_namespace first"
             )
-        return self._owner.key_bytes() + self._namespace
+        return key + self._namespace
 
-    def _places_of(self, namespaces: Iterable[Any]) -> Iterator[bytes]:
+    def _places_of(self, target: Any, sources: Iterable[Any]) -> tuple[bytes, list[bytes]]:
+        """Those of two namespaces that are merged; each source once, and none that is the target."""
         key = self._owner.key_bytes()
         if not len(self.spec.namespace):
             raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
-        for namespace in namespaces:
-            yield key + self._rows.namespace(namespace)
+        into = key + self._rows.namespace(target)
+        places = dict.fromkeys(key + self._rows.namespace(source) for source in sources)
+        return into, [place for place in places if place != into]
 
 
 class _OneRow(KeyedState):
@@ -96,39 +107,42 @@ class _OneRow(KeyedState):
         return None if found is None else self._rows.value_of(found)
 
     def clear(self) -> None:
-        self._remove(self._place())
-
-    def _remove(self, place: bytes) -> None:
-        self._database.delete(self.spec.name, place + ONLY)
+        self._database.delete(self.spec.name, self._place() + ONLY)
 
     def _store(self, place: bytes, value: Any) -> None:
         self._database.put(self.spec.name, place + ONLY, self._rows.value(_present(self.spec, value)))
 
     def _merged(self, target: Any, sources: Iterable[Any], merge: Reduce) -> None:
-        """All that is in the sources is taken out of them and, with what is in the target, put there."""
-        (into,) = self._places_of([target])
+        """All that is in the sources is taken out of them and, with what is in the target, put there: at once, so
+        that nothing is lost where ``merge`` fails."""
+        into, places = self._places_of(target, sources)
         found = self._stored(into)
-        for place in self._places_of(sources):
-            if place == into:
-                continue
+        taken = []
+        for place in places:
             value = self._stored(place)
             if value is not None:
-                self._remove(place)
+                taken.append(place + ONLY)
                 found = value if found is None else merge(found, value)
-        if found is not None:
-            self._store(into, found)
+        if taken:
+            row = into + ONLY, self._rows.value(_present(self.spec, found))
+            self._database.write(self.spec.name, [row], keys=taken)
 
 
 class ValueState(_OneRow):
     """One value; ``default`` where none is set."""
 
     def __init__(self, owner: Owner, spec: StateSpec, default: Any = None) -> None:
+        """Raises InvalidInputError WRONG_VALUE for a default that is not of the state's type."""
         super().__init__(owner, spec)
-        self._default = default
+        # As bytes, so that nobody changes it who changes what `value` answered; of the type that it was given for.
+        self._default = None if default is None else self._rows.value(default)
+        self._default_of = self._rows.value_of
 
     def value(self) -> Any:
-        found = self._stored(self._place())
-        return self._default if found is None else found
+        found = self._database.get(self.spec.name, self._place() + ONLY)
+        if found is not None:
+            return self._rows.value_of(found)
+        return None if self._default is None else self._default_of(self._default)
 
     def update(self, value: Any) -> None:
         """None clears."""
@@ -198,21 +212,17 @@ class ListState(KeyedState):
     def update(self, elements: Iterable[Any]) -> None:
         """These elements in the place of all that are there."""
         place = self._place()
-        self._database.write(self.spec.name, [self._row(place, element) for element in elements], delete=place)
+        self._database.write(self.spec.name, [self._row(place, element) for element in elements], prefixes=[place])
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """The elements of the sources, one source after the other, behind those of the target."""
-        (into,) = self._places_of([target])
-        for place in self._places_of(sources):
-            if place == into:
-                continue
-            moved = [
-                (into + place_bytes(self._owner.next_place()), value)
-                for _, value in self._database.rows(self.spec.name, place)
-            ]
-            if moved:
-                self._database.write(self.spec.name, moved)
-                self._database.delete_prefix(self.spec.name, place)
+        into, places = self._places_of(target, sources)
+        moved = [
+            (into + place_bytes(self._owner.next_place()), value)
+            for place in places
+            for _, value in self._database.rows(self.spec.name, place)
+        ]
+        self._database.write(self.spec.name, moved, prefixes=places if moved else ())
 
     def _row(self, place: bytes, element: Any) -> tuple[bytes, bytes]:
         stored = self._rows.value(_present(self.spec, element))
@@ -242,10 +252,10 @@ class MapState(KeyedState):
         return self._database.get(self.spec.name, self._place() + self._rows.user_key(key)) is not None
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
-        """(key, value), in the order of keys."""
-        place = self._place()
-        for key, value in self._database.rows(self.spec.name, place):
-            yield self._rows.user_key_of(key[len(place) :]), self._rows.value_of(value)
+        """(key, value), in the order of keys; what is changed while they are read does not change them."""
+        place, rows = self._place(), self._rows
+        found = self._database.rows(self.spec.name, place)
+        return ((rows.user_key_of(key[len(place) :]), rows.value_of(value)) for key, value in found)
 
     def keys(self) -> Iterator[Any]:
         return (key for key, _ in self.entries())

@@ -1,0 +1,53 @@
+"""Backends of a small keyed store, an aggregate for them, and the error that a call must give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import statestore
+from statestore import StateStoreError
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+
+
+class Mean:
+    """The mean of whole numbers; its accumulator is no result."""
+
+    accumulator_type: Any = "struct<count:bigint,total:bigint>"
+
+    def create(self) -> dict[str, int]:
+        return {"count": 0, "total": 0}
+
+    def add(self, value: int, accumulator: dict[str, int]) -> dict[str, int]:
+        return {"count": accumulator["count"] + 1, "total": accumulator["total"] + value}
+
+    def result(self, accumulator: dict[str, int]) -> float:
+        return accumulator["total"] / accumulator["count"]
+
+    def merge(self, left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+        return {name: left[name] + right[name] for name in left}
+
+
+def keyed_store(root: Path, key: Mapping[str, str] | None = None, key_groups: int = 128) -> KeyedStore:
+    """A new store ``s``."""
+    catalog = statestore.connect(root)
+    return catalog.create_store("s", kind="keyed", key=key or {"k": "string"}, key_groups=key_groups)
+
+
+def local(root: Path) -> Path:
+    """Where the backends of these tests have their files."""
+    return root / "local"
+
+
+@contextmanager
+def refused(code: str, *told: str) -> Iterator[None]:
+    """The block raises the library's error of this code, whose message names all that is ``told``."""
+    with pytest.raises(StateStoreError) as caught:
+        yield
+    assert caught.value.code == code, caught.value
+    for text in told:
+        assert text in str(caught.value), f"{text!r} is not in: {caught.value}"
