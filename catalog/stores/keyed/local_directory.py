@@ -18,7 +18,7 @@ from pathlib import Path
 
 _FOLDER = "statestore-keyed"
 _LOCK = "owner.lock"
-_NEW = "new-"
+_NEW, _DEAD = "new-", "dead-"
 _NEW_SECONDS = 3600
 """How long a directory may be without its lock."""
 
@@ -31,10 +31,9 @@ class LocalDirectory:
     lock: int
 
     def remove(self) -> None:
-        """With everything in it; once is enough."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.close(self.lock)
+        """With everything in it; to be called once."""
+        _remove(self.path)
+        os.close(self.lock)
 
 
 def take_directory(parent: str | Path | None) -> LocalDirectory:
@@ -54,15 +53,29 @@ def take_directory(parent: str | Path | None) -> LocalDirectory:
 def remove_abandoned(root: Path) -> None:
     """Remove directories whose owners are dead; others that somebody put there stay."""
     for path in root.iterdir():
-        if path.name.startswith(_NEW):
+        if path.name.startswith(_DEAD):
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name.startswith(_NEW):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _NEW_SECONDS:
                     shutil.rmtree(path, ignore_errors=True)
-            continue
-        with contextlib.suppress(OSError):  # held, no directory of ours, or removed meanwhile
-            lock = os.open(path / _LOCK, os.O_RDWR)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(lock)
+        else:
+            _remove_unless_held(path)
+
+
+def _remove_unless_held(path: Path) -> None:
+    with contextlib.suppress(OSError):  # held, no directory of ours, or removed meanwhile
+        lock = os.open(path / _LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+        finally:
+            os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    """Under a name that says so first: who dies on the way may have removed the lock and not the rest."""
+    doomed = path.with_name(f"{_DEAD}{path.name}")
+    with contextlib.suppress(OSError):
+        path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
