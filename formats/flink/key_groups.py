@@ -1,7 +1,7 @@
 """Key groups as Flink has them (``KeyGroupRangeAssignment``, ``MathUtils.murmurHash``): of whole columns, of one key.
 
 ``murmur(hashCode of the key) mod max parallelism``. A key of one column has the hash code of its Java value: Byte,
-Short, Integer, Long, Float, Double, Boolean, String; one of several that of a Tuple. Java has no value, or many, for
+Short, Integer, Long, Boolean, String; one of several columns that of a Tuple. Java has no value, or many, for
 the other types of ours: for them the hash code is the upper half of the key hash (``formats.key_hash``).
 """
 
