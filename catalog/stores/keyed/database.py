@@ -12,9 +12,11 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DBCompactionStyle,
     Options,
     Rdict,
     ReadOptions,
+    UniversalCompactOptions,
     WriteBatch,
     WriteOptions,
 )
@@ -24,6 +26,8 @@ from statestore.formats.rocksdb.key_ranges import successor
 
 CACHE_BYTES = 50 << 20
 WRITE_BUFFER_BYTES = 64 << 20
+SORTED_RUNS = 6
+"""How many runs of table files a read may have to look into before some are merged."""
 
 Row = tuple[bytes, bytes]
 
@@ -154,6 +158,9 @@ def _options() -> Any:
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     options.set_keep_log_file_num(1)
+    options.set_compaction_style(DBCompactionStyle.universal())  # rewrites little, so snapshots share most files
+    options.set_universal_compaction_options(UniversalCompactOptions())
+    options.set_level_zero_file_num_compaction_trigger(SORTED_RUNS)
     table = BlockBasedOptions()
     table.set_bloom_filter(10, False)
     table.set_block_cache(Cache(CACHE_BYTES))
