@@ -10,7 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.checkpoint_table import CheckpointTable
-from statestore.catalog.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
+from statestore.catalog.metadata_table import (
+    SCHEMA_SCHEMA,
+    SEGMENTS_SCHEMA,
+    SNAPSHOTS_SCHEMA,
+    VERSIONS_SCHEMA,
+    rows_table,
+)
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
 from statestore.formats.spark.partition_load import Partition, files_of_batch, open_partition
 from statestore.formats.state_table import Query
@@ -41,10 +47,10 @@ class CheckpointMetadata:
     def table(self, suffix: str, version: int) -> pa.Table:
         """Rows and bytes that nobody has counted are null."""
         if suffix == "schema":
-            return _table(SCHEMA_SCHEMA, self._columns())
+            return rows_table(SCHEMA_SCHEMA, self._columns())
         if suffix == "segments":
-            return _table(SEGMENTS_SCHEMA, self._files(version))
-        return _table({"versions": VERSIONS_SCHEMA, "snapshots": SNAPSHOTS_SCHEMA}[suffix], self._batches(version))
+            return rows_table(SEGMENTS_SCHEMA, self._files(version))
+        return rows_table({"versions": VERSIONS_SCHEMA, "snapshots": SNAPSHOTS_SCHEMA}[suffix], self._batches(version))
 
     def _batches(self, version: int) -> Iterator[dict[str, Any]]:
         checkpoint, view = self.state.opened()
@@ -87,13 +93,3 @@ def _folder(partition: Partition) -> str:
 
 def _us(ms: int | None) -> int | None:
     return None if ms is None else ms * 1000
-
-
-def _table(schema: pa.Schema, rows: Iterator[dict[str, Any]]) -> pa.Table:
-    found = list(rows)
-    columns = [pa.array([row.get(field.name) for row in found], _stored(field.type)) for field in schema]
-    return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(kind) else kind

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.checkpoint_metadata import CheckpointMetadata
 from statestore.catalog.checkpoint_selection import StateSelection, selected_table
 from statestore.catalog.checkpoint_table import CheckpointTable, checkpoint_tables
 from statestore.catalog.metadata_table import TABLES, MetadataTable
-from statestore.catalog.store_metadata import StoreMetadata
-from statestore.catalog.store_spec import STORE_FILE
+from statestore.catalog.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
+from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
+from statestore.catalog.stores.keyed.keyed_table import KeyedTable
+from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError
 from statestore.formats.locations import Location, open_location, parse_location
 from statestore.formats.spark.checkpoint_files import Folder
 from statestore.formats.state_table import StateTable
@@ -24,22 +28,45 @@ from statestore.formats.state_table import StateTable
 OPERATOR_STATE = "state_0"
 
 
-@dataclass(frozen=True)
-class TableInfo:
-    """What a table's rows are: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
+class Tables(Protocol):
+    """What is at a location, by name."""
 
-    kind: str
-    retention: int | None
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the tables with state."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Of what upkeep is done for."""
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """What SQL may write before a dot in the name of a table."""
+
+    def knows(self, name: str) -> bool:
+        """Whether ``open`` finds a table with state, be it one that is not listed."""
+
+    def open(self, name: str) -> StateTable:
+        """A table, or one of its metadata tables."""
+
+    def about(self, name: str) -> TableInfo: ...
+
+    def address(self, name: str) -> str:
+        """What `open_table` takes."""
+
+    def store_of(self, name: str) -> str | None:
+        """The store that a name means; None if none has it."""
+
+    def upkeep(self, store: str) -> Upkeep:
+        """Raises ReadOnlyError READ_ONLY for what is only read."""
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """The tables at one path; nothing is read until a table is."""
+    """The tables at one path; nothing is read until a table is, but for the logs of keyed stores."""
 
     location: Location
-    names: tuple[str, ...]
-    open: Callable[[str], StateTable]
-    about: Callable[[str], TableInfo]
+    held: Tables
 
     @property
     def path(self) -> str:
@@ -48,35 +75,55 @@ class Warehouse:
 
     def address(self, name: str) -> str:
         """What `open_table` takes for a table; it has the credentials that were given with the location."""
-        _, dollar, suffix = name.partition("$")
-        root = Path(self.location.path).absolute()
-        if self.location.is_local and (root / STORE_FILE).is_file():  # the location is that one store
-            return f"{root}{dollar}{suffix}"
-        return self.location.at(name).uri
+        return self.held.address(name)
 
     def tables(self) -> list[str]:
         """Names of the tables with state, without their metadata tables."""
-        return list(self.names)
+        return list(self.held.names)
 
     def metadata_tables(self) -> list[str]:
-        return [f"{name}${suffix}" for name in self.names for suffix in TABLES]
+        return [f"{name}${suffix}" for name in self.held.names for suffix in TABLES]
+
+    def schemas(self) -> list[str]:
+        """Names of the keyed stores: their tables are called ``store.state``."""
+        return list(self.held.schemas)
+
+    def about(self, name: str) -> TableInfo:
+        return self.held.about(name)
 
     def table(self, name: str) -> StateTable:
         """A table, or a metadata table (`prices$versions`); NotFoundError TABLE_NOT_FOUND names the nearest."""
         base, _, suffix = name.partition("$")
-        if base not in self.names or (suffix and suffix not in TABLES):
-            known = [*self.names, *self.metadata_tables()]
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else "name one of them"
-            raise NotFoundError(
-                "TABLE_NOT_FOUND",
-                f"no table {name!r} in {self.path}, which has {', '.join(self.names) or 'none'}; {hint}",
-            )
-        return self.open(name)
+        if (suffix and suffix not in TABLES) or not self.held.knows(base):
+            raise self._not_found(name)
+        return self.held.open(name)
+
+    def stores(self, name: str | None = None) -> list[str]:
+        """What upkeep is done for: all, or the one that a name of a store or table means. NotFoundError
+        TABLE_NOT_FOUND."""
+        if name is None:
+            return list(self.held.stores)
+        store = self.held.store_of(name)
+        if store is None:
+            raise self._not_found(name)
+        return [store]
+
+    def upkeep(self, store: str) -> Upkeep:
+        """Raises ReadOnlyError READ_ONLY for an engine's state."""
+        return self.held.upkeep(store)
+
+    def _not_found(self, name: str) -> NotFoundError:
+        known = [*self.tables(), *self.metadata_tables()]
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "name one of them"
+        return NotFoundError(
+            "TABLE_NOT_FOUND",
+            f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
+        )
 
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
-    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of one table, or the state in the
+    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of its tables, or the state in the
     checkpoint of a Structured Streaming query, which may lie in an object store or HDFS
     (``statestore.formats.locations``).
 
@@ -93,7 +140,8 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
             f"{root} is not a directory; expected a warehouse, a store or the checkpoint of a Spark query",
         )
     if (root / STORE_FILE).is_file():
-        return Warehouse(location, (root.resolve().name,), *_openers(root.resolve().parent))
+        whole = root.resolve()
+        return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
     if _is_checkpoint(location):
         return _checkpoint(location)
     stores = tuple(Catalog(root).stores())
@@ -103,12 +151,13 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
             f"{root} holds no store; expected a warehouse made with statestore.connect, or a checkpoint of Structured "
             "Streaming",
         )
-    return Warehouse(location, stores, *_openers(root))
+    return Warehouse(location, _Stores(root, stores, location))
 
 
 def open_table(path: str | os.PathLike[str], selection: StateSelection | None = None) -> StateTable:
     """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables; of a
-    checkpoint what ``selection`` says, or its only table, or with a name (`checkpoint/left`) one of several."""
+    keyed store the state that is named (`warehouse/sessions/counts`), or its only one; of a checkpoint what
+    ``selection`` says, or its only table, or with a name (`checkpoint/left`) one of several."""
     location = parse_location(path)
     if selection is not None:
         if not _is_checkpoint(location):
@@ -120,30 +169,70 @@ def open_table(path: str | os.PathLike[str], selection: StateSelection | None = 
         return selected_table(location, selection)
     if _is_checkpoint(location):
         found = _checkpoint(location)
-        if OPERATOR_STATE in found.names:  # of several operators the one at the sink, as Spark's own source has it
+        names = found.tables()
+        if OPERATOR_STATE in names:  # of several operators the one at the sink, as Spark's own source has it
             return found.table(OPERATOR_STATE)
-        if len(found.names) != 1:
-            names = ", ".join(f"{location}/{name}" for name in found.names)
+        if len(names) != 1:
+            told = ", ".join(f"{location}/{name}" for name in names)
             raise NotFoundError(
                 "TABLE_NOT_FOUND",
-                f"{location} has several tables; name one of them: {names}; or in Spark, say joinSide or stateVarName",
+                f"{location} has several tables; name one of them: {told}; or in Spark, say joinSide or stateVarName",
             )
-        return found.table(found.names[0])
+        return found.table(names[0])
     root = Path(location.path)
     if _is_checkpoint(location.parent) and not (location.is_local and (root / STORE_FILE).is_file()):
         return _checkpoint(location.parent).table(location.name)
     if not location.is_local:
         raise _no_checkpoint(location)
+    return _stored_table(path, root)
+
+
+def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:
+    """The description of the local store at ``path`` that takes rows as they come.
+
+    Raises NotFoundError as `open_table`, ReadOnlyError READ_ONLY for what is only read, UnsupportedError KEYED_WRITE.
+    """
+    root = Path(path)
+    keyed = keyed_spec(root)
+    table = None if keyed is not None else open_table(path)
+    if keyed is None and isinstance(table, KeyedTable):
+        keyed = table.spec
+    if keyed is not None:
+        raise UnsupportedError(
+            "KEYED_WRITE",
+            f"{path} is of keyed store {keyed.name!r}, which takes no rows: its states are written key by key with "
+            "store.backend(), and become a version with their snapshots (store.commit)",
+        )
+    if not isinstance(table, VersionedTable):
+        raise ReadOnlyError("READ_ONLY", f"{path} is only read: metadata of a store, or the state of a query")
+    return table.spec
+
+
+def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
+    """``warehouse/prices$versions``, ``warehouse/sessions/counts`` or ``warehouse/sessions.counts``."""
     base, _, suffix = root.name.partition("$")
     if suffix and suffix not in TABLES:
         raise NotFoundError(
             "TABLE_NOT_FOUND", f"{path}: no metadata table ${suffix}; there are {', '.join('$' + t for t in TABLES)}"
         )
-    if not (root.parent / base / STORE_FILE).is_file():
-        raise NotFoundError(
-            "STORE_NOT_FOUND", f"no store at {root.parent / base}; create it with statestore.connect(…).create_store"
-        )
-    return _table(root.parent, root.name)
+    folder = root.parent / base
+    keyed = keyed_spec(folder)
+    if keyed is not None:
+        return _state_table(only_state(folder, keyed), suffix)
+    if (folder / STORE_FILE).is_file():
+        return StoreTables(root.parent, (base,)).open(root.name)
+    keyed = keyed_spec(root.parent)
+    if keyed is not None:
+        return _state_table(state_at(root.parent, keyed, base), suffix)
+    store, _, state = base.rpartition(".")
+    keyed = keyed_spec(root.parent / store) if store else None
+    if keyed is not None:
+        return _state_table(state_at(root.parent / store, keyed, state), suffix)
+    raise NotFoundError("STORE_NOT_FOUND", f"no store at {folder}; create it with statestore.connect(…).create_store")
+
+
+def _state_table(table: KeyedTable, suffix: str) -> StateTable:
+    return MetadataTable(KeyedMetadata(table), suffix) if suffix else table
 
 
 def _is_checkpoint(location: Location) -> bool:
@@ -153,19 +242,68 @@ def _is_checkpoint(location: Location) -> bool:
 
 
 def _checkpoint(location: Location) -> Warehouse:
-    tables = checkpoint_tables(location)
-    return Warehouse(
-        location,
-        tuple(sorted(tables)),
-        lambda name: _of_checkpoint(tables, name),
-        lambda name: TableInfo(tables[name][1] or "Spark state", None),
-    )
+    return Warehouse(location, _Checkpoint(location, checkpoint_tables(location)))
 
 
-def _of_checkpoint(tables: Mapping[str, tuple[CheckpointTable, str]], name: str) -> StateTable:
-    base, _, suffix = name.partition("$")
-    table = tables[base][0]
-    return MetadataTable(CheckpointMetadata(table), suffix) if suffix else table
+@dataclass(frozen=True)
+class _Stores(StoreTables):
+    """Those of a warehouse."""
+
+    location: Location
+
+    def address(self, name: str) -> str:
+        return self.location.at(self.place(name)).uri
+
+
+@dataclass(frozen=True)
+class _OneStore(StoreTables):
+    """Those of the one store in ``folder``."""
+
+    folder: Path
+
+    def address(self, name: str) -> str:
+        return f"{self.folder}{self.place(name).removeprefix(self.stores[0])}"
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """Those of a streaming query."""
+
+    location: Location
+    by_name: Mapping[str, tuple[CheckpointTable, str]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.by_name))
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        return ()
+
+    def knows(self, name: str) -> bool:
+        return name in self.by_name
+
+    def open(self, name: str) -> StateTable:
+        base, _, suffix = name.partition("$")
+        table = self.by_name[base][0]
+        return MetadataTable(CheckpointMetadata(table), suffix) if suffix else table
+
+    def about(self, name: str) -> TableInfo:
+        return TableInfo(self.by_name[name][1] or "Spark state", None)
+
+    def address(self, name: str) -> str:
+        return self.location.at(name).uri
+
+    def store_of(self, name: str) -> str | None:
+        base = name.partition("$")[0]
+        return base if base in self.by_name else None
+
+    def upkeep(self, store: str) -> Upkeep:
+        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is only read")
 
 
 def _elsewhere(location: Location) -> Warehouse:
@@ -180,18 +318,3 @@ def _no_checkpoint(location: Location) -> NotFoundError:
         return NotFoundError("NOTHING_HERE", f"{location} {what}")
     what = "does not exist, or has nothing in it; expected a folder with a checkpoint of Structured Streaming"
     return NotFoundError("PATH_NOT_FOUND", f"{location} {what}")
-
-
-def _openers(root: Path) -> tuple[Callable[[str], StateTable], Callable[[str], TableInfo]]:
-    return (lambda name: _table(root, name)), (lambda name: _about(root, name))
-
-
-def _about(root: Path, name: str) -> TableInfo:
-    _, spec = Catalog(root).locate(name)
-    return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
-
-
-def _table(root: Path, name: str) -> StateTable:
-    base, _, suffix = name.partition("$")
-    storage, spec = Catalog(root).locate(base)
-    return MetadataTable(StoreMetadata(storage, spec), suffix) if suffix else VersionedTable(storage, spec)

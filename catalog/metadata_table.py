@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -61,6 +61,17 @@ TABLES = {
     "snapshots": SNAPSHOTS_SCHEMA,
     "schema": SCHEMA_SCHEMA,
 }
+
+
+def rows_table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """A metadata table of rows by column, times in epoch microseconds; what a row does not name is null."""
+    found = list(rows)
+    columns = [pa.array([row.get(field.name) for row in found], _stored(field.type)) for field in schema]
+    return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
 class MetadataSource(Protocol):

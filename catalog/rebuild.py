@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.store_spec import KEYED
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import UnsupportedError
@@ -28,6 +29,12 @@ ADDED = ("window_end", "sequence")  # key columns that the new store makes itsel
 
 def check_rebuild(name: str, old: str, new: str) -> None:
     """UnsupportedError REBUILD_KIND if rows of one kind mean nothing to the other."""
+    if old == KEYED:
+        raise UnsupportedError(
+            "REBUILD_KIND",
+            f"store {name!r} is a keyed store, which has no changes to replay; read its states, and put them into a "
+            "store that you create",
+        )
     if not any({old, new} <= group for group in ALIKE):
         raise UnsupportedError(
             "REBUILD_KIND",

@@ -83,6 +83,9 @@ class MemoryWarehouse:
     def metadata_tables(self) -> list[str]:
         return sorted(n for n in self.held if "$" in n)
 
+    def schemas(self) -> list[str]:
+        return []
+
     def table(self, name: str) -> MemoryTable:
         if name not in self.held:
             raise NotFoundError("TABLE_NOT_FOUND", f"no table {name!r}; there are {', '.join(self.tables())}")

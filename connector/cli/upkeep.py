@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from statestore.catalog.discovery import open_warehouse
-from statestore.catalog.maintenance import run_compaction, run_expiry, run_vacuum
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.maintenance import run_compaction, run_expiry
 from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.versioned_table import VersionedTable
-from statestore.connector.cli.output import human_duration, say_error
+from statestore.catalog.upkeep import SNAPSHOTS_ONLY, Upkeep
+from statestore.connector.cli.output import human_duration, say, say_error
 from statestore.connector.cli.progress import progress
-from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.times import duration_ms, format_time
 
 Row = dict[str, Any]
@@ -28,28 +27,29 @@ class Failures(Exception):
     """Some stores could not be worked on; what happened to each was said."""
 
 
-def each_store(path: str | Path, store: str | None, what: str, work: Callable[[SegmentFiles], list[Row]]) -> list[Row]:
-    """The rows of all stores (or the one), with a bar; a store that fails is told and does not stop the others.
+def each_store(path: str | Path, store: str | None, what: str, work: Callable[[str, Upkeep], list[Row]]) -> list[Row]:
+    """The rows of all stores (or the one), with a bar; a store that fails is told and does not stop the others, nor
+    one that has nothing to do.
 
     ``Failures`` with the rows of the rest as its argument if one did.
     """
     warehouse = open_warehouse(path)
-    names = warehouse.tables() if store is None else [warehouse.table(store).name]
+    names = warehouse.stores(store)
     rows: list[Row] = []
     failed = False
     with progress() as advance:
         for number, name in enumerate(names):
             advance(f"{what} {name}", number, len(names))
             try:
-                table = warehouse.table(name)
-                if not isinstance(table, VersionedTable):
-                    raise ReadOnlyError("READ_ONLY", f"{name!r} is an engine's state, which is only read")
-                rows += work(SegmentFiles(table.storage, table.spec))
+                rows += work(name, warehouse.upkeep(name))
             except InvalidInputError:
                 raise
             except (StateStoreError, OSError) as error:
                 if store is not None:
                     raise
+                if isinstance(error, StateStoreError) and error.code == SNAPSHOTS_ONLY:
+                    say(f"{name}: {error.message}")
+                    continue
                 say_error(f"{name}: {error}")
                 failed = True
     if failed:
@@ -57,8 +57,9 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[S
     return rows
 
 
-def compact(files: SegmentFiles, full: bool) -> list[Row]:
+def compact(upkeep: Upkeep, full: bool) -> list[Row]:
     """What a compaction did; the version stays where nothing was due."""
+    files = upkeep.files()
     started = time.perf_counter()
     before = files.snapshot()
     after = run_compaction(files, before, full)
@@ -77,8 +78,9 @@ def _layout(snapshot: Snapshot) -> Row:
     }
 
 
-def expire(files: SegmentFiles, before_us: int | None) -> list[Row]:
+def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
     """What an expiry dropped: by the store's retention, or what ended before a moment. Nothing without retention."""
+    files = upkeep.files()
     before = files.snapshot()
     retention = files.spec.history_retention
     horizon = before_us
@@ -100,11 +102,9 @@ def expire(files: SegmentFiles, before_us: int | None) -> list[Row]:
     ]
 
 
-def vacuum(files: SegmentFiles, older_than: str, dry_run: bool) -> list[Row]:
+def vacuum(store: str, upkeep: Upkeep, older_than: str, dry_run: bool) -> list[Row]:
     """Each file that no version of the last ``older_than`` needs."""
     given = int(older_than) if older_than.isdigit() else older_than
     milliseconds = duration_ms(given, "--older-than") or 0
-    found = run_vacuum(files, files.snapshot(), milliseconds * 1000, dry_run)
-    return [
-        {"store": files.spec.name, "file": item.name, "bytes": item.bytes, "removed": not dry_run} for item in found
-    ]
+    found = upkeep.vacuum(milliseconds * 1000, dry_run)
+    return [{"store": store, "file": item.name, "bytes": item.bytes, "removed": not dry_run} for item in found]

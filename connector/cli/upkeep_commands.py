@@ -47,7 +47,7 @@ def compact(
     """Merge small files and fold closed rows, as far as due; no answer changes at any version and time."""
     from statestore.connector.cli import upkeep
 
-    _upkeep(path, store, "compact", lambda files: upkeep.compact(files, everything), as_json, full)
+    _upkeep(path, store, "compact", lambda _, of: upkeep.compact(of, everything), as_json, full)
 
 
 def expire(
@@ -67,7 +67,7 @@ def expire(
     from statestore.connector.cli.reading import moment
 
     horizon = moment(before, "--before")
-    _upkeep(path, store, "expire", lambda files: upkeep.expire(files, horizon), as_json, full)
+    _upkeep(path, store, "expire", lambda _, of: upkeep.expire(of, horizon), as_json, full)
 
 
 def vacuum(
@@ -83,7 +83,7 @@ def vacuum(
     """Remove files that no version of the last days needs."""
     from statestore.connector.cli import upkeep
 
-    rows = _upkeep(path, store, "vacuum", lambda files: upkeep.vacuum(files, older_than, dry_run), as_json, full)
+    rows = _upkeep(path, store, "vacuum", lambda name, of: upkeep.vacuum(name, of, older_than, dry_run), as_json, full)
     size = human_bytes(sum(row["bytes"] for row in rows))
     say(f"{len(rows)} files, {size} {'would be removed' if dry_run else 'removed'}")
 
@@ -92,7 +92,7 @@ COMMANDS = (verify, compact, expire, vacuum)
 
 
 def _upkeep(
-    path: Any, store: str | None, what: str, work: Callable[[Any], list[dict[str, Any]]], as_json: bool, full: bool
+    path: Any, store: str | None, what: str, work: Callable[[str, Any], list[dict[str, Any]]], as_json: bool, full: bool
 ) -> list[dict[str, Any]]:
     from statestore.connector.cli.upkeep import Failures, each_store
 

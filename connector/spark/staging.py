@@ -16,12 +16,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.discovery import open_table
+from statestore.catalog.discovery import rows_spec
 from statestore.catalog.stores.kinds import check_columns
-from statestore.catalog.versioned_table import VersionedTable
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
-from statestore.formats.errors import ConflictError, ReadOnlyError
+from statestore.formats.errors import ConflictError
 from statestore.formats.locations import not_local, parse_location
 
 STAGING = "staging"
@@ -39,15 +38,14 @@ class Staged(WriterCommitMessage):
 
 
 def check_target(path: str, schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows to write; raises ReadOnlyError or InvalidInputError WRONG_SCHEMA before any task."""
+    """The Arrow schema of the rows to write; raises ReadOnlyError, UnsupportedError
+    KEYED_WRITE or InvalidInputError WRONG_SCHEMA before any task."""
     location = parse_location(path)
     if not location.is_local:
         raise not_local(location, "writing needs")
-    table = open_table(path)
-    if not isinstance(table, VersionedTable):
-        raise ReadOnlyError("READ_ONLY", f"{path} is only read: metadata of a store, or the state of a query")
+    spec = rows_spec(location.path)
     arrow = arrow_schema(schema)
-    check_columns(table.spec, arrow)
+    check_columns(spec, arrow)
     return arrow
 
 

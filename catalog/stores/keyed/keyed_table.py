@@ -11,20 +11,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.storage import LocalStorage
 from statestore.catalog.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.restoring import place, stored_range, table_rows
+from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
+from statestore.catalog.stores.keyed.restoring import place, table_rows
+from statestore.catalog.stores.keyed.shared_log import shared_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, read_log
+from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import StateSpec, widest
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
-from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.filters import check_filters, mask
-from statestore.formats.flink.key_groups import key_group_function
-from statestore.formats.key_codec import KeyCodec
 from statestore.formats.reading_threads import processors
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.state_table import Query
@@ -56,7 +57,18 @@ class KeyedTable:
     @property
     def key_columns(self) -> tuple[str, ...]:
         """All that tells rows apart: of a list, the place of an element, too."""
-        return tuple(table_schema(self.spec.key, self._state(self._snapshot(Query()))).names[:-1])
+        return tuple(table_schema(self.spec.key, self._newest_state()).names[:-1])
+
+    @property
+    def named_keys(self) -> tuple[tuple[str, ...], ...]:
+        """What may be named to look rows up: the key, and with it the namespace, and with these all that is left."""
+        key, state = self.spec.key_names, self._newest_state()
+        return tuple(dict.fromkeys([key, (*key, *state.namespace.names), self.key_columns]))
+
+    @property
+    def state_kind(self) -> str:
+        """value, list, map, reducing or aggregating."""
+        return self._newest_state().kind
 
     @property
     def identity(self) -> str:
@@ -64,12 +76,16 @@ class KeyedTable:
 
     def kept_versions(self) -> tuple[int, int]:
         """(oldest, newest) snapshot that is kept; others between them may have been discarded."""
-        kept = list(self._log().retained())
+        kept = list(self.log().retained())
         if not kept:
             raise NotFoundError(
                 "NO_SNAPSHOT", f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
             )
         return kept[0], kept[-1]
+
+    def log(self) -> SnapshotLog:
+        """Which snapshots are kept."""
+        return shared_log(self.root, self.spec.store_id)
 
     def lookup_floor(self, version: int) -> int | None:
         return None
@@ -80,7 +96,8 @@ class KeyedTable:
             raise UnsupportedError(
                 "KEYED_READ", f"{query.mode} of {self.name}: ask for versions, or for the diff of two snapshots"
             )
-        whole = table_schema(self.spec.key, self._state(self._snapshot(query)))
+        newest = query.version is None and query.as_of is None
+        whole = self._columns(self._newest_state() if newest else self.state_of(self._snapshot(query)))
         if query.columns is None:
             return whole
         missing = [name for name in query.columns if name not in whole.names]
@@ -94,23 +111,24 @@ class KeyedTable:
         """Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, COLUMN_NOT_FOUND or STATE_NOT_FOUND."""
         self.schema(query)
         entry = self._snapshot(query)
-        spec = self._state(entry)
-        whole = table_schema(self.spec.key, spec)
+        spec = self.state_of(entry)
+        whole = self._columns(spec)
         for item in query.filters:
             if item.column not in whole.names:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND", f"filter on {item.column!r}: {self.name} has {', '.join(whole.names)}"
                 )
         check_filters(query.filters, whole)
-        wanted = self._wanted(query)
+        lookup = key_lookup(self.spec, query.filters)
         found = []
         for number, handle in enumerate(entry.handles):
             for groups in _cut(handle.key_groups, -(-processors() // len(entry.handles))):
-                if wanted is not None:
-                    groups = range(wanted, wanted + 1) if wanted in groups else range(0)
-                rows = _rows_in(handle, spec, groups)
-                if groups and rows != 0:
-                    found.append(GroupsSplit(entry.version, number, groups, rows))
+                rows = [_rows_in(handle, self.state, run) for run in runs_of(lookup, groups)]
+                known = [count for count in rows if count is not None]
+                if any(count != 0 for count in rows):
+                    found.append(
+                        GroupsSplit(entry.version, number, groups, sum(known) if len(known) == len(rows) else None)
+                    )
         return found
 
     def read(self, split: GroupsSplit, query: Query) -> Iterator[pa.RecordBatch]:
@@ -120,67 +138,86 @@ class KeyedTable:
         """
         entry = self._snapshot(Query(version=split.version))
         names = self.schema(replace(query, version=split.version, as_of=None)).names
-        wide = widened(self.spec.key, self._state(entry))
-        for found in self._rows(entry.handles[split.number], split.groups):
+        wide = widened(self.spec.key, self.state_of(entry))
+        lookup = key_lookup(self.spec, query.filters)
+        for found in self.stored_rows(entry.handles[split.number], split.groups, lookup):
             batch = wide(found).rows
             selected = mask(query.filters, batch) if query.filters else None
             kept = batch if selected is None else batch.filter(selected)
             if kept.num_rows:
                 yield kept.select(names)
 
-    def _rows(self, handle: Handle, groups: range) -> Iterator[Grouped]:
-        """The rows of a part as it has them, before any migration."""
+    def stored_rows(self, handle: Handle, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
+        """The rows of a part as it has them, before any migration; with a ``lookup`` at least those of its keys."""
         known = {spec.name: spec for spec in handle.states}
         if self.state not in known:
             return
         if handle.kind == "full":
             table = handle.tables.get(self.state)
             if table is not None:
-                yield from table_rows(self.root, table, groups)
+                for run in runs_of(lookup, groups):
+                    yield from table_rows(self.root, table, run)
+            return
+        ranges = ranges_of(lookup, groups)
+        if not ranges:
             return
         decode = decoder(self.spec.key, known[self.state])
         with TemporaryDirectory(prefix="statestore-") as name:
             directory = Path(name, "database")
             place(self.root, handle, directory)
-            yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=[stored_range(groups)])
+            yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
 
-    def _wanted(self, query: Query) -> int | None:
-        """The key group of a key that filters name in whole."""
-        values = {item.column: item.value for item in query.filters if item.op == "=" and not item.path}
-        if not set(self.spec.key.names) <= set(values):
-            return None
-        row = KeyCodec(self.spec.key).normalize({name: values[name] for name in self.spec.key.names})
-        return key_group_function(self.spec.key, self.spec.key_groups)(row)
+    def state_of(self, entry: Entry) -> StateSpec:
+        """What a snapshot says of the state. NotFoundError STATE_NOT_FOUND."""
+        known = widest(spec for handle in entry.handles for spec in handle.states)
+        if self.state not in known:
+            told = ", ".join(sorted(known)) or "none"
+            others = [str(e.version) for e in self.log().retained().values() if _has_state(e, self.state)]
+            hint = f"; version {', '.join(others)} has it" if others else ""
+            raise NotFoundError(
+                "STATE_NOT_FOUND",
+                f"version {entry.version} of keyed store {self.spec.name!r} has no state {self.state!r}; it has "
+                f"{told}{hint}",
+            )
+        return known[self.state]
+
+    def _columns(self, spec: StateSpec) -> pa.Schema:
+        return table_schema(self.spec.key, spec)
+
+    def _newest_state(self) -> StateSpec:
+        """Of the newest snapshot that has it."""
+        kept = self.log().retained().values()
+        entry = next((e for e in reversed(kept) if _has_state(e, self.state)), None)
+        return self.state_of(self._snapshot(Query()) if entry is None else entry)
 
     def _snapshot(self, query: Query) -> Entry:
-        log = self._log()
+        log = self.log()
+        version = checked_version(query.version)
         if query.as_of is not None:
-            if query.version is not None:
-                log.snapshot(query.version)
-            known = [e for e in log.retained().values() if query.version is None or e.version <= query.version]
+            if version is not None:
+                log.snapshot(version)
+            known = [e for e in log.retained().values() if version is None or e.version <= version]
             begun = [e for e in known if e.timestamp <= query.as_of]
             if not begun:
                 kept = "no snapshot" if not known else f"snapshots of {format_time(known[0].timestamp)} or later"
                 raise NotFoundError("TIME_NOT_KEPT", f"{self.name} keeps {kept}, asked for {format_time(query.as_of)}")
             return begun[-1]
-        found = log.snapshot(query.version)
+        found = log.snapshot(version)
         if found is None:
             self.kept_versions()
             raise NotFoundError("VERSION_NOT_FOUND", f"{self.name}: version 0 is the empty store")
         return found
 
-    def _state(self, entry: Entry) -> StateSpec:
-        known = widest(spec for handle in entry.handles for spec in handle.states)
-        if self.state not in known:
-            told = ", ".join(sorted(known)) or "none"
-            raise NotFoundError(
-                "STATE_NOT_FOUND",
-                f"version {entry.version} of keyed store {self.spec.name!r} has no state {self.state!r}; it has {told}",
-            )
-        return known[self.state]
 
-    def _log(self) -> SnapshotLog:
-        return read_log(LocalStorage(self.root))
+def checked_version(version: Any) -> int | None:
+    """InvalidInputError INVALID_VERSION for what is no number."""
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+        raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, that of a snapshot")
+    return None if version is None else int(version)
+
+
+def _has_state(entry: Entry, state: str) -> bool:
+    return any(spec.name == state for handle in entry.handles for spec in handle.states)
 
 
 def _cut(groups: range, parts: int) -> Iterator[range]:
@@ -188,11 +225,11 @@ def _cut(groups: range, parts: int) -> Iterator[range]:
     return (range(first, stop) for first, stop in itertools.pairwise(edges) if first < stop)
 
 
-def _rows_in(handle: Handle, spec: StateSpec, groups: range) -> int | None:
+def _rows_in(handle: Handle, state: str, groups: range) -> int | None:
     """None where nobody knows before it is read."""
     if handle.kind != "full" or not groups:
         return None if groups else 0
-    table = handle.tables.get(spec.name)
+    table = handle.tables.get(state)
     if table is None:
         return 0
     first, last = groups.start - table.first_group, groups.stop - table.first_group

@@ -1,0 +1,149 @@
+"""The tables of the stores in a warehouse directory: a store is one, of its name; a keyed store is one for each of its
+states, called ``store.state`` and addressed as ``warehouse/store/state``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from statestore.catalog.catalog import Catalog
+from statestore.catalog.metadata_table import MetadataTable
+from statestore.catalog.store_metadata import StoreMetadata
+from statestore.catalog.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
+from statestore.catalog.stores.keyed.keyed_table import KeyedTable
+from statestore.catalog.stores.keyed.shared_log import shared_log
+from statestore.catalog.upkeep import Upkeep, upkeep_of
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.state_table import StateTable
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """What a table's rows are: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
+
+    kind: str
+    retention: int | None
+
+
+@dataclass(frozen=True)
+class StoreTables:
+    """The tables of ``stores``, which lie in the folder ``root``. A store that is damaged is a table, too: opening it
+    says what is wrong, and the others can be read."""
+
+    root: Path
+    stores: tuple[str, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Those of plain stores, and of the states that the newest snapshots of keyed stores have."""
+        found = {name for name in self.stores if name not in self._keyed}
+        for name, spec in self._keyed.items():
+            found |= self._state_tables(name, spec)
+        return tuple(sorted(found))
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """Names before the dot."""
+        return tuple(self._keyed)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a table now, or a state of that name in an older snapshot."""
+        if name in self.names:
+            return True
+        store, _, state = name.rpartition(".")
+        spec = self._keyed.get(store)
+        return spec is not None and state in _states(self.root / store, spec, every=True)
+
+    def open(self, name: str) -> StateTable:
+        base, _, suffix = name.partition("$")
+        keyed = self._state(base)
+        if keyed is not None:
+            return MetadataTable(KeyedMetadata(keyed), suffix) if suffix else keyed
+        storage, spec = Catalog(self.root).locate(base)
+        if spec.kind == KEYED:
+            return only_state(self.root / base, spec)
+        return MetadataTable(StoreMetadata(storage, spec), suffix) if suffix else VersionedTable(storage, spec)
+
+    def about(self, name: str) -> TableInfo:
+        keyed = self._state(name)
+        if keyed is not None:
+            return TableInfo(f"keyed {keyed.state_kind}", None)
+        _, spec = Catalog(self.root).locate(name)
+        return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
+
+    def place(self, name: str) -> str:
+        """Where a table is below ``root``, with the suffix of a metadata table."""
+        base, dollar, suffix = name.partition("$")
+        store, _, state = base.rpartition(".")
+        place = base if base in self.stores else f"{store}/{state}"
+        return f"{place}{dollar}{suffix}"
+
+    def store_of(self, name: str) -> str | None:
+        """The store that a name of a store or table means; None if none has it."""
+        base = name.partition("$")[0]
+        if base in self.stores:
+            return base
+        return base.rpartition(".")[0] if self.knows(base) else None
+
+    def upkeep(self, store: str) -> Upkeep:
+        return upkeep_of(*Catalog(self.root).locate(store))
+
+    @cached_property
+    def _keyed(self) -> dict[str, StoreSpec]:
+        specs = {name: keyed_spec(self.root / name) for name in self.stores}
+        return {name: spec for name, spec in specs.items() if spec is not None}
+
+    def _state(self, name: str) -> KeyedTable | None:
+        store, _, state = name.rpartition(".")
+        if name in self.stores or store not in self._keyed:
+            return None
+        return KeyedTable(self.root / store, self._keyed[store], state)
+
+    def _state_tables(self, name: str, spec: StoreSpec) -> set[str]:
+        try:
+            return {f"{name}.{state}" for state in _states(self.root / name, spec)} - set(self.stores)
+        except StateStoreError:
+            return {name}
+
+
+def keyed_spec(folder: Path) -> StoreSpec | None:
+    """The description of the keyed store in a folder; None if there is none, or one that can not be told."""
+    try:
+        data = (folder / STORE_FILE).read_bytes()
+        spec = decode_spec(data, str(folder / STORE_FILE)) if b'"keyed"' in data else None
+    except (OSError, StateStoreError):
+        return None
+    return spec if spec is not None and spec.kind == KEYED else None
+
+
+def only_state(folder: Path, spec: StoreSpec) -> KeyedTable:
+    """The one state of a keyed store. Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND that says how to name one
+    of several."""
+    states = _states(folder, spec)
+    if len(states) == 1:
+        return KeyedTable(folder, spec, states[0])
+    if not shared_log(folder, spec.store_id).retained():
+        raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
+    told = ", ".join(f"{folder}/{state}" for state in states) or "none"
+    raise NotFoundError(
+        "TABLE_NOT_FOUND", f"{folder} is a keyed store with {len(states)} states; name one of them: {told}"
+    )
+
+
+def state_at(folder: Path, spec: StoreSpec, state: str) -> KeyedTable:
+    """A state by name, also one that only older snapshots have; NotFoundError TABLE_NOT_FOUND."""
+    if state not in _states(folder, spec, every=True):
+        told = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
+        raise NotFoundError(
+            "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {told}; name one of them"
+        )
+    return KeyedTable(folder, spec, state)
+
+
+def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:
+    """The states of the newest kept snapshot, or of all that are kept."""
+    entries = list(shared_log(folder, spec.store_id).retained().values())
+    return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.handles for s in part.states})

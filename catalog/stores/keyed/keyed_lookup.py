@@ -1,0 +1,60 @@
+"""Whole keys that filters name, as stored keys begin: only these, and only their key groups, are read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.keyed.restoring import stored_range
+from statestore.catalog.stores.keyed.row_keys import group_bytes, prefix_encoder
+from statestore.formats.errors import StateStoreError
+from statestore.formats.filters import Filter, key_lookups
+from statestore.formats.flink.key_groups import key_group_function
+from statestore.formats.key_codec import KeyCodec
+from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+
+
+@dataclass(frozen=True)
+class KeyLookup:
+    """What stored keys begin with, and the key group of each, ascending."""
+
+    keys: tuple[tuple[int, bytes], ...]
+
+    def runs(self, groups: range) -> Iterator[range]:
+        """The key groups among these that have a key, as ranges."""
+        wanted = sorted({group for group, _ in self.keys if group in groups})
+        for _, run in itertools.groupby(enumerate(wanted), lambda pair: pair[1] - pair[0]):
+            found = [group for _, group in run]
+            yield range(found[0], found[-1] + 1)
+
+    def ranges(self, groups: range) -> list[KeyRange]:
+        """The stored keys in a database."""
+        return [KeyRange(prefix, successor(prefix)) for group, prefix in self.keys if group in groups]
+
+
+def key_lookup(store: StoreSpec, filters: Sequence[Filter]) -> KeyLookup | None:
+    """The keys that the filters allow; None if they do not name whole keys, or what no key of this type can be."""
+    pinned = key_lookups(filters, store.key.names)
+    if pinned is None:
+        return None
+    codec, encode = KeyCodec(store.key), prefix_encoder(store.key)
+    group_of = key_group_function(store.key, store.key_groups)
+    try:
+        groups = [group_of(codec.normalize(key)) for key in pinned]
+        return KeyLookup(
+            tuple(sorted({(g, group_bytes(g) + encode(key)) for g, key in zip(groups, pinned, strict=True)}))
+        )
+    except StateStoreError:
+        return None
+
+
+def runs_of(lookup: KeyLookup | None, groups: range) -> list[range]:
+    """The key groups to read among these."""
+    return [groups] if lookup is None else list(lookup.runs(groups))
+
+
+def ranges_of(lookup: KeyLookup | None, groups: range) -> list[KeyRange]:
+    """The stored keys to read in a database, of these key groups."""
+    return [stored_range(groups)] if lookup is None else lookup.ranges(groups)

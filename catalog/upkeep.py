@@ -1,0 +1,64 @@
+"""What can be done for the files of a store, whatever tables it has: once for each store, not for each table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from statestore.catalog.maintenance import Unneeded, run_vacuum
+from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.storage import Storage
+from statestore.catalog.store_spec import KEYED, StoreSpec
+from statestore.catalog.stores.keyed.leftovers import remove_unneeded
+from statestore.formats.errors import UnsupportedError
+
+SNAPSHOTS_ONLY = "SNAPSHOTS_ONLY"
+"""The code of what is refused to stores that have nothing to compact or to expire."""
+
+
+class Upkeep(Protocol):
+    """The upkeep of one store."""
+
+    def files(self) -> SegmentFiles:
+        """What compaction and expiry work on. Raises UnsupportedError SNAPSHOTS_ONLY where there is none."""
+
+    def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+        """Remove, or only list, what nobody needs and was not changed for so many microseconds."""
+
+
+@dataclass(frozen=True)
+class StoreUpkeep:
+    """That of a store whose commits add rows."""
+
+    storage: Storage
+    spec: StoreSpec
+
+    def files(self) -> SegmentFiles:
+        return SegmentFiles(self.storage, self.spec)
+
+    def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+        files = self.files()
+        return run_vacuum(files, files.snapshot(), older_than_us, dry_run)
+
+
+@dataclass(frozen=True)
+class SnapshotsUpkeep:
+    """That of a keyed store: snapshots are never written again, only discarded."""
+
+    storage: Storage
+    spec: StoreSpec
+
+    def files(self) -> SegmentFiles:
+        raise UnsupportedError(
+            SNAPSHOTS_ONLY,
+            f"{self.spec.name!r} is a keyed store, which has nothing to compact or to expire: its snapshots stay as "
+            "they were written until store.discard(version) takes them away; vacuum removes what tasks left behind",
+        )
+
+    def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+        return remove_unneeded(self.storage, older_than_us, dry_run)
+
+
+def upkeep_of(storage: Storage, spec: StoreSpec) -> Upkeep:
+    """What can be done for a store."""
+    return (SnapshotsUpkeep if spec.kind == KEYED else StoreUpkeep)(storage, spec)
