@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -10,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from statestore.catalog.discovery import Warehouse
-from statestore.connector.duckdb.attach import connect
+from statestore.connector.duckdb.attach import connect, create_schemas
 from statestore.connector.duckdb.relation import Reading, create_view
 from statestore.connector.identifiers import quoted
 from statestore.connector.sql_statement import (
@@ -26,7 +27,7 @@ from statestore.connector.sql_statement import (
     replace_table,
     words,
 )
-from statestore.connector.sql_tables import check_answerable, find_table
+from statestore.connector.sql_tables import check_answerable, find_table, is_qualified
 from statestore.connector.sql_times import Value, literal, queries_of, zoned_time
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
@@ -54,7 +55,7 @@ class _Run:
         if known is not None:
             return known
         tree, native = self._parsed(text)
-        references = [] if tree is None else find_references(tree, text)
+        references = [] if tree is None else find_references(tree, text, partial(is_qualified, self.warehouse))
         if tree is not None:
             check_reads_only(tree, text, self._is_ours)
         if tree is None or (not references and isinstance(tree, exp.Command | exp.Show)):
@@ -91,6 +92,7 @@ class _Run:
     def _view_all(self) -> None:
         for name in (*self.warehouse.tables(), *self.warehouse.metadata_tables()):
             self._view(name, self.warehouse.table(name), Query())
+        create_schemas(self.connection, self.warehouse)
 
     def _view(self, name: str, table: StateTable, query: Query) -> None:
         self.readings.append(create_view(self.connection, name, table, query))
@@ -104,17 +106,17 @@ class _Run:
             try:
                 table = find_table(self.warehouse, reference.name, reference.place)
             except NotFoundError:
-                if reference.plain:
+                if reference.plain and not reference.qualified:
                     continue  # DuckDB's own tables and views, or an error that DuckDB finds
                 raise
             check_answerable(table, query, reference)
             key = (table.name, query)
-            bare = reference.plain and not self._is_ambiguous(table.name)
+            bare = reference.plain and not reference.qualified and not self._is_ambiguous(table.name)
             if key not in views:
                 views[key] = table.name if bare else f"__statestore_{len(views) + 1}"
                 self._view(views[key], table, query)
             if not bare:
-                replace_table(reference.node, views[key], reference.name)
+                replace_table(reference.node, views[key], reference.shown)
                 changed = True
         return changed
 

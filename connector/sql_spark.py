@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -37,7 +38,7 @@ from statestore.connector.sql_statement import (
     replace_table,
     words,
 )
-from statestore.connector.sql_tables import check_answerable, columns_named, find_table
+from statestore.connector.sql_tables import check_answerable, columns_named, find_table, is_qualified
 from statestore.connector.sql_times import Value, literal, queries_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
@@ -67,14 +68,14 @@ def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFr
         name = f"{find_table(warehouse, *described).name}$versions"
         return _read(warehouse, spark, name, Query(), None).orderBy("version", ascending=False)
     tree = parse(text, SparkSQL)
-    references = find_references(tree, text)
+    references = find_references(tree, text, partial(is_qualified, warehouse))
     check_reads_only(tree, text, lambda name: any(n.lower() == name.lower() for n in warehouse.tables()))
     queries = queries_of(references, _SparkEvaluator(spark))
     scans = _scans(warehouse, spark, references, queries)
     if not scans:
         return _analysed(spark, text, text)
     for scan in scans:
-        replace_table(scan.reference.node, scan.view, scan.reference.name)
+        replace_table(scan.reference.node, scan.view, scan.reference.shown)
     return _analysed_over(warehouse, spark, text, tree, scans, columns_named(tree, [s.reference for s in scans]))
 
 
@@ -94,12 +95,16 @@ def _scans(
         try:
             table = find_table(warehouse, reference.name, reference.place)
         except NotFoundError:
-            if reference.mode == "snapshot" and spark.catalog.tableExists(spark_quoted(reference.name)):
+            if reference.mode == "snapshot" and spark.catalog.tableExists(_in_session(reference)):
                 continue
             raise
         check_answerable(table, query, reference)
         scans.append(_Scan(reference, table, query, f"__statestore_{uuid.uuid4().hex}"))
     return scans
+
+
+def _in_session(reference: TableReference) -> str:
+    return ".".join(spark_quoted(part.name) for part in reference.node.parts)
 
 
 def _analysed_over(

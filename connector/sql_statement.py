@@ -100,6 +100,16 @@ class TableReference:
     bounds: tuple[tuple[str, exp.Expr], ...] = ()
 
     @property
+    def qualified(self) -> bool:
+        """Whether the name has parts, as in ``sessions.counts``."""
+        return bool(self.node.db)
+
+    @property
+    def shown(self) -> str:
+        """What columns are qualified by."""
+        return self.node.name if self.qualified else self.name
+
+    @property
     def plain(self) -> bool:
         """Whether the statement reads it as any other table, by its bare name."""
         return self.mode == "snapshot" and self.version is None and self.time is None
@@ -136,13 +146,23 @@ def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
 def described_history(text: str, dialect: type[sqlglot.Dialect]) -> tuple[str, str] | None:
     """(name, place) of the table in ``DESCRIBE HISTORY name``; None for any other statement."""
     found = words(text, dialect)
-    if [word.upper() for word in found[:2]] != ["DESCRIBE", "HISTORY"] or len(found) != 3:
+    if [word.upper() for word in found[:2]] != ["DESCRIBE", "HISTORY"] or len(found) % 2 == 0:
         return None
-    return found[2], _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
+    if len(found) < 3 or any(word != "." for word in found[3::2]):
+        return None
+    return ".".join(found[2::2]), _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
 
 
-def find_references(tree: exp.Expr, text: str) -> list[TableReference]:
-    """Every unqualified table of the statement, and every ``history(…)`` and ``changes(…)``, in order of appearance.
+def full_name(node: exp.Table) -> str:
+    """The name with its qualifiers, as in ``sessions.counts``."""
+    return ".".join(part.name for part in node.parts)
+
+
+def find_references(
+    tree: exp.Expr, text: str, is_ours: Callable[[str], bool] = lambda name: False
+) -> list[TableReference]:
+    """Every unqualified table of the statement, those with a qualified name that ``is_ours``, and every ``history(…)``
+    and ``changes(…)``, in order of appearance.
 
     Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL for a clause
     that can't be answered.
@@ -158,23 +178,42 @@ def find_references(tree: exp.Expr, text: str) -> list[TableReference]:
                 found.append(reference)
             elif not reference.plain:
                 raise _invalid(f"{node.name!r} is defined by WITH; put the AS OF clause inside its query", place)
+        elif isinstance(node.this, exp.Identifier) and is_ours(full_name(node)):
+            found.append(_named(node, place))
     return found
 
 
 def replace_table(node: exp.Table, name: str, shown: str) -> None:
-    """Lets ``node`` read the table ``name`` while columns can still be qualified by ``shown``."""
+    """Lets ``node`` read the table ``name`` while columns can still be qualified by ``shown``, or by all that the name
+    was qualified with."""
+    if node.db:
+        _shorten_columns(node)
+        node.set("db", None)
+        node.set("catalog", None)
     node.set("this", exp.to_identifier(name, quoted=True))
     node.set("version", None)
     node.set("when", None)
-    if not node.alias and not isinstance(node.parent, exp.Describe):
+    if not node.alias and not isinstance(node.parent, exp.Describe | exp.Summarize):
         alias = node.args.get("alias") or exp.TableAlias()
         alias.set("this", exp.to_identifier(shown, quoted=True))
         node.set("alias", alias)
 
 
+def _shorten_columns(node: exp.Table) -> None:
+    """``sessions.counts.value`` becomes ``counts.value``, in the whole statement."""
+    qualified = [part.name.lower() for part in node.parts]
+    width = len(qualified)
+    for column in list(node.root().find_all(exp.Column)):
+        parts = column.parts
+        if len(parts) > width and [part.name.lower() for part in parts[:width]] == qualified:
+            kept = parts[width - 1 :]
+            for place, argument in enumerate(("this", "table", "db", "catalog"), 1):
+                column.set(argument, kept[-place] if place <= len(kept) else None)
+
+
 def _named(node: exp.Table, place: str) -> TableReference:
     version, time = _clauses(node, place)
-    return TableReference(node, node.name, place, "snapshot", version, time)
+    return TableReference(node, full_name(node), place, "snapshot", version, time)
 
 
 def _clauses(node: exp.Table, place: str) -> tuple[exp.Expr | None, exp.Expr | None]:
@@ -249,7 +288,8 @@ def _is_cte(node: exp.Table) -> bool:
 
 
 def _place(node: exp.Table, text: str) -> str:
-    start = node.this.meta.get("start")
+    first = node.parts[0] if node.parts else node.this
+    start = first.meta.get("start")
     if start is None:
         return ""
     return _line_and_column(text, start)
@@ -289,12 +329,12 @@ def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) 
     if not isinstance(tree, _WRITES):
         return
     target = (tree.this if isinstance(tree.this, exp.Expr) else tree).find(exp.Table)
-    if target is not None and not target.db and is_ours(target.name):
+    if target is not None and is_ours(full_name(target)):
         raise placed(
             ReadOnlyError(
                 "READ_ONLY",
-                f"SQL reads {target.name!r} and does not change it; write with put, put_all or write in Python, or "
-                "from Spark with df.write and writeStream",
+                f"SQL reads {full_name(target)!r} and does not change it; write with put, put_all or write in Python, "
+                "or from Spark with df.write and writeStream",
             ),
             _place(target, text),
         )

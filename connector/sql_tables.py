@@ -24,6 +24,13 @@ def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
         raise placed(error, place) from None
 
 
+def is_qualified(warehouse: Warehouse, name: str) -> bool:
+    """Whether a name of several parts means a table here: one there is, or one of a store that has its tables so."""
+    names = (*warehouse.tables(), *warehouse.metadata_tables())
+    schema = name.rpartition(".")[0].lower()
+    return any(schema == known.lower() for known in warehouse.schemas()) or name.lower() in map(str.lower, names)
+
+
 def check_answerable(table: StateTable, query: Query, reference: TableReference) -> None:
     """Raises now, with the place in the statement, what reading the table at that version and time would raise."""
     if reference.plain:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import duckdb
 
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.discovery import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import create_view
-from statestore.formats.errors import InvalidInputError
+from statestore.connector.identifiers import quoted
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.times import to_us
 
@@ -20,7 +22,8 @@ def attach(path: str, *, as_of: int | datetime | None = None, version: int | Non
     Nothing but schemas is read now. Each query then reads only the columns and rows it needs, at the newest commit;
     inside a transaction (``BEGIN``) all queries see the commit that the first one saw. With ``as_of`` (epoch
     milliseconds or an aware datetime) or ``version`` every view shows that moment instead. Stores that are created
-    later are not seen. The session's time zone is UTC.
+    later are not seen. The session's time zone is UTC. A keyed store is a schema with a view for each of its states
+    (``FROM sessions.counts``); those that the moment did not have yet are left out.
 
     Raises NotFoundError where ``path`` holds nothing readable and InvalidInputError for a naive datetime.
     """
@@ -29,10 +32,35 @@ def attach(path: str, *, as_of: int | datetime | None = None, version: int | Non
     check_names_differ(warehouse.tables())
     connection = connect()
     for name in warehouse.tables():
-        create_view(connection, name, warehouse.table(name), Query(as_of=moment, version=version))
+        with _left_out_before_its_time():
+            create_view(connection, name, warehouse.table(name), Query(as_of=moment, version=version))
     for name in warehouse.metadata_tables():  # these tell of the store, not of a moment of its state
         create_view(connection, name, warehouse.table(name), Query())
+    create_schemas(connection, warehouse)
     return connection
+
+
+@contextlib.contextmanager
+def _left_out_before_its_time() -> Iterator[None]:
+    try:
+        yield
+    except NotFoundError as error:
+        if error.code != "STATE_NOT_FOUND":
+            raise
+
+
+def create_schemas(connection: duckdb.DuckDBPyConnection, warehouse: Warehouse) -> None:
+    """The views of tables whose names have parts, ``"sessions.counts"``, also in schemas, ``sessions.counts``; but for
+    schemas with a name that DuckDB needs itself."""
+    taken = "SELECT schema_name FROM duckdb_schemas() UNION SELECT database_name FROM duckdb_databases()"
+    reserved = {name.lower() for (name,) in connection.execute(taken).fetchall()}
+    schemas = {name.lower() for name in warehouse.schemas()} - reserved
+    known = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND schema_name = 'main'"
+    for (name,) in connection.execute(known).fetchall():
+        schema, _, shown = name.rpartition(".")
+        if schema.lower() in schemas:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+            connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(shown)} AS FROM main.{quoted(name)}")
 
 
 def connect(allow_external_access: bool = True) -> duckdb.DuckDBPyConnection:
