@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from statestore.catalog.verification import verify
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
+    from statestore.connector.keyed.run import run_keyed
+    from statestore.connector.keyed.stream import run_keyed_stream
     from statestore.connector.report.write import write_report
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql import sql
@@ -56,6 +58,8 @@ _WHERE = {
     "count_by": ("statestore.catalog.joins.table_aggregation", "count_by"),
     "inspect": ("statestore.catalog.inspection", "inspect"),
     "register": ("statestore.connector.spark.register", "register"),
+    "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
+    "run_keyed_stream": ("statestore.connector.keyed.stream", "run_keyed_stream"),
     "sql": ("statestore.connector.sql", "sql"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
     "write_report": ("statestore.connector.report.write", "write_report"),
@@ -88,6 +92,8 @@ __all__ = [
     "count_by",
     "inspect",
     "register",
+    "run_keyed",
+    "run_keyed_stream",
     "sql",
     "unregister",
     "verify",

@@ -1,0 +1,73 @@
+"""What a task tells the driver, as JSON: the part it wrote and the rows it emitted, or why it could not."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from statestore.catalog.stores.keyed.snapshot_handle import Handle, check_stored, handle_from_json
+from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.segment_meta import FileRef, file_ref_from_json
+
+_KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
+
+
+@dataclass(frozen=True)
+class Done:
+    """The part of a task, and the file of its emitted rows if there are any."""
+
+    task: int
+    part: Handle
+    emitted: FileRef | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error that would come again if Spark repeated the task."""
+
+    task: int
+    error: StateStoreError
+
+
+Answer = Done | Failed
+
+
+def to_json(answer: Answer) -> str:
+    if isinstance(answer, Done):
+        emitted = None if answer.emitted is None else asdict(answer.emitted)
+        return json.dumps({"task": answer.task, "part": answer.part.to_json(), "emitted": emitted})
+    error = answer.error
+    failed = [type(error).__name__, error.code, error.message, *getattr(error, "__notes__", ())]
+    return json.dumps({"task": answer.task, "failed": failed})
+
+
+def from_json(text: str) -> Answer:
+    found = json.loads(text)
+    if "failed" in found:
+        kind, code, message, *notes = found["failed"]
+        error = _KINDS.get(kind, StateStoreError)(code, message)
+        for note in notes:
+            error.add_note(note)
+        return Failed(found["task"], error)
+    emitted = None if found["emitted"] is None else file_ref_from_json(found["emitted"])
+    if emitted is not None:
+        check_stored(emitted)
+    return Done(found["task"], handle_from_json(found["part"]), emitted)
+
+
+def function_failed(where: str, error: BaseException) -> InvalidInputError:
+    """The one error for whatever a user's function raised, with the function's own stack as a note."""
+    told = str(error) if isinstance(error, StateStoreError) else f"{type(error).__name__}: {error}"
+    found = InvalidInputError(
+        "FUNCTION_FAILED", f"{where}: {told}; nothing of the batch was committed. Correct the function, then run again"
+    )
+    found.add_note("".join(traceback.format_exception(error)))
+    return found
+
+
+def failure_of(answers: Sequence[Answer]) -> Failed | None:
+    """That of the first task that has one."""
+    failed = [answer for answer in answers if isinstance(answer, Failed)]
+    return min(failed, key=lambda answer: answer.task, default=None)

@@ -1,0 +1,132 @@
+"""One batch on the driver: tasks are told what they begin with; what they wrote is committed together, or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructField, StructType
+
+from statestore.catalog.storage import LocalStorage
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.stores.keyed.snapshot_log import read_log
+from statestore.connector.keyed.answers import Answer, Done, failure_of, from_json
+from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.placement import placed
+from statestore.connector.keyed.request import KeyedBatch, KeyedJob, part_id
+from statestore.connector.keyed.task import ANSWERS, run_partition
+from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Transaction = tuple[str, int]
+
+
+def run_batch(
+    store: KeyedStore,
+    job: KeyedJob,
+    rows: DataFrame,
+    tasks: int | None,
+    transaction: Transaction | None,
+    label: str,
+    *,
+    retained: int | None,
+    keeps: bool,
+) -> int:
+    """Run a batch and commit it, unless its transaction was committed before: the version it has."""
+    log = read_log(LocalStorage(job.folder))
+    if transaction is not None and (before := log.transaction(transaction)) is not None:
+        return before
+    base = log.snapshot(None)
+    parts = {} if base is None else {part.key_groups: part for part in base.handles}
+    groups = store.task_groups(tasks if tasks is not None else len(parts) or _first_tasks(rows, job))
+    known = tuple(part_id(parts[each]) if each in parts else None for each in groups)
+    batch = KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps)
+
+    def run(partition: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with message_only():
+            yield from run_partition(batch, partition)
+
+    found = placed(rows, job, groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
+    version = _committed(store, batch.base, [from_json(row[0]) for row in found], transaction)
+    if retained is not None:
+        _discard_older(store, job, transaction, retained)
+    return version
+
+
+def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transaction: Transaction | None) -> int:
+    """The version; if there is none to be, the files of all tasks are removed."""
+    done = sorted((answer for answer in answers if isinstance(answer, Done)), key=lambda answer: answer.task)
+    parts, outputs = [a.part for a in done], [a.emitted for a in done if a.emitted is not None]
+    failed = failure_of(answers)
+    try:
+        if failed is not None:
+            raise failed.error
+        return store.commit(parts, transaction=transaction, outputs=outputs, base=base)
+    except StateStoreError:
+        store.discard_files(parts, outputs)
+        raise
+
+
+def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:
+    """Those behind the newest ``retained`` of the same application."""
+    application = None if transaction is None else transaction[0]
+    kept = read_log(LocalStorage(job.folder)).retained().values()
+    own = [e.version for e in kept if (None if e.transaction is None else e.transaction[0]) == application]
+    for version in own[:-retained]:
+        try:
+            store.discard(version)
+        except NotFoundError:  # somebody else has
+            continue
+
+
+def check_retained(retained: Any) -> None:
+    """Raises InvalidInputError INVALID_OPTION."""
+    if retained is not None and (type(retained) is not int or retained < 1):
+        raise InvalidInputError(
+            "INVALID_OPTION",
+            f"retained is {retained!r}; expected how many snapshots to keep, at least 1, or None for all",
+        )
+
+
+def emitted_frame(spark: SparkSession, job: KeyedJob, version: int) -> DataFrame:
+    """What the batch of a version emitted, read from its files when needed. NotFoundError VERSION_NOT_FOUND."""
+    folder, files = job.folder, read_log(LocalStorage(job.folder)).outputs(version)
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with message_only():
+            for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
+                yield from read_emitted(folder, files[number])
+
+    return spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(read, spark_schema(job.output))
+
+
+def output_schema(output: Any) -> pa.Schema:
+    """The Arrow schema of columns that are told as Spark tells them. InvalidInputError INVALID_OPTION."""
+    try:
+        kind = StructType.fromDDL(output) if isinstance(output, str) else output
+    except PySparkException as error:
+        raise _wrong_output(output) from error
+    if not isinstance(kind, StructType) or not kind.fields:
+        raise _wrong_output(output)
+    return arrow_schema(StructType([StructField(field.name, field.dataType) for field in kind]))
+
+
+def _wrong_output(output: Any) -> InvalidInputError:
+    return InvalidInputError(
+        "INVALID_OPTION", f'output is {output!r}; expected columns and types, like "user string, n bigint"'
+    )
+
+
+def _first_tasks(rows: DataFrame, job: KeyedJob) -> int:
+    """How many there are before there is a snapshot: a task for each core, as far as Spark tells."""
+    try:
+        cores = rows.sparkSession.sparkContext.defaultParallelism
+    except PySparkException:  # Spark Connect does not tell
+        cores = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(1, min(cores, job.key_groups))

@@ -1,0 +1,59 @@
+"""Rows that functions emit: from what they yield to Arrow files in the store's folder, and back from these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.snapshot_handle import EMITTED
+from statestore.catalog.stores.keyed.stored_files import opened, store_batches
+from statestore.formats.ipc_file import open_file, verify_column
+from statestore.formats.key_codec import Row, ValueCodec
+from statestore.formats.segment_meta import FileRef
+
+BATCH_ROWS = 10_000
+
+
+def rows_of(answer: Any) -> Iterable[Any]:
+    """What a function answered, as rows: a dict or tuple is one, None is none."""
+    if answer is None:
+        return ()
+    return (answer,) if isinstance(answer, Mapping | tuple) else iter(answer)
+
+
+def batches_of(codec: ValueCodec, rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Checked rows as batches of the codec's schema."""
+    held: list[Row] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == BATCH_ROWS:
+            yield _batch(codec, held)
+            held = []
+    if held:
+        yield _batch(codec, held)
+
+
+def write_emitted(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:
+    """A file of them, written as they come; None if there is none."""
+    first = next(batches, None)
+    return None if first is None else store_batches(folder, EMITTED, schema, _chained(first, batches))
+
+
+def read_emitted(folder: Path, file: FileRef) -> Iterator[pa.RecordBatch]:
+    """The batches of a file. Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT."""
+    with opened(folder, file) as verified:
+        for batch in open_file(verified)[1]:
+            columns = [verify_column(verified, batch, place) for place in range(batch.num_columns)]
+            yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _batch(codec: ValueCodec, rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(codec.to_columns(rows), schema=codec.schema)
+
+
+def _chained(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from batches

@@ -1,0 +1,64 @@
+"""Rows to tasks by key group: one shuffle, to exactly the partition of the task's number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from statestore.connector.keyed.request import KeyedJob, key_column
+from statestore.formats.errors import StateStoreError
+from statestore.formats.flink.key_groups import key_groups
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TASK, ARRIVAL = "__statestore_task", "__statestore_arrival"
+
+
+def placed(rows: DataFrame, job: KeyedJob, groups: Sequence[range]) -> DataFrame:
+    """Task, place in the DataFrame, and the columns by number, because PySpark takes a name with a dot for a path.
+
+    Each task gets a row more, which has no place: so every task runs, whatever Spark makes of empty partitions, and
+    a partition knows the tasks that it has to run, were there several.
+    """
+    names = [f"c{place}" for place in range(len(job.rows))]
+    task = _task_of(job, groups)(*(names[place] for place in job.key))
+    arrived = rows.toDF(*names).withColumn(ARRIVAL, f.monotonically_increasing_id())
+    with_task = arrived.select(task.alias(TASK), ARRIVAL, *names)
+    empty = [f.lit(None).cast(field.dataType).alias(field.name) for field in with_task.schema.fields[1:]]
+    starters = rows.sparkSession.range(0, len(groups), 1, 1).select(f.col("id").cast("int").alias(TASK), *empty)
+    return with_task.unionAll(starters).repartitionById(len(groups), TASK)
+
+
+def _task_of(job: KeyedJob, groups: Sequence[range]) -> Any:
+    """A function of the key columns: the number of the task, null where a key is null or not of the store's type. These
+    rows go to the first task, which says what is wrong with them."""
+    firsts = np.array([each.start for each in groups])
+    columns, most = job.columns, job.key_groups
+    names = [job.rows.field(place).name for place in job.key]
+
+    def task_of(first: pa.Array, *others: pa.Array) -> pa.Array:
+        given = (first, *others)
+        known = np.ones(len(first), bool)
+        for column in given:
+            if column.null_count:
+                known &= column.is_valid().to_numpy(zero_copy_only=False)
+        try:
+            whole = known.all()
+            keys = [
+                key_column(column if whole else column.filter(pa.array(known)), field, name)
+                for column, field, name in zip(given, columns, names, strict=True)
+            ]
+        except StateStoreError:
+            return pa.nulls(len(first), pa.int32())
+        found = np.zeros(len(first), np.int32)
+        if known.any():
+            found[known] = np.searchsorted(firsts, key_groups(keys, most), "right") - 1
+        return pa.array(found, pa.int32(), mask=~known)
+
+    functions: Any = f  # its stubs lack arrow_udf
+    return functions.arrow_udf(task_of, "int")

@@ -1,0 +1,151 @@
+"""What a keyed run asks of its tasks, checked: which store and key, the function, the rows that go in and come out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import pyarrow as pa
+import xxhash
+
+from statestore.catalog.catalog import connect
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.exact_cast import cast_exactly
+from statestore.formats.key_codec import ValueCodec
+from statestore.formats.locations import not_local, parse_location
+from statestore.formats.types import type_name
+
+Process: TypeAlias = Callable[[Any, pa.RecordBatch], "Iterable[Any] | None"]
+"""The function of a key: called with the key and its rows, it answers the rows to emit."""
+Function: TypeAlias = Callable[[KeyedBackend], Process]
+"""Called once a task and batch with the backend of the task: registers states and answers the function of a key."""
+
+
+@dataclass(frozen=True)
+class KeyedJob:
+    """What stays the same from batch to batch; picklable. ``key``: places of the key columns among those of ``rows``,
+    in order of the store's key ``columns``; ``label`` tells which job it is in errors."""
+
+    folder: Path
+    store_id: str
+    columns: pa.Schema
+    key_groups: int
+    key: tuple[int, ...]
+    rows: pa.Schema
+    output: pa.Schema
+    function: Function
+    snapshot: SnapshotKind
+
+
+@dataclass(frozen=True)
+class KeyedBatch:
+    """One batch of a job; picklable. ``groups`` are the key groups of each task; ``parts`` what the snapshot of
+    version ``base`` (0: none) has for just these, as `part_id`; ``keeps``: backends stay open for the next batch."""
+
+    job: KeyedJob
+    label: str
+    base: int
+    groups: tuple[range, ...]
+    parts: tuple[str | None, ...]
+    keeps: bool
+
+
+def folder_of(store: Any) -> Path:
+    """The absolute path that "warehouse/sessions" means: tasks may run in another working directory.
+
+    Raises InvalidInputError WRONG_INPUT, UnsupportedError UNSUPPORTED_PATH.
+    """
+    if not isinstance(store, str | Path):
+        raise InvalidInputError(
+            "WRONG_INPUT", f'store is {type(store).__name__}; expected a path, like "warehouse/sessions"'
+        )
+    location = parse_location(store)
+    if not location.is_local:
+        raise not_local(location, "a keyed store needs")
+    return Path(location.path).absolute()
+
+
+def open_keyed(path: Path) -> KeyedStore:
+    """The store in a folder. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT."""
+    if not path.parent.is_dir():
+        raise NotFoundError("STORE_NOT_FOUND", f'no store at {path}; make it with create_store(…, kind="keyed", key=…)')
+    found = connect(path.parent).open_store(path.name)
+    if not isinstance(found, KeyedStore):
+        found.close()
+        raise InvalidInputError(
+            "WRONG_INPUT", f'store {path.name!r} is of kind {found.spec.kind}; expected one of kind "keyed"'
+        )
+    return found
+
+
+def make_job(
+    store: KeyedStore,
+    folder: Path,
+    key: str | Sequence[str],
+    rows: pa.Schema,
+    output: pa.Schema,
+    function: Any,
+    snapshot: Any,
+) -> KeyedJob:
+    """Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA, UnsupportedError
+    UNSUPPORTED_TYPE."""
+    if not callable(function):
+        raise InvalidInputError(
+            "INVALID_OPTION", f"the function is {type(function).__name__}; expected one that takes a backend"
+        )
+    if snapshot not in ("full", "incremental"):
+        raise InvalidInputError("INVALID_OPTION", f"snapshot is {snapshot!r}; expected full or incremental")
+    spec = store.spec
+    names = [key] if isinstance(key, str) else list(key)
+    if len(names) != len(spec.key):
+        raise InvalidInputError(
+            "WRONG_KEY",
+            f"key is {names}; store {spec.name!r} is keyed by {', '.join(spec.key.names)}: name a column for each of "
+            "these, in order",
+        )
+    places = tuple(_place(name, rows) for name in names)
+    for place, field in zip(places, spec.key, strict=True):
+        key_column(pa.array([], rows.field(place).type), field, rows.field(place).name)
+    ValueCodec(output)  # refuses types that no column has
+    kind = cast(SnapshotKind, snapshot)
+    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, places, rows, output, function, kind)
+
+
+def key_column(column: Any, field: pa.Field, name: str) -> Any:
+    """A column in the type of the store's key where that loses nothing. InvalidInputError WRONG_SCHEMA, NULL_KEY."""
+    try:
+        found = cast_exactly(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            "WRONG_SCHEMA",
+            f"column {name!r} is {column.type}; the store's key {field.name!r} is {type_name(field.type)} ({error}); "
+            "cast it in the DataFrame",
+        ) from None
+    if found.null_count:
+        raise InvalidInputError(
+            "NULL_KEY", f"column {name!r} is null in {found.null_count} rows; a key has no nulls: filter them out"
+        )
+    return found
+
+
+def part_id(part: Handle) -> str:
+    """Equal for two parts only if they have the same state: files have names of their own."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(part.to_json(), sort_keys=True).encode())
+
+
+def _place(name: Any, rows: pa.Schema) -> int:
+    """To Spark case does not matter, unless it is all that differs."""
+    found = rows.get_all_field_indices(name) if isinstance(name, str) else []
+    found = found or [i for i, known in enumerate(rows.names) if known.lower() == str(name).lower()]
+    if len(found) != 1:
+        raise InvalidInputError(
+            "COLUMN_NOT_FOUND",
+            f"{'no' if not found else 'more than one'} column {name!r} for the key; there are {', '.join(rows.names)}",
+        )
+    return int(found[0])

@@ -1,0 +1,60 @@
+"""`run_keyed`: a keyed function over a DataFrame, its state committed as one version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statestore.catalog.stores.handle import check_transaction
+from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
+from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
+from statestore.connector.keyed.request import Function, folder_of, make_job, open_keyed
+from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def run_keyed(
+    rows: DataFrame,
+    function: Function,
+    *,
+    key: str | Sequence[str],
+    store: str | Path,
+    output: str | StructType,
+    tasks: int | None = None,
+    snapshot: SnapshotKind = "incremental",
+    transaction: tuple[str, int] | None = None,
+    retained: int | None = None,
+) -> DataFrame:
+    """Runs a function with keyed state over the rows of a Spark DataFrame, key by key, and commits the state of all
+    tasks as one version of the keyed store at path ``store``; answers the rows that were emitted, as a DataFrame.
+
+    ``function`` is called once in each task with its `KeyedBackend`, on which it registers states; it answers a
+    function that is called once a key, with the key and its rows (a pyarrow RecordBatch, in the order of the
+    DataFrame), and yields or returns rows to emit: dicts or tuples, or nothing. ``output`` are their columns, like
+    "user string, n bigint". ``key`` names the columns for the store's key columns, in order.
+
+    Rows go to ``tasks`` by key group, each with the state that the newest snapshot has for its groups, however many
+    tasks that was written by (default: as many; at first Spark's default parallelism). The rows of one task have to fit
+    into its worker's memory. It runs at once; the answer is read from files, which are kept as long as the snapshot.
+
+    ``transaction`` (application, number): if it was committed before, nothing is run and the rows that were emitted
+    then are answered. ``retained``: of the snapshots of the same application (or without one) only so many stay.
+
+    Raises InvalidInputError FUNCTION_FAILED with the key, and then nothing is committed; WRONG_SCHEMA, WRONG_KEY,
+    COLUMN_NOT_FOUND, INVALID_OPTION; ConflictError BASE_OVERTAKEN if another snapshot was committed meanwhile.
+    """
+    if rows.isStreaming:
+        raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call run_keyed_stream for it")
+    check_retained(retained)
+    folder = folder_of(store)
+    with open_keyed(folder) as opened:
+        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), function, snapshot)
+        asked = check_transaction(transaction)
+        label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"
+        version = run_batch(opened, job, rows, tasks, asked, label, retained=retained, keeps=False)
+    return emitted_frame(rows.sparkSession, job, version)

@@ -1,0 +1,103 @@
+"""`run_keyed_stream`: a keyed function over a stream, each micro-batch one version of its store, exactly once.
+
+A batch's transaction is (id of the streaming query, number of the batch). Both survive restarts in the query's
+checkpoint, so a batch that comes again because the query died between our commit and Spark's own is found in the
+store's log: it is not run again, and the sink is given the rows that it emitted then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
+from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
+from statestore.connector.keyed.request import Function, KeyedJob, folder_of, make_job, open_keyed
+from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.spark.stream_writer import QUERY_ID
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+Sink = Callable[["DataFrame", int], Any]
+
+
+def run_keyed_stream(
+    rows: DataFrame,
+    function: Function,
+    *,
+    key: str | Sequence[str],
+    store: str | Path,
+    output: str | StructType,
+    checkpoint: str | Path,
+    sink: Sink | None = None,
+    tasks: int | None = None,
+    snapshot: SnapshotKind = "incremental",
+    retained: int | None = 2,
+    trigger: str | Mapping[str, Any] | None = None,
+    application: str | None = None,
+    name: str | None = None,
+) -> StreamingQuery:
+    """Starts a streaming query that runs a function with keyed state over each micro-batch, as `run_keyed` does over a
+    DataFrame; the state of all tasks is one version of the store a batch, and each batch counts exactly once.
+
+    ``sink`` is called with the emitted rows of each batch (a DataFrame) and its number, after the commit. It may be
+    called again for the newest batch after a crash, always with the same rows: with one that a repeated number does not
+    harm, results are exactly once too. ``checkpoint`` is Spark's folder for the query; ``trigger`` a processing time
+    like "10 seconds" or what ``trigger()`` of a stream writer takes, as a dict: {"availableNow": True}.
+
+    ``retained``: how many of the query's snapshots stay, None: all. ``tasks`` may be another number after a restart.
+    Python workers keep their backends open between batches. ``application``: the name under which batches are known in
+    the store; default is the query's id, which is new with a new checkpoint.
+
+    Raises what `run_keyed` raises, before it starts; later errors stop the query and are told by it.
+    """
+    if not rows.isStreaming:
+        raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run_keyed for it")
+    check_retained(retained)
+    folder = folder_of(store)
+    with open_keyed(folder) as opened:
+        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), function, snapshot)
+        if tasks is not None:
+            opened.task_groups(tasks)  # refuses a wrong number before anything runs
+    each = _batches(job, sink, tasks, retained, application)
+    writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger is not None:
+        writer = writer.trigger(processingTime=trigger) if isinstance(trigger, str) else writer.trigger(**trigger)
+    return writer.start()
+
+
+def _batches(
+    job: KeyedJob, sink: Sink | None, tasks: int | None, retained: int | None, application: str | None
+) -> Callable[[DataFrame, int], None]:
+    """What Spark calls for each micro-batch, on the driver."""
+
+    def each(rows: DataFrame, number: int) -> None:
+        known = application or _query_id(rows)
+        label = f"batch {number} of application {known!r}"
+        with open_keyed(job.folder) as store:
+            version = run_batch(store, job, rows, tasks, (known, number), label, retained=retained, keeps=True)
+        if sink is not None:
+            sink(emitted_frame(rows.sparkSession, job, version), number)
+
+    return each
+
+
+def _query_id(rows: DataFrame) -> str:
+    try:
+        found = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    except PySparkException:  # Spark Connect has no such properties
+        found = None
+    if not found:
+        raise UnsupportedError(
+            "NO_QUERY_ID", "Spark does not tell which query this batch is of; name one with application='…'"
+        )
+    return found

@@ -1,0 +1,118 @@
+"""What a task of a batch does: its rows by key through the user's function, over its own backend, then its snapshot.
+
+The rows of a task are in memory at once. No part of Spark is needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.connector.keyed.answers import Answer, Done, Failed, function_failed, to_json
+from statestore.connector.keyed.emitted import batches_of, rows_of, write_emitted
+from statestore.connector.keyed.kept_backends import keep_backend, take_backend
+from statestore.connector.keyed.request import KeyedBatch, Process, key_column
+from statestore.connector.keyed.rows_by_key import rows_by_key
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.key_codec import Row, ValueCodec
+
+PLACED = 2
+"""Columns before those of the rows: the number of the task, and the place of the row in the DataFrame, which is null
+for the one row that each task gets so that it runs."""
+ANSWERS = pa.schema([pa.field("answer", pa.string())])
+
+
+def run_partition(batch: KeyedBatch, partition: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The answers of the tasks whose rows lie in a partition: as a rule one."""
+    for answer in answers_of(batch, [rows for rows in partition if rows.num_rows]):
+        yield pa.RecordBatch.from_arrays([pa.array([to_json(answer)])], schema=ANSWERS)
+
+
+def answers_of(batch: KeyedBatch, partition: list[pa.RecordBatch]) -> Iterator[Answer]:
+    if not partition:
+        return
+    placed = pa.Table.from_batches(partition)
+    tasks, arrival = placed.column(0), placed.column(1)
+    mine = pc.unique(tasks.filter(pc.is_null(arrival))).to_pylist()
+    rows = placed.filter(pc.is_valid(arrival))
+    for number, task in enumerate(mine):
+        # Rows without a task have no key: the first task says so.
+        yield _answer(batch, task, rows.filter(pc.fill_null(pc.equal(rows.column(0), task), number == 0)))
+    strange = set(pc.unique(rows.column(0)).to_pylist()) - {*mine, None}
+    if strange:
+        raise UnsupportedError(
+            "ROWS_MISPLACED",
+            f"rows of tasks {sorted(strange)} came to a partition of tasks {mine}; set no rule that "
+            "splits shuffled partitions",
+        )
+
+
+def _answer(batch: KeyedBatch, task: int, placed: pa.Table) -> Answer:
+    try:
+        return _run(batch, task, placed)
+    except StateStoreError as error:
+        return Failed(task, error)
+
+
+def _run(batch: KeyedBatch, task: int, placed: pa.Table) -> Done:
+    job = batch.job
+    rows = pa.Table.from_arrays(placed.columns[PLACED:], schema=job.rows)
+    keys = [
+        key_column(_whole(rows.column(place)), field, rows.schema.field(place).name)
+        for place, field in zip(job.key, job.columns, strict=True)
+    ]
+    backend = take_backend(batch, task)
+    emitted = None
+    try:
+        process = _made(batch, task, backend)
+        each = rows_by_key(job.columns, keys, rows, _whole(placed.column(1)))
+        codec = ValueCodec(job.output)
+        found = batches_of(codec, _processed(batch, backend, process, codec, each))
+        emitted = write_emitted(job.folder, job.output, found)
+        part = backend.snapshot(job.snapshot).result()
+    except BaseException:
+        backend.dispose()
+        if emitted is not None:
+            (job.folder / emitted.name).unlink(missing_ok=True)
+        raise
+    keep_backend(batch, backend, part)
+    return Done(task, part, emitted)
+
+
+def _made(batch: KeyedBatch, task: int, backend: KeyedBackend) -> Process:
+    try:
+        process = batch.job.function(backend)
+        if not callable(process):
+            raise TypeError(f"it answered {type(process).__name__}, expected the function of a key")
+    except StateStoreError:
+        raise
+    except Exception as error:
+        raise function_failed(f"the function failed for task {task} of {batch.label}, before any key", error) from error
+    return process
+
+
+def _processed(
+    batch: KeyedBatch,
+    backend: KeyedBackend,
+    process: Process,
+    codec: ValueCodec,
+    each: Iterator[tuple[Any, pa.RecordBatch]],
+) -> Iterator[Row]:
+    for key, rows in each:
+        backend.set_current_key(key)
+        try:
+            for row in rows_of(process(key, rows)):
+                if row is not None:
+                    yield codec.normalize(row)
+        except GeneratorExit:
+            raise
+        except Exception as error:
+            raise function_failed(f"the function failed for key {key!r} of {batch.label}", error) from error
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
