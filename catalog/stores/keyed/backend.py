@@ -6,6 +6,7 @@ The rules are those of Flink's ``RocksDBKeyedStateBackend``. One thread uses a b
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import uuid
 import weakref
@@ -16,7 +17,6 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from statestore.catalog.storage import LocalStorage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.database import LocalDatabase, Row
 from statestore.catalog.stores.keyed.local_directory import LocalDirectory, take_directory
@@ -29,8 +29,9 @@ from statestore.catalog.stores.keyed.row_keys import (
     prefix_encoder,
     state_rows,
 )
+from statestore.catalog.stores.keyed.shared_log import shared_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
-from statestore.catalog.stores.keyed.snapshot_log import read_log
+from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec, check_columns, check_name, migrated, widest
 from statestore.catalog.stores.keyed.states import (
     Aggregate,
@@ -63,7 +64,8 @@ class KeyedBackend:
 
     def __init__(self, store: StoreSpec, key_groups: range, folder: Path, local: LocalDirectory) -> None:
         self.key_groups = key_groups
-        self._folder, self._key, self._local = folder, store.key, local
+        self._folder, self._store_id, self._key, self._local = folder, store.store_id, store.key, local
+        self._forgotten = weakref.finalize(self, local.remove_in, os.getpid())
         self._uid = uuid.uuid4().hex
         self._base: tuple[int, Handle] | None = None
         self._running: list[Running] = []
@@ -95,7 +97,7 @@ class KeyedBackend:
         except BaseException:
             if hasattr(backend, "database"):
                 backend.database.close()
-            local.remove()
+            backend._remove_files()
             raise
         return backend
 
@@ -108,9 +110,7 @@ class KeyedBackend:
             self.database = LocalDatabase(path)
             self._base = version, parts[0]
             return
-        self.database = LocalDatabase(path)
-        for name in self._states:
-            self.database.create(name)
+        self.database = LocalDatabase(path, self._states)
         for handle in parts:
             insert(self._folder, handle, self._key, self.key_groups, self._states, self.database)
 
@@ -220,8 +220,7 @@ class KeyedBackend:
             raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
         checkpoint = self._checkpoint()
         handle = Handle(kind, self._uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        base = self._base[1] if self._base is not None and kind == "incremental" else None
-        running = start(checkpoint, self._folder, self._key, handle, base)
+        running = start(checkpoint, self._folder, self._key, handle, self._usable_base(kind))
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
@@ -234,10 +233,19 @@ class KeyedBackend:
         self.database.check()
         if self._base is not None and version <= self._base[0]:
             return
-        entry = read_log(LocalStorage(self._folder)).retained().get(version)
+        entry = self._log().retained().get(version)
         for handle in () if entry is None else entry.handles:
             if handle.backend == self._uid and handle.kind == "incremental":
                 self._base = version, handle
+
+    def _usable_base(self, kind: SnapshotKind) -> Handle | None:
+        """The confirmed snapshot that a new one may build on; none if it was discarded, as its files may be gone."""
+        if kind == "full" or self._base is None or self._base[0] not in self._log().retained():
+            return None
+        return self._base[1]
+
+    def _log(self) -> SnapshotLog:
+        return shared_log(self._folder, self._store_id)
 
     def dispose(self) -> None:
         """Cancel running snapshots, close, and remove the local files; what was not in a snapshot is gone. Every later
@@ -250,7 +258,7 @@ class KeyedBackend:
                 running.result()
         self._current = None
         self.database.close()
-        self._local.remove()
+        self._remove_files()
 
     def __enter__(self) -> Self:
         return self
@@ -261,6 +269,10 @@ class KeyedBackend:
         self.dispose()
 
     # Inside
+
+    def _remove_files(self) -> None:
+        self._forgotten.detach()
+        self._local.remove()
 
     def _register(self, name: str, kind: Kind, type: Type, namespace: Columns, user_key: Any = None) -> StateSpec:
         """Raises InvalidInputError INVALID_NAME, WRONG_SCHEMA or INCOMPATIBLE_STATE, UnsupportedError UNSUPPORTED_TYPE

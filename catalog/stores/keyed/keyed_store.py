@@ -22,8 +22,8 @@ from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.catalog.stores.keyed.row_keys import prefix_encoder
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, read_log
-from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS
-from statestore.catalog.stores.keyed.stored_files import checked
+from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
+from statestore.catalog.stores.keyed.stored_files import check_there, checked
 from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
 from statestore.formats.errors import ConflictError, InvalidInputError, ReadOnlyError, UnsupportedError
@@ -109,12 +109,13 @@ class KeyedStore:
         the same application. ``base``: the version that all backends began with (0: none), which then has to be the
         newest snapshot still, so that no other writer's is lost.
 
-        Raises InvalidInputError INCOMPLETE_SNAPSHOT or INVALID_TRANSACTION, ConflictError BASE_OVERTAKEN or
-        BASE_DISCARDED.
+        Raises InvalidInputError INCOMPLETE_SNAPSHOT, INCOMPATIBLE_STATE or INVALID_TRANSACTION, ConflictError
+        BASE_OVERTAKEN or BASE_DISCARDED, NotFoundError SNAPSHOT_FILE_MISSING.
         """
         self._check_writable()
         parts, transaction = tuple(handles), check_transaction(transaction)
         check_complete(parts, self.spec.key_groups)
+        widest(spec for part in parts for spec in part.states)
         new = [file.name for part in parts for file in part.files().values()] + [file.name for file in outputs]
         while True:
             log = self._read()
@@ -122,7 +123,7 @@ class KeyedStore:
                 self._remove(new)
                 return before
             self._check_base(log, base)
-            self._check_files(log, parts)
+            self._check_files(log, parts, outputs)
             version = log.newest + 1
             entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
             published = publish(self._storage, log, entry)
@@ -254,8 +255,9 @@ class KeyedStore:
                 "somebody else committed or discarded one; begin again from that",
             )
 
-    def _check_files(self, log: SnapshotLog, parts: Sequence[Handle]) -> None:
-        """What a part names again has to be needed by a kept snapshot: else it was removed, or will be.
+    def _check_files(self, log: SnapshotLog, parts: Sequence[Handle], outputs: Sequence[FileRef]) -> None:
+        """New files have to be there; what a part names again, to be needed by a kept snapshot: else it was removed, or
+        will be.
 
         The log decides and not the directory, so that a discard between this look and the commit shows as a version
         that is taken.
@@ -269,6 +271,11 @@ class KeyedStore:
                         f"{name} of store {self.spec.name!r} is needed no more: the snapshot that this one builds on "
                         "was discarded; take a new one, and confirm each with notify_complete",
                     )
+            for file in part.files().values():
+                if file.name not in part.reused:
+                    check_there(self._folder, file)
+        for file in outputs:
+            check_there(self._folder, file)
 
     def _remove(self, names: Iterable[str]) -> None:
         needed = self._read().files()

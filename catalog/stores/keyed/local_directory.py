@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -21,6 +22,8 @@ _LOCK = "owner.lock"
 _NEW, _DEAD = "new-", "dead-"
 _NEW_SECONDS = 3600
 """How long a directory may be without its lock."""
+_OURS = re.compile(r"(new-|dead-|)[0-9a-f]{32}")
+"""Nothing else is touched: users choose the folder, and may have their own ``new-orders`` in it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class LocalDirectory:
         """With everything in it; to be called once."""
         _remove(self.path)
         os.close(self.lock)
+
+    def remove_in(self, process: int) -> None:
+        """The same, but nothing in a fork of the process whose it is."""
+        if os.getpid() == process:
+            self.remove()
 
 
 def take_directory(parent: str | Path | None) -> LocalDirectory:
@@ -53,9 +61,12 @@ def take_directory(parent: str | Path | None) -> LocalDirectory:
 def remove_abandoned(root: Path) -> None:
     """Remove directories whose owners are dead; others that somebody put there stay."""
     for path in root.iterdir():
-        if path.name.startswith(_DEAD):
+        name = _OURS.fullmatch(path.name)
+        if name is None:
+            continue
+        if name[1] == _DEAD:
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name.startswith(_NEW):
+        elif name[1] == _NEW:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _NEW_SECONDS:
                     shutil.rmtree(path, ignore_errors=True)

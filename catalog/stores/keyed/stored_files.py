@@ -145,6 +145,12 @@ def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) ->
         shutil.copyfile(source, target)
 
 
+def check_there(folder: Path, file: FileRef) -> None:
+    """Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED; the bytes are not compared."""
+    with opened(folder, file):
+        pass
+
+
 def checked(folder: Path, file: FileRef) -> Path:
     """Where a stored file is, after all its regions were compared: once in a process, unless it was changed since."""
     path = folder / file.name
