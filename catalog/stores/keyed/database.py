@@ -35,12 +35,16 @@ Row = tuple[bytes, bytes]
 class LocalDatabase:
     """The rows of all states. Every call after `close` raises InvalidInputError BACKEND_CLOSED."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, states: Iterable[str] = ()) -> None:
+        """With what is in the directory; ``states`` are created where they are missing, all at once: one by one each
+        costs a write of all options."""
         self.directory = directory
         families = Rdict.list_cf(str(directory)) if (directory / "CURRENT").exists() else []
-        own = {name: _options() for name in families if name != "default"}
+        own = {name: _options() for name in (*families, *states) if name != "default"}
+        options = _options()
+        options.create_missing_column_families(True)
         self._root: Any = Rdict(
-            str(directory), _options(), column_families=own or None, access_type=AccessType.read_write()
+            str(directory), options, column_families=own or None, access_type=AccessType.read_write()
         )
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
