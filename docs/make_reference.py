@@ -13,6 +13,7 @@ import typer
 
 import statestore
 from statestore.catalog.stores import kind_options
+from statestore.catalog.stores.handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS
 from statestore.formats.errors import StateStoreError
@@ -76,9 +77,9 @@ def _python() -> Iterator[str]:
     classes = {n: t for n, t in things.items() if inspect.isclass(t) and not issubclass(t, Exception)}
     rows = ((_code(_call(f"statestore.{name}", thing)), _first_line(thing)) for name, thing in functions.items())
     yield _table(("call", "what it does"), rows)
-    stores = [_members(thing) for name, thing in classes.items() if name.endswith("Store")]
+    stores = [_members(thing) for thing in classes.values() if issubclass(thing, StoreHandle)]
     everywhere = {row for row in stores[0] if all(row in members for members in stores)}
-    yield "\n### Every store\n"
+    yield "\n### Every store of rows\n"
     yield _table(("member", "what it does"), [row for row in stores[0] if row in everywhere])
     for name, thing in classes.items():
         yield f"\n### {name}\n\n{_first_line(thing)}\n"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from statestore.catalog.joins.table_table import TableTableJoin
     from statestore.catalog.stores.join_window import JoinWindowStore
     from statestore.catalog.stores.key_value import KeyValueStore
+    from statestore.catalog.stores.keyed.backend import KeyedBackend
+    from statestore.catalog.stores.keyed.keyed_store import KeyedStore
     from statestore.catalog.stores.session import SessionStore
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
     from statestore.catalog.stores.window import WindowStore
@@ -43,6 +45,8 @@ _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
     "Emitted": ("statestore.catalog.joins.table_side", "Emitted"),
     "JoinWindowStore": ("statestore.catalog.stores.join_window", "JoinWindowStore"),
+    "KeyedBackend": ("statestore.catalog.stores.keyed.backend", "KeyedBackend"),
+    "KeyedStore": ("statestore.catalog.stores.keyed.keyed_store", "KeyedStore"),
     "KeyValueStore": ("statestore.catalog.stores.key_value", "KeyValueStore"),
     "PutResult": ("statestore.catalog.stores.versioned", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned", "Record"),
@@ -74,6 +78,8 @@ __all__ = [
     "InvalidInputError",
     "JoinWindowStore",
     "KeyValueStore",
+    "KeyedBackend",
+    "KeyedStore",
     "NotFoundError",
     "PutResult",
     "ReadOnlyError",
