@@ -191,18 +191,21 @@ def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, b
 
 def _of_table(table: StateTable, old: Point, new: Point, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     newest = table.kept_versions()[1]
-    before, after = (_read(table, point, names, newest) for point in (old, new))
+    before, after = (_read(table, point, names, newest, schema) for point in (old, new))
     if not names.keys or _repeats(before) or _repeats(after):
         before, after = _whole_rows(before), _whole_rows(after)
     return _compared(before, after, names, schema)
 
 
-def _read(table: StateTable, point: Point, names: Columns, newest: int) -> Side:
+def _read(table: StateTable, point: Point, names: Columns, newest: int, schema: pa.Schema) -> Side:
     version = newest if point.version is None else point.version
     query = Query(columns=(*names.keys, *names.values), version=version, as_of=point.as_of)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     found = pa.Table.from_batches(batches, schema=table.schema(query))
-    columns = [_one_array(column) for column in found.columns]
+    # A point may be from before a column got a wider type.
+    values = schema.field(NEW).type
+    kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
+    columns = [_one_array(column.cast(kind)) for column, kind in zip(found.columns, kinds, strict=True)]
     keys = columns[: len(names.keys)]
     hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(found.num_rows, np.uint64)
     return Side(keys, columns[len(names.keys) :], hashes)

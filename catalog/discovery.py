@@ -88,6 +88,10 @@ class Warehouse:
         """Names of the keyed stores: their tables are called ``store.state``."""
         return list(self.held.schemas)
 
+    def waiting(self) -> list[str]:
+        """Those of the keyed stores that have no table, as they have no snapshot yet."""
+        return [name for name in self.held.schemas if not self._of_schema(name)]
+
     def about(self, name: str) -> TableInfo:
         return self.held.about(name)
 
@@ -112,10 +116,17 @@ class Warehouse:
         """Raises ReadOnlyError READ_ONLY for an engine's state."""
         return self.held.upkeep(store)
 
+    def _of_schema(self, store: str) -> list[str]:
+        return [name for name in self.held.names if name == store or name.rpartition(".")[0] == store]
+
     def _not_found(self, name: str) -> NotFoundError:
         known = [*self.tables(), *self.metadata_tables()]
         close = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {close[0]!r}?" if close else "name one of them"
+        if name in self.held.schemas:
+            hint = (
+                "that is a keyed store; name one of its states" if self._of_schema(name) else "it has no snapshot yet"
+            )
         return NotFoundError(
             "TABLE_NOT_FOUND",
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",

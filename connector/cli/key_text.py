@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.named_keys import named_keys
 from statestore.formats.canonical import Place, canonical, nullable
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.filters import Filter
@@ -25,25 +26,27 @@ _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
-    """Equality on each key column. One column takes its text as it is, several a JSON object.
+    """Equality on each key column, or where rows of a key have further ones (`named_keys`) on those that are named. One
+    column takes its text as it is, several a JSON object.
 
     Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
     """
     schema = table.schema(Query())
-    names = table.key_columns
-    if not names:
+    if not table.key_columns:
         raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; ask for it with: statestore sql")
-    if len(names) == 1:
-        return (Filter(names[0], "=", _checked(text, schema.field(names[0]), of_text)),)
+    choices = named_keys(table)
     try:
         cells = _json(text)
     except ValueError:
         cells = None
-    if not isinstance(cells, dict) or set(cells) != set(names):
-        raise InvalidInputError(
-            "WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {', '.join(names)}"
-        )
-    return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in names)
+    several = [names for names in choices if isinstance(cells, dict) and set(cells) == set(names) and len(names) > 1]
+    if several:
+        return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
+    if len(choices[0]) == 1:
+        (name,) = choices[0]
+        return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
+    told = "; or ".join(", ".join(names) for names in choices)
+    raise InvalidInputError("WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {told}")
 
 
 def _checked(value: Any, field: pa.Field, read: Any) -> Any:

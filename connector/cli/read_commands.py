@@ -15,6 +15,7 @@ from statestore.connector.cli.output import grid_of, say, show_grid, show_json, 
 
 def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
     """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
+    from statestore.catalog.discovery import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within, summaries
 
     found = summaries(path)
@@ -26,6 +27,8 @@ def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = Fals
         show_grid(as_grid(found, shown), full=full)
         if shown != SHOWN:
             say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
+        for name in open_warehouse(path).waiting():
+            say(f"{name}: a keyed store without a snapshot yet")
     damaged = [summary["store"] for summary in found if summary["status"] == "damaged"]
     if damaged:
         say(f"damaged: {', '.join(damaged)}; `statestore verify` says what is affected")

@@ -10,6 +10,8 @@ from statestore.catalog.checkpoint_summary import CheckpointSummary
 from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.discovery import Warehouse, open_warehouse
 from statestore.catalog.store_summary import StoreSummary, summarize
+from statestore.catalog.stores.keyed.keyed_summary import KeyedSummary, summarize_keyed
+from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.connector.cli.grid import Grid, widths_within
 from statestore.connector.cli.output import cell, human_bytes, human_duration
@@ -82,6 +84,8 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
             item |= _of_store(summarize(table.storage, table.spec))
         elif isinstance(table, CheckpointTable):
             item |= _of_checkpoint(table.summary())
+        elif isinstance(table, KeyedTable):
+            item |= _of_state(summarize_keyed(table))
         else:
             item["oldest_version"], item["version"] = table.kept_versions()
     except StateStoreError as error:
@@ -129,6 +133,26 @@ def _of_checkpoint(found: CheckpointSummary) -> dict[str, Any]:
         "to": _time(found.last_time),
         "bytes": found.bytes,
         "retention": "1 batch" if batches == 1 else f"{batches} batches",
+    }
+
+
+def _of_state(found: KeyedSummary) -> dict[str, Any]:
+    return {
+        "keys": found.rows,
+        "rows": found.rows,
+        "version": found.newest,
+        "oldest_version": found.oldest,
+        "from": _time(found.first_time),
+        "to": _time(found.last_time),
+        "kept_from": _time(found.first_time),
+        "segments": found.files,
+        "bytes": found.bytes,
+        "unreferenced_bytes": found.unreferenced_bytes,
+        "retention": "1 snapshot" if found.snapshots == 1 else f"{found.snapshots} snapshots",
+        "last_commit": _time(found.last_time),
+        "writer": found.writer,
+        "health": list(found.problems),
+        "status": "damaged" if found.damaged else "attention" if found.problems else "ok",
     }
 
 

@@ -48,7 +48,7 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
                 if store is not None:
                     raise
                 if isinstance(error, StateStoreError) and error.code == SNAPSHOTS_ONLY:
-                    say(f"{name}: {error.message}")
+                    say(error.message)
                     continue
                 say_error(f"{name}: {error}")
                 failed = True

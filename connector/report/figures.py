@@ -29,7 +29,7 @@ TIME_CELLS, GROUP_CELLS = 64, 32
 TOP = 15
 LIFELINES = 12
 VERSIONS_OF_A_KEY = 400
-UPKEEP = ("create", "compact", "expire")  # commits that change no answer
+UPKEEP = ("create", "compact", "expire", "discard")  # commits that change no answer
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def _read(table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
 
 
 def _growth(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
-    """Live keys and bytes at about SAMPLED_VERSIONS versions, evenly spread."""
-    oldest, newest = table.kept_versions()
-    versions = sorted({int(v) for v in np.linspace(oldest, newest, SAMPLED_VERSIONS).round()})
+    """Live keys and bytes at about SAMPLED_VERSIONS versions, evenly spread over those that can be read."""
+    readable = _readable(warehouse, table)
+    versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
     times = _commit_times(warehouse, table, versions)
     column = table.schema(Query()).names[:1]
     rows = []
@@ -93,6 +93,14 @@ def _growth(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
             {"version": version, "time": times[version], "keys": keys, "bytes": _bytes_at(warehouse, table, version)}
         )
     return rows
+
+
+def _readable(warehouse: Warehouse, table: StateTable) -> list[int]:
+    oldest, newest = table.kept_versions()
+    query = Query(columns=("version", "readable"))
+    found = pa.Table.from_batches(list(_read(warehouse.table(f"{table.name}$snapshots"), query)))
+    versions: list[int] = sorted(found.filter(found["readable"])["version"].to_pylist())
+    return [version for version in versions if oldest <= version <= newest]
 
 
 def _commit_times(warehouse: Warehouse, table: StateTable, versions: Sequence[int]) -> dict[int, int]:
