@@ -89,6 +89,9 @@ def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = 
             os.fsync(sink.fileno())
         unfinished.rename(folder / name)
         _sync_folder(folder / place)
+    except BaseException:
+        (folder / name).unlink(missing_ok=True)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 
