@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
@@ -19,19 +20,28 @@ KEPT = 8
 _REUSED_WORKER = "SPARK_REUSE_WORKER"
 _LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"  # Spark tells its workers where they may write
 
-_kept: OrderedDict[tuple[str, range], tuple[KeyedBackend, str]] = OrderedDict()
+
+class _Kept(NamedTuple):
+    """``part`` is what it wrote last, in a batch that built on version ``base``."""
+
+    backend: KeyedBackend
+    part: str
+    base: int
+
+
+_kept: OrderedDict[tuple[str, range], _Kept] = OrderedDict()
 
 
 def take_backend(batch: KeyedBatch, task: int) -> KeyedBackend:
     """The backend of a task, as the batch's base has it. It belongs to the caller."""
-    groups, part = batch.groups[task], batch.parts[task]
+    _dispose_stale(batch)
+    groups = batch.groups[task]
     found = _kept.pop((batch.job.store_id, groups), None)
     if found is not None:
-        backend, stands_at = found
-        if part == stands_at:
-            backend.notify_complete(batch.base)
-            return backend
-        backend.dispose()
+        if found.part == batch.parts[task]:
+            found.backend.notify_complete(batch.base)
+            return found.backend
+        found.backend.dispose()
     with open_keyed(batch.job.folder) as store:
         return store.backend(groups, version=batch.base, directory=_directory())
 
@@ -41,9 +51,18 @@ def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: Handle) -> None
     if not batch.keeps or os.environ.get(_REUSED_WORKER) != "1":
         backend.dispose()
         return
-    _kept[batch.job.store_id, backend.key_groups] = backend, part_id(part)
+    _kept[batch.job.store_id, backend.key_groups] = _Kept(backend, part_id(part), batch.base)
     while len(_kept) > KEPT:
-        _kept.popitem(last=False)[1][0].dispose()
+        _kept.popitem(last=False)[1].backend.dispose()
+
+
+def _dispose_stale(batch: KeyedBatch) -> None:
+    """Also those of other tasks, which would hold their files for nothing; but not those of this very batch."""
+    current = dict(zip(batch.groups, batch.parts, strict=True))
+    for (store_id, groups), kept in list(_kept.items()):
+        if store_id == batch.job.store_id and kept.base != batch.base and kept.part != current.get(groups):
+            del _kept[store_id, groups]
+            kept.backend.dispose()
 
 
 def _directory() -> Path | None:

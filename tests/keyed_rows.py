@@ -1,0 +1,81 @@
+"""Rows for keyed functions, a function over them, and its truth: a dict in plain Python that is fed the same rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+import statestore
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Row = tuple[str, int]
+OUTPUT = "user string, seen bigint, last bigint"
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # workers lack this file
+
+
+def followed(backend: KeyedBackend) -> Callable[[str, pa.RecordBatch], Iterator[dict[str, Any]]]:
+    """Counts a user's rows and remembers their amounts in order."""
+    seen = backend.value_state("seen", "bigint", default=0)
+    amounts = backend.list_state("amounts", "bigint")
+
+    def process(key: str, rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        seen.update(seen.value() + rows.num_rows)
+        amounts.add_all(rows.column("amount").to_pylist())
+        yield {"user": key, "seen": seen.value(), "last": amounts.get()[-1]}
+
+    return process
+
+
+class Model:
+    """The truth: lists by user."""
+
+    def __init__(self) -> None:
+        self.amounts: dict[str, list[int]] = {}
+
+    def batch(self, rows: list[Row]) -> list[tuple[str, int, int]]:
+        for user, amount in rows:
+            self.amounts.setdefault(user, []).append(amount)
+        return sorted((user, len(self.amounts[user]), self.amounts[user][-1]) for user in {user for user, _ in rows})
+
+
+def some_rows(batch: int, count: int = 300, users: int = 40) -> list[Row]:
+    return [(f"user-{(number * 7 + batch) % users}", batch * 1000 + number) for number in range(count)]
+
+
+def emitted(answer: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in answer.collect())
+
+
+def state(store: Path, version: int | None = None) -> dict[str, list[int]]:
+    """What the store has of both states, as the model has it."""
+    with statestore.connect(store.parent).open_store(store.name) as handle:
+        if "amounts" not in handle.states(version):
+            return {}
+        found: dict[str, list[int]] = {}
+        rows = handle.scan("amounts", version=version).read_all().to_pylist()
+        for row in sorted(rows, key=lambda row: row["position"]):
+            found.setdefault(row["user"], []).append(row["value"])
+        seen = {r["user"]: r["value"] for r in handle.scan("seen", version=version).read_all().to_pylist()}
+    assert seen == {user: len(amounts) for user, amounts in found.items()}
+    return found
+
+
+def versions(store: Path) -> list[int]:
+    with statestore.connect(store.parent).open_store(store.name) as handle:
+        found: list[int] = handle.versions()
+        return found
+
+
+def files(store: Path) -> set[str]:
+    folders = ("shared", "private", "segments", "emitted")
+    return {str(path.relative_to(store)) for name in folders for path in (store / name).glob("*")}

@@ -1,0 +1,172 @@
+"""Tasks of a keyed run without Spark: which backends are kept open and used again, and that stale ones never are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import statestore
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.connector.keyed import kept_backends
+from statestore.connector.keyed.answers import Answer, Done, Failed, from_json, to_json
+from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.request import KeyedBatch, KeyedJob, make_job, part_id
+from statestore.connector.keyed.task import answers_of
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+
+ROWS = pa.schema([("user", pa.string())])
+OUTPUT = pa.schema([("user", pa.string()), ("n", pa.int64())])
+
+
+def counting(backend: KeyedBackend) -> Any:
+    count = backend.value_state("count", "bigint", default=0)
+
+    def process(key: str, rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+        if key == "bad":
+            raise LookupError("bad")
+        count.update(count.value() + rows.num_rows)
+        yield key, count.value()
+
+    return process
+
+
+class Driver:
+    """One task with all key groups, batch after batch."""
+
+    def __init__(self, root: Path) -> None:
+        self.store: KeyedStore = statestore.connect(root).create_store("users", "keyed", key={"user": "string"})
+        self.job: KeyedJob = make_job(self.store, root / "users", "user", ROWS, OUTPUT, counting, "incremental")
+        self.part: str | None = None
+        self.base = 0
+
+    def run(self, users: Sequence[str | None], keeps: bool = True) -> Answer:
+        batch = KeyedBatch(self.job, "the batch", self.base, (range(128),), (self.part,), keeps)
+        (found,) = answers_of(batch, [placed(0, [None], [None]), placed(0, list(range(len(users))), users)])
+        return from_json(to_json(found))
+
+    def commit(self, answer: Answer) -> None:
+        assert isinstance(answer, Done)
+        self.base = self.store.commit([answer.part], base=self.base)
+        self.part = part_id(answer.part)
+
+    def emitted(self, answer: Answer) -> list[tuple[str, int]]:
+        assert isinstance(answer, Done)
+        assert answer.emitted is not None
+        batches = list(read_emitted(self.job.folder, answer.emitted))
+        return [(row["user"], row["n"]) for batch in batches for row in batch.to_pylist()]
+
+
+def placed(task: int | None, arrival: Sequence[int | None], users: Sequence[str | None]) -> pa.RecordBatch:
+    columns = [pa.array([task] * len(users), pa.int32()), pa.array(arrival, pa.int64()), pa.array(users, pa.string())]
+    return pa.RecordBatch.from_arrays(columns, names=["task", "arrival", "c0"])
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
+    yield Driver(tmp_path / "w")
+    for kept in kept_backends._kept.values():
+        kept.backend.dispose()
+    kept_backends._kept.clear()
+    assert not list((tmp_path / "scratch").glob("*/*"))
+
+
+def backend_of(answer: Answer) -> str:
+    assert isinstance(answer, Done)
+    return answer.part.backend
+
+
+def test_a_backend_serves_batch_after_batch(driver: Driver) -> None:
+    first = driver.run(["a", "b", "a"])
+    driver.commit(first)
+    second = driver.run(["a"])
+    driver.commit(second)
+    third = driver.run(["b", "c"])
+    assert driver.emitted(first) == [("a", 2), ("b", 1)]
+    assert driver.emitted(second) == [("a", 3)]
+    assert driver.emitted(third) == [("b", 2), ("c", 1)]
+    assert backend_of(first) == backend_of(second) == backend_of(third)
+    assert isinstance(third, Done)
+    assert third.part.reused, "incremental, upon the version that was committed"
+
+
+def test_one_that_stands_at_what_was_not_committed_is_not_used(driver: Driver) -> None:
+    """The commit failed, so the batch comes again: it may not count twice."""
+    driver.commit(driver.run(["a"]))
+    lost = driver.run(["a", "a"])
+    again = driver.run(["a", "a"])
+    assert driver.emitted(again) == [("a", 3)]
+    assert backend_of(again) != backend_of(lost)
+
+
+def test_one_that_failed_is_not_used(driver: Driver) -> None:
+    driver.commit(driver.run(["a"]))
+    failed = driver.run(["a", "bad"])
+    assert isinstance(failed, Failed)
+    assert "key 'bad' of the batch: LookupError: bad" in str(failed.error)
+    assert driver.emitted(driver.run(["a"])) == [("a", 2)]
+
+
+def test_one_that_was_overtaken_is_not_used(driver: Driver) -> None:
+    driver.commit(driver.run(["a"]))
+    kept = dict(kept_backends._kept)
+    kept_backends._kept.clear()  # another process has the next task
+    driver.commit(driver.run(["a"], keeps=False))
+    kept_backends._kept.update(kept)
+    assert driver.emitted(driver.run(["a"])) == [("a", 3)]
+
+
+def test_only_so_many_are_kept_and_none_that_is_stale(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_backends, "KEPT", 2)
+    groups = tuple(driver.store.task_groups(4))
+    batch = KeyedBatch(driver.job, "the batch", 0, groups, (None,) * 4, True)
+    parts = [next(answers_of(batch, [placed(task, [None], [None])])) for task in range(4)]
+    assert [kept for _, kept in kept_backends._kept] == [groups[2], groups[3]]
+    version = driver.store.commit([part.part for part in parts if isinstance(part, Done)])
+    later = KeyedBatch(driver.job, "the batch", version, (range(128),), (None,), True)
+    assert isinstance(next(answers_of(later, [placed(0, [None], [None])])), Done)
+    assert [kept for _, kept in kept_backends._kept] == [range(128)]
+
+
+def test_nothing_is_kept_where_workers_are_not(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER")
+    driver.run(["a"])
+    assert not kept_backends._kept
+
+
+def test_several_tasks_in_one_partition(driver: Driver) -> None:
+    """Should Spark merge partitions: each task has a backend of its own and just its rows."""
+    groups = tuple(driver.store.task_groups(2))
+    batch = KeyedBatch(driver.job, "the batch", 0, groups, (None, None), False)
+    users = [f"u{number}" for number in range(20)]
+    with driver.store.backend() as backend:
+        task_of = {user: int(backend.key_group(user) >= groups[1].start) for user in users}
+    rows = [placed(task_of[user], [number], [user]) for number, user in enumerate(users)]
+    answers = list(answers_of(batch, [placed(1, [None], [None]), *rows, placed(0, [None], [None])]))
+    driver.store.commit([answer.part for answer in answers if isinstance(answer, Done)])
+    assert sorted(user for answer in answers for user, _ in driver.emitted(answer)) == sorted(users)
+    assert [answer.task for answer in answers] == [1, 0]
+    with pytest.raises(UnsupportedError, match="ROWS_MISPLACED"):
+        list(answers_of(batch, [placed(0, [None], [None]), *rows]))
+
+
+def test_a_key_that_is_null(driver: Driver) -> None:
+    batch = KeyedBatch(driver.job, "the batch", 0, (range(128),), (None,), False)
+    (found,) = answers_of(batch, [placed(0, [None], [None]), placed(0, [1], ["a"]), placed(None, [2], [None])])
+    assert isinstance(found, Failed)
+    assert found.error.code == "NULL_KEY"
+
+
+def test_errors_keep_kind_code_and_notes_on_their_way() -> None:
+    error = InvalidInputError("FUNCTION_FAILED", "it failed")
+    error.add_note("where")
+    back = from_json(to_json(Failed(3, error)))
+    assert isinstance(back, Failed)
+    assert (type(back.error), back.error.code, back.error.message) == (InvalidInputError, error.code, error.message)
+    assert back.error.__notes__ == ["where"]
