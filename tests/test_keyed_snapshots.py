@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -534,6 +535,8 @@ def test_parts_have_every_key_group_once(store: KeyedStore, tasks: Tasks) -> Non
     for given in ([], parts[1:], parts[:2], [parts[0], parts[2]], [*parts, *whole], [parts[0], *parts]):
         with refused("INCOMPLETE_SNAPSHOT", "0 to 127", *told[1:2] * (parts[1] in given)):
             store.commit(given)
+    with refused("INCOMPLETE_SNAPSHOT", "Running", "result()"):
+        store.commit(tasks.snapshot(["full"]))  # type: ignore[arg-type]
     assert store.versions() == []
     assert store.commit(reversed(parts)) == 1
 
@@ -643,6 +646,16 @@ def test_a_task_restores_only_its_own_groups(kinds: tuple[SnapshotKind, ...], st
             total = [key for key, _ in expected["total"] if of[key] in groups]
             assert sorted(backend.keys("total")) == sorted(total)
             assert all(backend.key_group(key) in groups for state in ("total", "shape") for key in backend.keys(state))
+
+
+def test_all_local_files_are_in_the_directory_for_them(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a restore by rows takes for a while, too: another disk may be too small, and nobody would remove them
+    there after a kill."""
+    fill(tasks, 1)
+    tasks.commit("incremental")
+    monkeypatch.setattr(tempfile, "tempdir", str(tasks.directory / "nowhere"))
+    assert reopened(tasks, 2) == tasks.model.content()
+    assert own_files(tasks) == {"database", "owner.lock"}
 
 
 @pytest.mark.parametrize(

@@ -812,7 +812,7 @@ def test_a_key_of_another_backend_s_groups(store: KeyedStore, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["default", "", "  ", "a/b", "a\\b", "a.b", "a$b", "a\nb", "a\x00", "x" * 201, "é" * 101, None, 3]
+    "name", ["default", "", "  ", "a/b", "a\\b", "a.b", "a$b", "a\nb", "a\x00", "x" * 201, "é" * 101, "\ud800", None, 3]
 )
 def test_names_that_states_can_not_have(name: Any, backend: KeyedBackend) -> None:
     with refused("INVALID_NAME", repr(name)):

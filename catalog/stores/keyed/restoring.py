@@ -53,8 +53,11 @@ def insert(
     groups = range(max(handle.key_groups.start, key_groups.start), min(handle.key_groups.stop, key_groups.stop))
     if not groups:
         return
-    rows = _of_tables if handle.kind == "full" else _of_files
-    for state, stored in rows(folder, handle, key, groups, specs):
+    if handle.kind == "full":
+        rows = _of_tables(folder, handle, key, groups, specs)
+    else:
+        rows = _of_files(folder, handle, key, groups, specs, database.directory.parent)
+    for state, stored in rows:
         database.load(state, stored)
 
 
@@ -91,8 +94,9 @@ def table_rows(folder: Path, table: StateFile, groups: range) -> Iterator[Groupe
             at += batch.num_rows
 
 
-def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs) -> Rows:
-    with TemporaryDirectory(prefix="statestore-") as name:
+def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+    """By way of a database in ``local``, where its files go if the process is killed."""
+    with TemporaryDirectory(prefix="restoring-", dir=local) as name:
         directory = Path(name, "database")
         place(folder, handle, directory)
         for old in handle.states:

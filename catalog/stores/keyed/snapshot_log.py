@@ -211,6 +211,12 @@ def _fold(storage: Storage, log: SnapshotLog) -> None:
 
 def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
     """InvalidInputError INCOMPLETE_SNAPSHOT unless the parts have every key group once."""
+    for part in handles:
+        if not isinstance(part, Handle):
+            raise InvalidInputError(
+                "INCOMPLETE_SNAPSHOT",
+                f"a part is a {type(part).__name__}; expected what snapshot(…).result() of each backend answers",
+            )
     at = 0
     for handle in sorted(handles, key=lambda part: part.key_groups.start):
         if handle.key_groups.start != at:

@@ -19,7 +19,7 @@ DEFAULT = "default"
 """RocksDB's own column family, which no state may be called."""
 TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one")
 """Columns that tables of states have beside those of keys and namespaces."""
-_FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.]")
+_FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.\ud800-\udfff]")
 _MAX_NAME_BYTES = 200
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _EXACT_AS_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
