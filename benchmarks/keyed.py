@@ -25,6 +25,7 @@ from rocksdict import Options, Rdict, WriteBatch
 import statestore
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.stores.keyed.row_keys import ONLY
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, encoder
 from statestore.formats.flink.key_groups import key_groups
@@ -171,11 +172,17 @@ def measure_stall(backend: KeyedBackend, entries: int) -> None:
         )
 
 
-def measure_updates(backend: KeyedBackend, entries: int, folder: Path) -> None:
-    """A read and a write of one key, against bare rocksdict with the same bytes."""
+def stored_key_of(backend: KeyedBackend, number: int) -> bytes:
+    backend.set_current_key(key_of(number))
+    return backend.key_bytes() + ONLY
+
+
+def measure_updates(backend: KeyedBackend, entries: int, rows: list[pa.RecordBatch], folder: Path) -> None:
+    """A read and a write of one key, against bare rocksdict with the same rows."""
     random = np.random.default_rng(3)
     state = backend.value_state("v", "bigint")
     floor = Rdict(str(folder / "floor"), _bare())
+    _write_bare(floor, rows)
     count = min(entries, 200_000)
 
     def ours(numbers: list[int]) -> None:
@@ -183,16 +190,16 @@ def measure_updates(backend: KeyedBackend, entries: int, folder: Path) -> None:
             backend.set_current_key(key_of(number))
             state.update((state.value() or 0) + 1)
 
-    def theirs(numbers: list[int]) -> None:
+    def theirs(numbers: list[int], keys: dict[int, bytes]) -> None:
         for number in numbers:
-            key = b"\x80\x00" + key_of(number).encode() + b"\x00\x00\x80"
-            found = floor.get(key)
-            floor[key] = (0 if found is None else int.from_bytes(found) + 1).to_bytes(12)
+            key = keys[number]
+            floor[key] = floor.get(key)
 
     pairs = []
     for _ in range(5):
         numbers = random.integers(0, entries, count // 5).tolist()
-        pairs.append((seconds(lambda n=numbers: ours(n)), seconds(lambda n=numbers: theirs(n))))  # type: ignore[misc]
+        keys = {number: stored_key_of(backend, number) for number in numbers}
+        pairs.append((seconds(lambda n=numbers: ours(n)), seconds(lambda n=numbers, k=keys: theirs(n, k))))  # type: ignore[misc]
     mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
     report(
         "read and update of a value / the same with bare rocksdict",
@@ -216,7 +223,7 @@ def main() -> None:
             measure_incremental(store, backend, entries)
             measure_restore(store, backend, entries, rows)
             measure_stall(backend, entries)
-            measure_updates(backend, entries, folder)
+            measure_updates(backend, entries, rows, folder)
     finally:
         shutil.rmtree(folder)
 

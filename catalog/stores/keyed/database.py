@@ -25,7 +25,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.rocksdb.key_ranges import successor
 
 CACHE_BYTES = 50 << 20
-WRITE_BUFFER_BYTES = 64 << 20
+WRITE_BUFFER_BYTES = 16 << 20
 SORTED_RUNS = 6
 """How many runs of table files a read may have to look into before some are merged."""
 
