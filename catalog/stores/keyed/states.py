@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from statestore.catalog.stores.keyed.database import LocalDatabase
+from statestore.catalog.stores.keyed.database import LocalDatabase, Row
 from statestore.catalog.stores.keyed.row_keys import ONLY, StateRows, place_bytes, state_rows
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.formats.errors import InvalidInputError
@@ -207,12 +207,12 @@ class ListState(KeyedState):
 
     def add_all(self, elements: Iterable[Any]) -> None:
         place = self._place()
-        self._database.write(self.spec.name, [self._row(place, element) for element in elements])
+        self._database.write(self.spec.name, self._rows_of(place, elements))
 
     def update(self, elements: Iterable[Any]) -> None:
         """These elements in the place of all that are there."""
         place = self._place()
-        self._database.write(self.spec.name, [self._row(place, element) for element in elements], prefixes=[place])
+        self._database.write(self.spec.name, self._rows_of(place, elements), prefixes=[place])
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """The elements of the sources, one source after the other, behind those of the target."""
@@ -224,7 +224,11 @@ class ListState(KeyedState):
         ]
         self._database.write(self.spec.name, moved, prefixes=places if moved else ())
 
-    def _row(self, place: bytes, element: Any) -> tuple[bytes, bytes]:
+    def _rows_of(self, place: bytes, elements: Iterable[Any]) -> list[Row]:
+        """All of them, so that nothing is written where one is refused."""
+        return [self._row(place, element) for element in _given(self.spec, elements)]
+
+    def _row(self, place: bytes, element: Any) -> Row:
         stored = self._rows.value(_present(self.spec, element))
         return place + place_bytes(self._owner.next_place()), stored
 
@@ -241,7 +245,8 @@ class MapState(KeyedState):
         self._database.put(self.spec.name, self._place() + self._rows.user_key(key), self._rows.value(value))
 
     def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        place, pairs = self._place(), entries.items() if isinstance(entries, Mapping) else entries
+        place = self._place()
+        pairs = entries.items() if isinstance(entries, Mapping) else _given(self.spec, entries)
         rows = [(place + self._rows.user_key(key), self._rows.value(value)) for key, value in pairs]
         self._database.write(self.spec.name, rows)
 
@@ -265,6 +270,12 @@ class MapState(KeyedState):
 
     def is_empty(self) -> bool:
         return next(self._database.rows(self.spec.name, self._place()), None) is None
+
+
+def _given(spec: StateSpec, elements: Iterable[Any]) -> Iterable[Any]:
+    if elements is None:
+        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None is given; expected elements, none is []")
+    return elements
 
 
 def _present(spec: StateSpec, value: Any) -> Any:
