@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.changes import CHANGE_COLUMNS, CHANGE_TYPES
-from statestore.catalog.scan import VERSION_COLUMN
+from statestore.catalog.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.history import (
@@ -36,11 +36,6 @@ from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
 from statestore.formats.types import TIME
 
-HISTORY_COLUMNS = (
-    pa.field("valid_from", TIME),
-    pa.field("valid_to", TIME),
-    pa.field(VERSION_COLUMN, pa.int64()),
-)
 Ints = npt.NDArray[np.int64]
 
 
@@ -115,7 +110,7 @@ def read_batches_split(
             yield _change_columns(batch, times, first)
         return
     for batch in read_history(source):
-        yield _valid(_history_columns(batch, times, first), query)
+        yield valid_rows(_history_columns(batch, times, first), query)
 
 
 def _with_times(batches: list[Batch]) -> list[Batch]:
@@ -190,18 +185,3 @@ def _with(batch: pa.RecordBatch, columns: list[pa.Array], fields: Sequence[pa.Fi
     return pa.RecordBatch.from_arrays(
         [*batch.columns[2:], *columns], schema=pa.schema([*(batch.schema.field(name) for name in names), *fields])
     )
-
-
-def _valid(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
-    """The rows that were valid at some moment of the asked ones; none where two batches began at one time."""
-    start, end = batch.column("valid_from"), batch.column("valid_to")
-    kept = pc.or_kleene(pc.is_null(end), pc.less(start, end))
-    if query.start_time is not None:
-        kept = pc.and_(kept, pc.or_kleene(pc.is_null(end), pc.greater(end, _scalar(query.start_time))))
-    if query.end_time is not None:
-        kept = pc.and_(kept, pc.less_equal(start, _scalar(query.end_time)))
-    return batch.filter(kept)
-
-
-def _scalar(moment: int) -> pa.Scalar:
-    return pa.scalar(moment, pa.int64()).cast(TIME)

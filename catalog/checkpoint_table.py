@@ -79,6 +79,11 @@ class CheckpointTable:
         kept = self._kept()
         return kept[0], kept[-1]
 
+    def change_start(self) -> int:
+        """The batch before the first whose changes are known: the first batch of a query changes an empty state."""
+        oldest = self.kept_versions()[0]
+        return -1 if oldest == 0 else oldest
+
     def opened(self, batch: int | None = None) -> tuple[Checkpoint, View]:
         """The checkpoint as of a batch, the newest by default, and what this table shows of it."""
         checkpoint = self._checkpoint(batch)

@@ -235,13 +235,10 @@ def _whole_rows(side: Side) -> Side:
 
 
 def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    left, found = KeyIndex.build(after.hashes).match(before.hashes)
-    right = found.astype(np.int64)
-    same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
-    left, right = left[same], right[same]
-    differs = _differences(before, after, left, right)
+    left, right = pairs(before, after)
+    differs = differences(before, after, left, right)
     changed = np.flatnonzero(differs.any(axis=1)) if names.values else np.empty(0, np.int64)
-    removed, added = _others(len(before.hashes), left), _others(len(after.hashes), right)
+    removed, added = others(len(before.hashes), left), others(len(after.hashes), right)
     kind = np.repeat([ADDED, MODIFIED, REMOVED], [len(added), len(changed), len(removed)])
     if not len(kind):
         return
@@ -262,7 +259,15 @@ def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> I
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
+def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
+    """The rows of either side that have the same key, which no two rows of a side have."""
+    left, found = KeyIndex.build(after.hashes).match(before.hashes)
+    right = found.astype(np.int64)
+    same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
+    return left[same], right[same]
+
+
+def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
     """One row for each pair, one column for each value column."""
     found = np.zeros((len(left), len(before.values)), bool)
     for number, (ours, theirs) in enumerate(zip(before.values, after.values, strict=True)):
@@ -270,7 +275,8 @@ def _differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
     return found
 
 
-def _others(count: int, rows: Ints) -> Ints:
+def others(count: int, rows: Ints) -> Ints:
+    """Of ``count`` rows those that are not among these."""
     rest = np.ones(count, bool)
     rest[rows] = False
     return np.flatnonzero(rest)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.told_changes import change_start, check_told
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
@@ -69,21 +69,17 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def initialOffset(self) -> Offset:
         with message_only():
-            oldest, newest = self._table.kept_versions()
+            newest = self._table.kept_versions()[1]
             if self._start.latest:
                 return self._offset(newest)
             first = self._start.version
             if first is None:
-                return self._offset(self._before(oldest))
-            if not oldest < first <= newest + 1:
+                return self._offset(change_start(self._table))
+            if not change_start(self._table) < first <= newest + 1:
                 self._table.splits(
                     replace(self._query, start_version=first, end_version=first)
                 )  # says which versions there are
             return self._offset(first - 1)
-
-    def _before(self, oldest: int) -> int:
-        """The version before the first whose changes are known: the first batch of a query changes an empty state."""
-        return -1 if oldest == 0 and isinstance(self._table, CheckpointTable) else oldest
 
     def getDefaultReadLimit(self) -> Any:
         """Spark hands it back to latestOffset, unless the trigger wants everything; there are no limits by version."""
@@ -128,6 +124,8 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _newest_after(self, start: Offset) -> int:
         """The newest version; NotFoundError STORE_REPLACED if ``start`` is of another store than the one here now."""
         newest = self._table.kept_versions()[1]
+        if start.get("store") == self._table.identity:
+            check_told(self._table, start["version"])
         if start.get("store") != self._table.identity or start["version"] > newest:
             raise NotFoundError(
                 "STORE_REPLACED",

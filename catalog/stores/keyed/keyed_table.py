@@ -1,7 +1,7 @@
 """A state of a keyed store as a `StateTable`: a version is a snapshot, state time is when it was committed.
 
 A split is some key groups of one task's part, so that Spark reads by key group; filters that name a whole key leave one
-group. History and changes are those of snapshots and are found by comparing them (``catalog.difference``).
+group. History and changes are those of snapshots and are found by comparing them (``keyed_changes``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.keyed.keyed_changes import (
+    Rows,
+    SnapshotsSplit,
+    change_start,
+    changes,
+    check_told,
+    columns_of,
+    history,
+    plan,
+    rows_of,
+    same_files,
+    side_by_side,
+)
 from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
 from statestore.catalog.stores.keyed.restoring import place, table_rows
 from statestore.catalog.stores.keyed.shared_log import shared_log
@@ -24,9 +37,8 @@ from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import StateSpec, widest
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
-from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import check_filters, mask
-from statestore.formats.reading_threads import processors
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
@@ -90,29 +102,36 @@ class KeyedTable:
     def lookup_floor(self, version: int) -> int | None:
         return None
 
+    def change_start(self) -> int:
+        """The version after which all changes are known."""
+        self.kept_versions()
+        return change_start(self.log())
+
+    def check_told(self, version: int) -> None:
+        """NotFoundError VERSION_NOT_FOUND if what was told up to a version can not be gone on with."""
+        check_told(self.name, self.log(), version)
+
     def schema(self, query: Query) -> pa.Schema:
-        """Raises NotFoundError COLUMN_NOT_FOUND, UnsupportedError KEYED_READ for histories."""
-        if query.mode != "snapshot":
-            raise UnsupportedError(
-                "KEYED_READ", f"{query.mode} of {self.name}: ask for versions, or for the diff of two snapshots"
-            )
-        newest = query.version is None and query.as_of is None
-        whole = self._columns(self._newest_state() if newest else self.state_of(self._snapshot(query)))
+        """Raises NotFoundError COLUMN_NOT_FOUND, InvalidInputError INCOMPATIBLE_STATE for a history in which the state
+        was of types that do not go together."""
+        whole = self._whole(query)
         if query.columns is None:
             return whole
         missing = [name for name in query.columns if name not in whole.names]
         if missing:
             raise NotFoundError(
-                "COLUMN_NOT_FOUND", f"{self.name} has no column {missing[0]!r}; it has {', '.join(whole.names)}"
+                "COLUMN_NOT_FOUND",
+                f"{self.name} has no column {missing[0]!r} in a {query.mode} read; it has {', '.join(whole.names)}",
             )
         return pa.schema([whole.field(name) for name in query.columns])
 
-    def splits(self, query: Query) -> Sequence[GroupsSplit]:
-        """Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, COLUMN_NOT_FOUND or STATE_NOT_FOUND."""
+    def splits(self, query: Query) -> Sequence[GroupsSplit | SnapshotsSplit]:
+        """Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, COLUMN_NOT_FOUND or STATE_NOT_FOUND, InvalidInputError
+        INVALID_RANGE."""
         self.schema(query)
-        entry = self._snapshot(query)
-        spec = self.state_of(entry)
-        whole = self._columns(spec)
+        if query.mode == "snapshot":
+            self.state_of(self._snapshot(query))
+        whole = self._whole(query)
         for item in query.filters:
             if item.column not in whole.names:
                 raise NotFoundError(
@@ -120,9 +139,13 @@ class KeyedTable:
                 )
         check_filters(query.filters, whole)
         lookup = key_lookup(self.spec, query.filters)
+        if query.mode != "snapshot":
+            return self._over_snapshots(query, lookup)
+        entry = self._snapshot(query)
         found = []
         for number, handle in enumerate(entry.handles):
-            for groups in _cut(handle.key_groups, -(-processors() // len(entry.handles))):
+            size = sum(file.bytes for file in handle.files().values())
+            for groups in _cut(handle.key_groups, -(-side_by_side(size) // len(entry.handles))):
                 rows = [_rows_in(handle, self.state, run) for run in runs_of(lookup, groups)]
                 known = [count for count in rows if count is not None]
                 if any(count != 0 for count in rows):
@@ -131,21 +154,74 @@ class KeyedTable:
                     )
         return found
 
-    def read(self, split: GroupsSplit, query: Query) -> Iterator[pa.RecordBatch]:
-        """Rows in the order of key groups and, within one, of stored keys.
+    def read(self, split: GroupsSplit | SnapshotsSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of key groups and, within one, of stored keys; histories and changes in no order.
 
         Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, SEGMENT_TRUNCATED or ROCKSDB_FILE.
         """
-        entry = self._snapshot(Query(version=split.version))
-        names = self.schema(replace(query, version=split.version, as_of=None)).names
-        wide = widened(self.spec.key, self.state_of(entry))
-        lookup = key_lookup(self.spec, query.filters)
-        for found in self.stored_rows(entry.handles[split.number], split.groups, lookup):
-            batch = wide(found).rows
+        if isinstance(split, SnapshotsSplit):
+            names, found = self.schema(query).names, self._told(split, query)
+        else:
+            names = self.schema(replace(query, version=split.version, as_of=None)).names
+            found = self._rows(split, query)
+        for batch in found:
             selected = mask(query.filters, batch) if query.filters else None
             kept = batch if selected is None else batch.filter(selected)
             if kept.num_rows:
                 yield kept.select(names)
+
+    def _rows(self, split: GroupsSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        entry = self._entry(split.version)
+        wide = widened(self.spec.key, self.state_of(entry))
+        lookup = key_lookup(self.spec, query.filters)
+        return (wide(found).rows for found in self.stored_rows(entry.handles[split.number], split.groups, lookup))
+
+    def _told(self, split: SnapshotsSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        lookup = key_lookup(self.spec, query.filters)
+        empty = rows_of([], self._columns(self._widest_state()))
+        if query.mode == "history":
+            return history(self._snapshots(split, lookup), empty, query)
+        before = empty if split.before is None else self._group_rows(self._entry(split.before), split.groups, lookup)
+        return changes(self._snapshots(split, lookup), before)
+
+    def _snapshots(self, split: SnapshotsSplit, lookup: KeyLookup | None) -> Iterator[tuple[int, int, Rows | None]]:
+        last = None if split.before is None else self._entry(split.before)
+        for version, moment in zip(split.versions, split.times, strict=True):
+            entry = self._entry(version)
+            same = last is not None and same_files(last, entry, split.groups)
+            yield version, moment, None if same else self._group_rows(entry, split.groups, lookup)
+            last = entry
+
+    def _group_rows(self, entry: Entry, groups: range, lookup: KeyLookup | None) -> Rows:
+        """The rows of some key groups in a snapshot, in the widest type; none where it did not have the state."""
+        spec = self._widest_state()
+        wide = widened(self.spec.key, spec)
+        batches = []
+        for handle in entry.handles:
+            first, stop = max(handle.key_groups.start, groups.start), min(handle.key_groups.stop, groups.stop)
+            if first < stop:
+                batches += [wide(found).rows for found in self.stored_rows(handle, range(first, stop), lookup)]
+        return rows_of(batches, self._columns(spec))
+
+    def _over_snapshots(self, query: Query, lookup: KeyLookup | None) -> list[SnapshotsSplit]:
+        self.kept_versions()
+        checked_version(query.start_version)
+        checked_version(query.end_version)
+        if query.mode == "history" and query.version is not None:
+            query = replace(query, version=self._snapshot(Query(version=query.version)).version)
+        log = self.log()
+        sizes = (
+            sum(file.bytes for handle in entry.handles for file in handle.files().values())
+            for entry in log.retained().values()
+        )
+        return plan(self.name, log, query, lookup, self.spec.key_groups, max(sizes))
+
+    def _whole(self, query: Query) -> pa.Schema:
+        """All columns of an answer."""
+        if query.mode != "snapshot":
+            return pa.schema([*self._columns(self._widest_state()), *columns_of(query.mode)])
+        newest = query.version is None and query.as_of is None
+        return self._columns(self._newest_state() if newest else self.state_of(self._snapshot(query)))
 
     def stored_rows(self, handle: Handle, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
         """The rows of a part as it has them, before any migration; with a ``lookup`` at least those of its keys."""
@@ -189,6 +265,15 @@ class KeyedTable:
         kept = self.log().retained().values()
         entry = next((e for e in reversed(kept) if _has_state(e, self.state)), None)
         return self.state_of(self._snapshot(Query()) if entry is None else entry)
+
+    def _widest_state(self) -> StateSpec:
+        """In the type that all kept snapshots can be read in."""
+        kept = self.log().retained().values()
+        found = widest(s for entry in kept for part in entry.handles for s in part.states if s.name == self.state)
+        return found[self.state] if found else self._newest_state()
+
+    def _entry(self, version: int) -> Entry:
+        return self._snapshot(Query(version=version))
 
     def _snapshot(self, query: Query) -> Entry:
         log = self.log()

@@ -1,0 +1,31 @@
+"""What a history of snapshots tells of a row: the times from which, and up to which, it was as it is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.scan import VERSION_COLUMN
+from statestore.formats.state_table import Query
+from statestore.formats.types import TIME
+
+HISTORY_COLUMNS = (
+    pa.field("valid_from", TIME),
+    pa.field("valid_to", TIME),
+    pa.field(VERSION_COLUMN, pa.int64()),
+)
+
+
+def valid_rows(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
+    """The rows that were valid at some moment of the asked ones; none where two snapshots have one time."""
+    start, end = batch.column("valid_from"), batch.column("valid_to")
+    kept = pc.or_kleene(pc.is_null(end), pc.less(start, end))
+    if query.start_time is not None:
+        kept = pc.and_(kept, pc.or_kleene(pc.is_null(end), pc.greater(end, _scalar(query.start_time))))
+    if query.end_time is not None:
+        kept = pc.and_(kept, pc.less_equal(start, _scalar(query.end_time)))
+    return batch.filter(kept)
+
+
+def _scalar(moment: int) -> pa.Scalar:
+    return pa.scalar(moment, pa.int64()).cast(TIME)
