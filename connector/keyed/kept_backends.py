@@ -29,18 +29,19 @@ class _Kept(NamedTuple):
     base: int
 
 
-_kept: OrderedDict[tuple[str, range], _Kept] = OrderedDict()
+_Name = tuple[Path, str, range]
+"""Folder and identity of a store, and key groups: copies of a store have one identity."""
+_kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
 
 def take_backend(batch: KeyedBatch, task: int) -> KeyedBackend:
     """The backend of a task, as the batch's base has it. It belongs to the caller."""
     _dispose_stale(batch)
     groups = batch.groups[task]
-    found = _kept.pop((batch.job.store_id, groups), None)
+    found = _kept.pop(_name(batch, groups), None)
+    if found is not None and found.part == batch.parts[task]:
+        return _confirmed(found.backend, batch.base)
     if found is not None:
-        if found.part == batch.parts[task]:
-            found.backend.notify_complete(batch.base)
-            return found.backend
         found.backend.dispose()
     with open_keyed(batch.job.folder) as store:
         return store.backend(groups, version=batch.base, directory=_directory())
@@ -51,7 +52,7 @@ def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: Handle) -> None
     if not batch.keeps or os.environ.get(_REUSED_WORKER) != "1":
         backend.dispose()
         return
-    _kept[batch.job.store_id, backend.key_groups] = _Kept(backend, part_id(part), batch.base)
+    _kept[_name(batch, backend.key_groups)] = _Kept(backend, part_id(part), batch.base)
     while len(_kept) > KEPT:
         _kept.popitem(last=False)[1].backend.dispose()
 
@@ -59,10 +60,24 @@ def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: Handle) -> None
 def _dispose_stale(batch: KeyedBatch) -> None:
     """Also those of other tasks, which would hold their files for nothing; but not those of this very batch."""
     current = dict(zip(batch.groups, batch.parts, strict=True))
-    for (store_id, groups), kept in list(_kept.items()):
-        if store_id == batch.job.store_id and kept.base != batch.base and kept.part != current.get(groups):
-            del _kept[store_id, groups]
+    for name, kept in list(_kept.items()):
+        groups = name[2]
+        if name == _name(batch, groups) and kept.base != batch.base and kept.part != current.get(groups):
+            del _kept[name]
             kept.backend.dispose()
+
+
+def _name(batch: KeyedBatch, groups: range) -> _Name:
+    return batch.job.folder, batch.job.store_id, groups
+
+
+def _confirmed(backend: KeyedBackend, version: int) -> KeyedBackend:
+    try:
+        backend.notify_complete(version)
+    except BaseException:
+        backend.dispose()
+        raise
+    return backend
 
 
 def _directory() -> Path | None:
