@@ -69,7 +69,7 @@ def test_rows_by_columns_are_those_one_by_one(
         place = begin + (rows.namespace(given_space) if len(by) else b"")
         assert places.setdefault(place, (cells, space)) == (cells, space), "two places have the same bytes"
         assert prefix_decoder(key)(begin, GROUP_BYTES) == (shown, len(begin))
-        assert rows.namespace_of(place, len(begin)) == (given_space, len(place))
+        assert prefix_decoder(by)(place, len(begin)) == (given_space, len(place))
         if kind == "map":
             member_codec = KeyCodec(pa.schema([pa.field("user_key", user_key, nullable=False)]))
             for member in members:

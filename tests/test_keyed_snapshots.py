@@ -648,6 +648,45 @@ def test_a_task_restores_only_its_own_groups(kinds: tuple[SnapshotKind, ...], st
             assert all(backend.key_group(key) in groups for state in ("total", "shape") for key in backend.keys(state))
 
 
+ODD_NAMES = [
+    " a",
+    "a b",
+    "a'b",
+    'a"b',
+    "#a=b",
+    "[CFOptions]",
+    "a:b;c",
+    "états😀",
+    "\x7f",
+    "x" * 200,
+    "-",
+    "~",
+    "a%2Fb",
+    "{a}",
+    "{",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [1, 2])
+def test_states_of_odd_names(kind: SnapshotKind, number: int, store: KeyedStore, tmp_path: Path) -> None:
+    """They are names in RocksDB's own files, too."""
+    folder = local(tmp_path)
+    with store.backend(directory=folder) as backend:
+        backend.set_current_key("a")
+        for value, name in enumerate(ODD_NAMES):
+            backend.value_state(name, "bigint").update(value)
+        store.commit([backend.snapshot(kind).result()])
+        group = backend.key_group("a")
+    (groups,) = [groups for groups in store.task_groups(number) if group in groups]
+    with store.backend(groups, directory=folder) as backend:
+        assert backend.states() == sorted(ODD_NAMES) == store.states()
+        backend.set_current_key("a")
+        for value, name in enumerate(ODD_NAMES):
+            assert backend.value_state(name, "bigint").value() == value
+            assert store.scan(name).read_all()["value"].to_pylist() == [value]
+
+
 def test_all_local_files_are_in_the_directory_for_them(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that a restore by rows takes for a while, too: another disk may be too small, and nobody would remove them
     there after a kill."""

@@ -23,7 +23,6 @@ from statestore.catalog.stores.keyed.local_directory import LocalDirectory, take
 from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
 from statestore.catalog.stores.keyed.row_keys import (
     GROUP_BYTES,
-    StateRows,
     group_bytes,
     prefix_decoder,
     prefix_encoder,
@@ -163,17 +162,15 @@ class KeyedBackend:
         if namespace is not None and not len(spec.namespace):
             raise InvalidInputError("NO_NAMESPACE", f"state {state!r} was registered without a namespace")
         rows = state_rows(spec)
-        return self._keys_of(self.database.rows(state), rows, rows.namespace(namespace))
+        return self._keys_of(self.database.rows(state), rows.namespace(namespace))
 
-    def _keys_of(self, stored: Iterator[Row], rows: StateRows, wanted: bytes) -> Iterator[Any]:
+    def _keys_of(self, stored: Iterator[Row], wanted: bytes) -> Iterator[Any]:
         last = None
         for row, _ in stored:
             key, at = self._decode(row, GROUP_BYTES)
-            if row.startswith(wanted, at) and row[:at] != last:
-                end = rows.namespace_of(row, at)[1]
-                if row[at:end] == wanted:
-                    last = row[:at]
-                    yield key
+            if row.startswith(wanted, at) and row[:at] != last:  # no namespace's bytes begin those of another
+                last = row[:at]
+                yield key
 
     def num_entries(self) -> int:
         """Rows of all states, counted one by one: a value, an element or an entry of a map is one."""

@@ -68,7 +68,6 @@ class StateRows:
     """Bytes of a state's namespaces, user keys and values, and back."""
 
     namespace: Encode
-    namespace_of: Decode
     user_key: Encode
     user_key_of: Callable[[bytes], Any]
     value: Encode
@@ -87,7 +86,6 @@ def state_rows(spec: StateSpec) -> StateRows:
     encoded = value_encoder(layout, values)
     return StateRows(
         prefix_encoder(spec.namespace),
-        prefix_decoder(spec.namespace),
         user_key,
         user_key_of,
         lambda value: encoded((value,)),
