@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -21,6 +22,7 @@ import statestore
 from statestore import StateStoreError
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
 from statestore.catalog.stores.keyed import snapshot_log, stored_files, taking
+from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog
@@ -97,6 +99,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
     later = tasks.model.content()
     gate.open()
     version = tasks.store.commit(travelled([running]))
+    assert own_files(tasks) == {"database", "owner.lock"}, "and no checkpoint"
     assert tasks.content() == later != expected
     assert reopened(tasks, 1, version) == expected
 
@@ -385,13 +388,17 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found.open()
 
 
-@pytest.mark.parametrize("passing", [0, 1, 2])
+@pytest.mark.parametrize("passing", [0, 1, -1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cancelled_snapshot_leaves_nothing(
     kind: SnapshotKind, passing: int, store: KeyedStore, tasks: Tasks, gate: Gate
 ) -> None:
-    """Neither in the store, of files that it had written already, nor locally; the backend goes on."""
+    """Neither in the store, of files that it had written already (none, one, all but one), nor locally; the backend
+    goes on."""
     fill(tasks, 1)
+    parts = travelled(tasks.snapshot([kind]))
+    store.discard_files(parts)
+    passing %= len(parts[0].files())
     gate.shut(passing)
     (running,) = tasks.snapshot([kind])
     assert gate.reached()
@@ -801,6 +808,18 @@ COPIES = itertools.count()
 
 
 # Local directories
+
+
+def test_a_backend_that_nobody_has_any_more_leaves_no_files(store: KeyedStore, tmp_path: Path) -> None:
+    """Though it was not disposed of."""
+    backend: KeyedBackend | None = store.backend(directory=local(tmp_path))
+    assert backend is not None
+    backend.value_state("s", "bigint")
+    backend.set_current_key("a")
+    assert len(list(local(tmp_path).iterdir())) == 1
+    backend = None
+    gc.collect()
+    assert list(local(tmp_path).iterdir()) == []
 
 
 def test_directories_of_dead_processes_are_removed_and_no_others(store: KeyedStore, tmp_path: Path) -> None:
