@@ -355,6 +355,7 @@ class Gate:
         """``passing`` files are written before it holds."""
         self.passing = passing
         self._open.clear()
+        self._reached.clear()
 
     def open(self) -> None:
         self._open.set()
