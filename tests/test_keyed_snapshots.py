@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -823,6 +825,15 @@ def test_a_backend_that_nobody_has_any_more_leaves_no_files(store: KeyedStore, t
     assert list(local(tmp_path).iterdir()) == []
 
 
+DYING = """
+import os, signal, sys
+import statestore
+backend = statestore.connect(sys.argv[1]).open_store("s").backend(directory=sys.argv[2])
+os.write(1, backend._local.path.name.encode())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_directories_of_dead_processes_are_removed_and_no_others(store: KeyedStore, tmp_path: Path) -> None:
     """Those of living backends stay, and whatever else somebody has in the folder, however old and like ours."""
     folder = local(tmp_path)
@@ -835,18 +846,11 @@ def test_directories_of_dead_processes_are_removed_and_no_others(store: KeyedSto
     before = {path.name for path in folder.iterdir()}
     with store.backend(directory=folder) as backend:
         living = {path.name for path in folder.iterdir()} - before
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            try:
-                theirs = store.backend(directory=folder)
-                os.write(writing, theirs._local.path.name.encode())
-            finally:
-                os.kill(os.getpid(), signal.SIGKILL)
-        os.close(writing)
-        with open(reading, "rb") as pipe:  # noqa: PTH123 - a descriptor
-            name = pipe.read().decode()
-        os.waitpid(child, 0)
+        died = subprocess.run(
+            [sys.executable, "-c", DYING, str(tmp_path), str(folder)], capture_output=True, text=True, check=False
+        )
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        name = died.stdout
         assert (folder / name / "database").is_dir(), "the dead process's"
         with store.backend(directory=folder):
             assert not (folder / name).exists()
