@@ -429,15 +429,17 @@ def test_cancelling_one_that_is_done_changes_nothing(store: KeyedStore, tasks: T
 
 
 def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two regions of it: what was written of it goes, too."""
+    """After a region of it: no other one is written, and what was goes, too."""
     monkeypatch.setattr(stored_files, "REGION_BYTES", 64)
     fill(tasks, 1)
     running: list[Any] = []
     begun = threading.Event()
+    regions = []
     region = stored_files.NewFile._region
 
     def cancelled(file: stored_files.NewFile) -> None:
         assert begun.wait(WAIT)
+        regions.append(file.name)
         running[0].cancel()
         region(file)
 
@@ -448,7 +450,8 @@ def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monk
         with refused("SNAPSHOT_CANCELLED"):
             running[0].result(WAIT)
         begun.clear()
-        assert files(store) == set()
+        assert files(store) == set() and len(regions) == 1
+        regions.clear()
 
 
 @pytest.mark.parametrize("kind", KINDS)
