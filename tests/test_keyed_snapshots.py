@@ -429,7 +429,7 @@ def test_cancelling_one_that_is_done_changes_nothing(store: KeyedStore, tasks: T
 
 
 def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a region of it: no other one is written, and what was goes, too."""
+    """After a region of it: no other one is written, but for an Arrow file's end, and what was goes, too."""
     monkeypatch.setattr(stored_files, "REGION_BYTES", 64)
     fill(tasks, 1)
     running: list[Any] = []
@@ -450,7 +450,7 @@ def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monk
         with refused("SNAPSHOT_CANCELLED"):
             running[0].result(WAIT)
         begun.clear()
-        assert files(store) == set() and len(regions) == 1
+        assert files(store) == set() and 1 <= len(regions) <= 2
         regions.clear()
 
 
