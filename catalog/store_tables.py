@@ -39,7 +39,7 @@ class StoreTables:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Those of plain stores, and of the states that the newest snapshots of keyed stores have."""
-        found = {name for name in self.stores if name not in self._keyed}
+        found = set(self._plain)
         for name, spec in self._keyed.items():
             found |= self._state_tables(name, spec)
         return tuple(sorted(found))
@@ -77,8 +77,8 @@ class StoreTables:
     def place(self, name: str) -> str:
         """Where a table is below ``root``, with the suffix of a metadata table."""
         base, dollar, suffix = name.partition("$")
-        store, _, state = base.rpartition(".")
-        place = base if base in self.stores else f"{store}/{state}"
+        keyed = self._state(base)
+        place = base if keyed is None else f"{keyed.spec.name}/{keyed.state}"
         return f"{place}{dollar}{suffix}"
 
     def store_of(self, name: str) -> str | None:
@@ -96,15 +96,19 @@ class StoreTables:
         specs = {name: keyed_spec(self.root / name) for name in self.stores}
         return {name: spec for name, spec in specs.items() if spec is not None}
 
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        return frozenset(self.stores) - self._keyed.keys()
+
     def _state(self, name: str) -> KeyedTable | None:
         store, _, state = name.rpartition(".")
-        if name in self.stores or store not in self._keyed:
+        if store not in self._keyed or name in self._plain:
             return None
         return KeyedTable(self.root / store, self._keyed[store], state)
 
     def _state_tables(self, name: str, spec: StoreSpec) -> set[str]:
         try:
-            return {f"{name}.{state}" for state in _states(self.root / name, spec)} - set(self.stores)
+            return {f"{name}.{state}" for state in _states(self.root / name, spec)} - self._plain
         except StateStoreError:
             return {name}
 
