@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,7 +15,8 @@ from pyspark.sql.types import StructField, StructType
 
 from statestore.catalog.storage import LocalStorage
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
-from statestore.catalog.stores.keyed.snapshot_log import read_log
+from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
+from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.connector.keyed.answers import Answer, Done, failure_of, from_json
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.placement import placed
@@ -19,12 +24,14 @@ from statestore.connector.keyed.request import KeyedBatch, KeyedJob, part_id
 from statestore.connector.keyed.task import ANSWERS, run_partition
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema, spark_schema
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StateStoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Transaction = tuple[str, int]
+TURN_WAIT = 3600.0  # seconds that a batch waits for others on the same store
+TURN_POLL = 0.05
 
 
 def run_batch(
@@ -38,25 +45,57 @@ def run_batch(
     retained: int | None,
     keeps: bool,
 ) -> int:
-    """Run a batch and commit it, unless its transaction was committed before: the version it has."""
-    log = read_log(LocalStorage(job.folder))
-    if transaction is not None and (before := log.transaction(transaction)) is not None:
-        return before
+    """Run a batch and commit it, unless its transaction was committed before: the version it has. ``keeps``: it is one
+    of a stream, whose batches have consecutive numbers."""
+    with _turn(job.folder):
+        log = read_log(LocalStorage(job.folder))
+        if transaction is not None and (before := log.transaction(transaction)) is not None:
+            return before
+        if keeps:
+            _check_consecutive(store, log, transaction)
+        batch = _begun(store, job, rows, log, tasks, label, keeps)
+        version = _committed(store, batch.base, _answers(batch, rows), transaction)
+        if retained is not None:
+            _discard_older(store, job, transaction, retained)
+        return version
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Batches on one store take turns, as each builds on the one before."""
+    deadline = time.monotonic() + TURN_WAIT
+    while True:
+        try:
+            lock = take_writer_lock(folder, folder.name)
+            break
+        except ConflictError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(TURN_POLL)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _begun(
+    store: KeyedStore, job: KeyedJob, rows: DataFrame, log: SnapshotLog, tasks: int | None, label: str, keeps: bool
+) -> KeyedBatch:
+    """The batch on the newest snapshot."""
     base = log.snapshot(None)
     parts = {} if base is None else {part.key_groups: part for part in base.handles}
     groups = store.task_groups(tasks if tasks is not None else len(parts) or _first_tasks(rows, job))
     known = tuple(part_id(parts[each]) if each in parts else None for each in groups)
-    batch = KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps)
+    return KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps)
 
+
+def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:
     def run(partition: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with message_only():
             yield from run_partition(batch, partition)
 
-    found = placed(rows, job, groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
-    version = _committed(store, batch.base, [from_json(row[0]) for row in found], transaction)
-    if retained is not None:
-        _discard_older(store, job, transaction, retained)
-    return version
+    found = placed(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
+    return [from_json(row[0]) for row in found]
 
 
 def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transaction: Transaction | None) -> int:
@@ -71,6 +110,19 @@ def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transact
     except StateStoreError:
         store.discard_files(parts, outputs)
         raise
+
+
+def _check_consecutive(store: KeyedStore, log: SnapshotLog, transaction: Transaction | None) -> None:
+    """ConflictError BATCHES_MISSING if the store lacks batches of a stream, as an older copy of it would."""
+    last = [e.transaction for e in log.last_batches() if e.transaction is not None and transaction is not None]
+    for application, number in last:
+        if transaction is not None and application == transaction[0] and number < transaction[1] - 1:
+            raise ConflictError(
+                "BATCHES_MISSING",
+                f"batch {transaction[1]} of application {application!r} comes after batch {number} in store "
+                f"{store.name!r}: what was between is not there, as if an older copy of the store was put back. Put "
+                "back the checkpoint of that time too, or go on without those batches under another application='…'",
+            )
 
 
 def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:

@@ -13,25 +13,36 @@ from statestore.catalog.stores.keyed.stored_files import opened, store_batches
 from statestore.formats.ipc_file import open_file, verify_column
 from statestore.formats.key_codec import Row, ValueCodec
 from statestore.formats.segment_meta import FileRef
+from statestore.formats.types import conform
 
 BATCH_ROWS = 10_000
 
 
 def rows_of(answer: Any) -> Iterable[Any]:
-    """What a function answered, as rows: a dict or tuple is one, None is none."""
+    """What a function answered, as rows: a dict or tuple is one, a RecordBatch has some, None is none."""
     if answer is None:
         return ()
-    return (answer,) if isinstance(answer, Mapping | tuple) else iter(answer)
+    return (answer,) if isinstance(answer, Mapping | tuple | pa.RecordBatch) else iter(answer)
 
 
-def batches_of(codec: ValueCodec, rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Checked rows as batches of the codec's schema."""
+def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:
+    """A row that a function emits, or many rows as a RecordBatch. InvalidInputError WRONG_VALUE or WRONG_SCHEMA."""
+    return conform(row, codec.schema) if isinstance(row, pa.RecordBatch) else codec.normalize(row)
+
+
+def batches_of(codec: ValueCodec, rows: Iterable[Row | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Checked rows as batches of the codec's schema, in their order."""
     held: list[Row] = []
     for row in rows:
-        held.append(row)
-        if len(held) == BATCH_ROWS:
+        if isinstance(row, tuple):
+            held.append(row)
+            if len(held) < BATCH_ROWS:
+                continue
+        if held:
             yield _batch(codec, held)
             held = []
+        if not isinstance(row, tuple):
+            yield row
     if held:
         yield _batch(codec, held)
 

@@ -35,8 +35,8 @@ def run_keyed(
 
     ``function`` is called once in each task with its `KeyedBackend`, on which it registers states; it answers a
     function that is called once a key, with the key and its rows (a pyarrow RecordBatch, in the order of the
-    DataFrame), and yields or returns rows to emit: dicts or tuples, or nothing. ``output`` are their columns, like
-    "user string, n bigint". ``key`` names the columns for the store's key columns, in order.
+    DataFrame), and yields or returns rows to emit: dicts, tuples or RecordBatches, or nothing. ``output`` are their
+    columns, like "user string, n bigint". ``key`` names the columns for the store's key columns, in order.
 
     Rows go to ``tasks`` by key group, each with the state that the newest snapshot has for its groups, however many
     tasks that was written by (default: as many; at first Spark's default parallelism). The rows of one task have to fit
@@ -46,7 +46,8 @@ def run_keyed(
     then are answered. ``retained``: of the snapshots of the same application (or without one) only so many stay.
 
     Raises InvalidInputError FUNCTION_FAILED with the key, and then nothing is committed; WRONG_SCHEMA, WRONG_KEY,
-    COLUMN_NOT_FOUND, INVALID_OPTION; ConflictError BASE_OVERTAKEN if another snapshot was committed meanwhile.
+    COLUMN_NOT_FOUND, INVALID_OPTION. Runs on one store take turns; ConflictError BASE_OVERTAKEN if somebody else has
+    committed a snapshot meanwhile.
     """
     if rows.isStreaming:
         raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call run_keyed_stream for it")

@@ -56,7 +56,8 @@ def run_keyed_stream(
     Python workers keep their backends open between batches. ``application``: the name under which batches are known in
     the store; default is the query's id, which is new with a new checkpoint.
 
-    Raises what `run_keyed` raises, before it starts; later errors stop the query and are told by it.
+    Raises what `run_keyed` raises, before it starts; later errors stop the query and are told by it, also ConflictError
+    BATCHES_MISSING where the store lacks batches that the checkpoint has.
     """
     if not rows.isStreaming:
         raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run_keyed for it")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.connector.keyed.answers import Answer, Done, Failed, function_failed, to_json
-from statestore.connector.keyed.emitted import batches_of, rows_of, write_emitted
+from statestore.connector.keyed.emitted import batches_of, checked_row, rows_of, write_emitted
 from statestore.connector.keyed.kept_backends import keep_backend, take_backend
 from statestore.connector.keyed.request import KeyedBatch, Process, key_column
 from statestore.connector.keyed.rows_by_key import rows_by_key
@@ -101,13 +101,13 @@ def _processed(
     process: Process,
     codec: ValueCodec,
     each: Iterator[tuple[Any, pa.RecordBatch]],
-) -> Iterator[Row]:
+) -> Iterator[Row | pa.RecordBatch]:
     for key, rows in each:
         backend.set_current_key(key)
         try:
             for row in rows_of(process(key, rows)):
                 if row is not None:
-                    yield codec.normalize(row)
+                    yield checked_row(codec, row)
         except GeneratorExit:
             raise
         except Exception as error:

@@ -170,6 +170,26 @@ def test_an_answer_may_be_one_row_or_none(spark: SparkSession, store: Path) -> N
     assert emitted(answer) == [("user-1", 1, None), ("user-2", 2, 3)]
 
 
+def test_whole_batches_and_rows_are_emitted_in_order(spark: SparkSession, store: Path) -> None:
+    def factory(backend: Any) -> Any:
+        def process(key: str, rows: pa.RecordBatch) -> Any:
+            yield (key, 0, None)
+            yield pa.record_batch(
+                {"last": rows.column("amount"), "user": rows.column("user"), "seen": pa.nulls(len(rows))}
+            )
+            yield {"user": key, "seen": 1, "last": None}
+
+        return process
+
+    rows = some_rows(0, 90, 4)
+    answer = statestore.run_keyed(frame(spark, rows), factory, key="user", store=store, output=OUTPUT, tasks=1)
+    expected: list[tuple[Any, ...]] = []
+    for user in dict(rows):
+        amounts = [(user, None, amount) for each, amount in rows if each == user]
+        expected += [(user, 0, None), *amounts, (user, 1, None)]
+    assert [tuple(row) for row in answer.collect()] == expected
+
+
 def test_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
     """Columns are matched with the store's in order, by any name; rows have the DataFrame's own names and types."""
     key = {"place": "string", "day": "date", "number": "bigint"}

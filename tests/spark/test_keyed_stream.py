@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +186,44 @@ def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -
     stream.run(tasks=3)
     assert stream.answers == expected
     assert state(stream.store) == model.amounts
+
+
+def test_two_queries_on_one_store_take_turns(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    """Each adds to what the other has committed."""
+    streams = [Stream(spark, tmp_path / name, store) for name in ("left", "right")]
+    for each in streams:
+        each.folder.mkdir()
+        for number in range(3):
+            feed(each.folder / "in", number, some_rows(number, 30))
+    with ThreadPoolExecutor() as pool:
+        for running in [pool.submit(each.run, tasks=tasks) for tasks, each in enumerate(streams, 1)]:
+            running.result()
+    assert {user: sorted(amounts) for user, amounts in state(store).items()} == {
+        user: sorted(2 * amounts) for user, amounts in everything(3).items()
+    }
+    assert [sorted(each.answers) for each in streams] == [[0, 1, 2]] * 2
+
+
+def everything(batches: int) -> dict[str, list[int]]:
+    model = Model()
+    for number in range(batches):
+        model.batch(some_rows(number, 30))
+    return model.amounts
+
+
+def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> None:
+    """Its state lacks batches that the checkpoint has: going on would count them never."""
+    feed(tmp_path / "in", 0, some_rows(0, 30))
+    stream.run(tasks=1)
+    shutil.copytree(stream.store, tmp_path / "copy")
+    feed(tmp_path / "in", 1, some_rows(1, 30))
+    stream.run(tasks=1)
+    shutil.rmtree(stream.store)
+    (tmp_path / "copy").rename(stream.store)
+    feed(tmp_path / "in", 2, some_rows(2, 30))
+    with pytest.raises(PySparkException, match=r"BATCHES_MISSING.*batch 2 of .* comes after batch 0"):
+        stream.run(tasks=1)
+    assert versions(stream.store) == [1]
 
 
 def test_what_is_refused_before_it_starts(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
