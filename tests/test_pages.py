@@ -15,7 +15,15 @@ import pytest
 from source_tree import ROOT
 
 README = ROOT / "README.md"
-TASKS = ("capture-state", "time-travel", "spark-state", "debug-a-join", "point-in-time-features", "operate-a-store")
+TASKS = (
+    "capture-state",
+    "time-travel",
+    "spark-state",
+    "keyed-state",
+    "debug-a-join",
+    "point-in-time-features",
+    "operate-a-store",
+)
 PAGES = {"README": README, **{name: ROOT / "docs" / f"{name}.md" for name in TASKS}}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
