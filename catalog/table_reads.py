@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.difference import Point, difference
+from statestore.catalog.named_keys import named_keys
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.filters import parse_filters
 from statestore.formats.key_codec import KeyValues
@@ -61,7 +62,7 @@ class ReadableTable:
         query = Query(mode="history", version=version, start_time=_us(start, "start"), end_time=_us(end, "end"))
         filters = list(parse_filters(filter))
         if key is not None:
-            names = self.table.key_columns
+            names = _named(self.table, key)
             codec = KeyValues(pa.schema([self.schema.field(name) for name in names]))
             filters += parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
         return read(self.table, query, columns, filters)
@@ -104,6 +105,15 @@ class ReadableTable:
         old = Point(start_version, _us(start_timestamp, "start_timestamp"))
         new = Point(end_version, _us(end_timestamp, "end_timestamp"))
         return difference(self.table, old, new, columns)
+
+
+def _named(table: StateTable, key: Any) -> tuple[str, ...]:
+    """The columns that a key names: all, or where these tell rows of one key apart as many as are given."""
+    choices = named_keys(table)
+    if isinstance(key, Mapping):
+        return next((names for names in choices if set(names) == set(key)), choices[-1])
+    count = len(key) if isinstance(key, tuple) else 1
+    return next((names for names in choices if len(names) == count), choices[-1])
 
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:

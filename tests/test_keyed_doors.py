@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -16,6 +17,7 @@ from keyed_made import STATES, Made, Rows, make, rows
 
 import statestore
 from statestore.catalog.discovery import open_table, open_warehouse, rows_spec
+from statestore.connector.cli.arguments import complete_store
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, StateStoreError, UnsupportedError
 from statestore.formats.filters import Filter
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -293,6 +295,10 @@ def test_filters_on_a_key_read_only_its_place(made: Made, monkeypatch: pytest.Mo
                 assert len(ranges) <= len(chosen)
                 looked += len(ranges)
     assert looked
+    many = [f"user {number}" for number in range(200)]
+    for version, states in made.kept.items():  # too many to be looked up one by one
+        wanted = {key: value for key, value in states["counts"].items() if key[0] in many}
+        assert rows(made.table("counts").scan(version=version, filter=("user", "in", many)).read_all()) == wanted
     user = next(iter(made.newest["counts"]))[0]
     whole, one = (made.table("counts").table.splits(Query(filters=f)) for f in ((), key_filter(user)))
     assert len(one) == 1 <= len(whole)
@@ -361,6 +367,12 @@ def test_roles_of_columns(tmp_path: Path) -> None:
 # The command line
 
 
+def test_names_of_states_are_completed(made: Made) -> None:
+    context = SimpleNamespace(params={"path": made.path})
+    assert complete_store(context, "") == ["prices", "sessions", *NAMES]  # type: ignore[arg-type]
+    assert complete_store(context, "sessions.c") == ["sessions.counts"]  # type: ignore[arg-type]
+
+
 def test_inspect_tells_each_state(made: Made) -> None:
     found = {item["store"]: item for item in run("inspect", made.path, "--json").rows}
     assert list(found) == ["prices", *NAMES]
@@ -389,8 +401,8 @@ def test_inspect_counts_rows_and_misses_files(tmp_path: Path) -> None:
 def test_get_and_history_take_a_key_or_more_of_it(made: Made) -> None:
     (user, attribute), value = next(iter(made.newest["attrs"].items()))
     wanted = {key: v for key, v in made.newest["attrs"].items() if key[0] == user}
-    found = run("get", made.path, "sessions.attrs", user, "--json").rows
-    assert {(row["user"], row["user_key"]): row["value"] for row in found} == wanted
+    told = run("get", made.path, "sessions.attrs", user, "--json").rows
+    assert {(row["user"], row["user_key"]): row["value"] for row in told} == wanted
     (row,) = run("get", made.path, "sessions.attrs", json.dumps({"user": user, "user_key": attribute}), "--json").rows
     assert row == {"user": user, "user_key": attribute, "value": value}
     for version in made.kept:
@@ -401,6 +413,13 @@ def test_get_and_history_take_a_key_or_more_of_it(made: Made) -> None:
     versions = run("history", made.path, "sessions.attrs", user, "--json").rows
     expected = made.table("attrs").history(filter=("user", "=", user)).read_all()
     assert len(versions) == expected.num_rows
+    keys: tuple[Any, ...] = (user, (user,), {"user": user})
+    for key in keys:
+        assert made.table("attrs").history(key=key).read_all().num_rows == expected.num_rows
+    keys = (user, attribute), {"user": user, "user_key": attribute}
+    for key in keys:
+        found = made.table("attrs").history(key=key).read_all().to_pylist()
+        assert found == [row for row in expected.to_pylist() if row["user_key"] == attribute]
     assert run("get", made.path, "sessions.attrs", '{"user": 1, "user_key": "a"}').code == 2
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-STORE_FILE = "store.json"  # the catalog knows more, but a shell does not wait for it to load
+STORE_FILE, KEYED = "store.json", b'"keyed"'  # the catalog knows more, but a shell does not wait for it to load
 
 
 def complete_path(incomplete: str) -> list[str]:
@@ -24,16 +24,29 @@ def complete_path(incomplete: str) -> list[str]:
 
 
 def complete_store(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the stores at the path that was typed before."""
+    """Names of the stores at the path that was typed before, and of the tables of keyed ones."""
     path = ctx.params.get("path")
     if path is None:
         return []
     root = Path(path).expanduser()
     try:
         found = [root.resolve()] if (root / STORE_FILE).is_file() else [p.parent for p in root.glob(f"*/{STORE_FILE}")]
+        names = {p.name for p in found}
+        if any(KEYED in (p / STORE_FILE).read_bytes() for p in found):
+            names |= _tables(root)
     except OSError:
         return []
-    return sorted(p.name for p in found if p.name.startswith(incomplete) and not p.name.startswith("."))
+    return sorted(name for name in names if name.startswith(incomplete) and not name.startswith("."))
+
+
+def _tables(root: Path) -> set[str]:
+    from statestore.catalog.discovery import open_warehouse
+    from statestore.formats.errors import StateStoreError
+
+    try:
+        return set(open_warehouse(root).tables())
+    except StateStoreError:
+        return set()
 
 
 def _argument(text: str, **more: Any) -> Any:

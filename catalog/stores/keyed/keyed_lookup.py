@@ -15,6 +15,9 @@ from statestore.formats.flink.key_groups import key_group_function
 from statestore.formats.key_codec import KeyCodec
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 
+LOOKED_UP = 64
+"""More keys than this are not looked up in a database, but found while their groups stream past."""
+
 
 @dataclass(frozen=True)
 class KeyLookup:
@@ -56,5 +59,8 @@ def runs_of(lookup: KeyLookup | None, groups: range) -> list[range]:
 
 
 def ranges_of(lookup: KeyLookup | None, groups: range) -> list[KeyRange]:
-    """The stored keys to read in a database, of these key groups."""
-    return [stored_range(groups)] if lookup is None else lookup.ranges(groups)
+    """The stored keys to read in a database, of these key groups: of many keys all of their groups."""
+    found = None if lookup is None else lookup.ranges(groups)
+    if found is not None and len(found) <= LOOKED_UP:
+        return found
+    return [stored_range(run) for run in runs_of(lookup, groups)]
