@@ -12,9 +12,6 @@ from statestore.catalog.store_spec import KEYED, StoreSpec
 from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.formats.errors import UnsupportedError
 
-SNAPSHOTS_ONLY = "SNAPSHOTS_ONLY"
-"""The code of what is refused to stores that have nothing to compact or to expire."""
-
 
 class Upkeep(Protocol):
     """The upkeep of one store."""
@@ -50,7 +47,7 @@ class SnapshotsUpkeep:
 
     def files(self) -> SegmentFiles:
         raise UnsupportedError(
-            SNAPSHOTS_ONLY,
+            "SNAPSHOTS_ONLY",
             f"{self.spec.name!r} is a keyed store, which has nothing to compact or to expire: its snapshots stay as "
             "they were written until store.discard(version) takes them away; vacuum removes what tasks left behind",
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -306,6 +308,65 @@ def test_filters_on_a_key_read_only_its_place(made: Made, monkeypatch: pytest.Mo
 
 def key_filter(user: str) -> tuple[Filter, ...]:
     return (Filter("user", "=", user),)
+
+
+class Mean:
+    """Values as their sum and count."""
+
+    accumulator_type = "struct<sum:double,count:bigint>"
+
+    def create(self) -> Any:
+        return {"sum": 0.0, "count": 0}
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return {"sum": accumulator["sum"] + value, "count": accumulator["count"] + 1}
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator["sum"] / accumulator["count"]
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return {name: left[name] + right[name] for name in left}
+
+
+def test_all_kinds_of_states_by_several_columns_and_namespaces(tmp_path: Path) -> None:
+    key = {"shop": "string", "day": "date"}
+    store = statestore.connect(tmp_path).create_store("s", kind="keyed", key=key)
+    days = [date(2026, 1, number) for number in (1, 2)]
+    keys = list(itertools.product(["north", "south"], days))
+    lists: Rows = {}
+    means: Rows = {}
+    with store.backend() as backend:
+        added = backend.list_state("added", "int")
+        mean = backend.aggregating_state("mean", Mean(), namespace={"till": "int"})
+        for version in (1, 2):
+            for number, (shop, day) in enumerate(keys[version - 1 :]):
+                backend.set_current_key({"shop": shop, "day": day})
+                added.add(number)
+                lists.setdefault((shop, day), []).append(number)
+                for till in (1, 2):
+                    mean.set_current_namespace(till)
+                    mean.add(number * till)
+                    old = means.get((shop, day, till), {"sum": 0.0, "count": 0})
+                    means[shop, day, till] = Mean().add(number * till, old)
+            assert store.commit([backend.snapshot("incremental" if version == 1 else "full").result()]) == version
+    inspected = statestore.inspect(str(tmp_path))
+    assert rows(inspected.table("s.mean").scan().read_all()) == means
+    found = statestore.sql(
+        str(tmp_path), "SELECT shop, day, value FROM s.added ORDER BY shop, day, position"
+    ).to_pylist()
+    assert [tuple(row.values()) for row in found] == [(*k, item) for k in sorted(lists) for item in lists[k]]
+    text = "SELECT value.count AS n FROM s.mean VERSION AS OF 1 WHERE till = 2 AND day = DATE '2026-01-02'"
+    assert statestore.sql(str(tmp_path), text)["n"].to_pylist() == [1, 1]
+    by_key = {"shop": "south", "day": "2026-01-01"}
+    (row,) = run("get", tmp_path, "s.mean", json.dumps({**by_key, "till": 1}), "--json").rows
+    assert row["value"] == means["south", days[0], 1]
+    assert len(run("get", tmp_path, "s.mean", json.dumps(by_key), "--json").rows) == 2
+    assert [r["value"] for r in run("get", tmp_path, "s.added", json.dumps(by_key), "--json").rows] == [2, 1]
+    told = inspected.table("s.added").changes(2, 2).read_all()
+    assert (told.num_rows, set(told["_change_type"].to_pylist())) == (3, {"insert"})
+    answer = run("get", tmp_path, "s.mean", "south")
+    assert answer.code == 2
+    assert "shop, day; or shop, day, till" in answer.err
 
 
 # Metadata

@@ -14,7 +14,7 @@ from typing import Any
 from statestore.catalog.discovery import open_warehouse
 from statestore.catalog.maintenance import run_compaction, run_expiry
 from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.upkeep import SNAPSHOTS_ONLY, Upkeep
+from statestore.catalog.upkeep import Upkeep
 from statestore.connector.cli.output import human_duration, say, say_error
 from statestore.connector.cli.progress import progress
 from statestore.formats.errors import InvalidInputError, StateStoreError
@@ -47,7 +47,7 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
             except (StateStoreError, OSError) as error:
                 if store is not None:
                     raise
-                if isinstance(error, StateStoreError) and error.code == SNAPSHOTS_ONLY:
+                if isinstance(error, StateStoreError) and error.code == "SNAPSHOTS_ONLY":
                     say(error.message)
                     continue
                 say_error(f"{name}: {error}")
