@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,8 +19,10 @@ from statestore.connector.keyed import kept_backends
 from statestore.connector.keyed.answers import Answer, Done, Failed, from_json, to_json
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.request import KeyedBatch, KeyedJob, make_job, part_id
+from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task import answers_of
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.types import make_schema
 
 ROWS = pa.schema([("user", pa.string())])
 OUTPUT = pa.schema([("user", pa.string()), ("n", pa.int64())])
@@ -154,6 +159,41 @@ def test_several_tasks_in_one_partition(driver: Driver) -> None:
     assert [answer.task for answer in answers] == [1, 0]
     with pytest.raises(UnsupportedError, match="ROWS_MISPLACED"):
         list(answers_of(batch, [placed(0, [None], [None]), *rows]))
+
+
+KEYS: dict[str, list[Any]] = {
+    "boolean": [True, False],
+    "tinyint": [-128, 127, 0],
+    "bigint": [-(2**63), 2**63 - 1, 0, 5],
+    "string": ["", "a", "a\x00", "ü", "\U0001f600"],
+    "binary": [b"", b"\x00", b"\xff"],
+    "date": [date(1, 1, 1), date(2026, 11, 21)],
+    "timestamp": [datetime(1970, 1, 1, tzinfo=UTC), datetime(2026, 11, 21, 1, 2, 3, 4, UTC)],
+    "decimal(20,2)": [Decimal("-1.50"), Decimal("123456789012345678.99")],
+    "struct<a:int,b:string>": [{"a": 1, "b": "x"}, {"a": 1, "b": None}],
+    "array<int>": [[], [1], [1, None]],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_of_each_key_in_order(kind: str, several: bool) -> None:
+    random = np.random.default_rng(3)
+    columns = make_schema({"k": kind, "number": "int"} if several else {"k": kind}, "key")
+    picks = random.integers(0, len(KEYS[kind]), 60)
+    keys = [pa.array([KEYS[kind][pick] for pick in picks], columns.field(0).type)]
+    keys += [pa.array(picks % 2, pa.int32())] if several else []
+    arrival = random.permutation(60)
+    rows = pa.table({"at": pa.chunked_array([pa.array(arrival[:20]), pa.array(arrival[20:])])})
+    found = [
+        (repr(key), each.column("at").to_pylist()) for key, each in rows_by_key(columns, keys, rows, pa.array(arrival))
+    ]
+    expected: dict[str, list[int]] = {}
+    for place in np.argsort(arrival).tolist():
+        value = KEYS[kind][picks[place]]
+        key = {"k": value, "number": int(picks[place]) % 2} if several else value
+        expected.setdefault(repr(key), []).append(int(arrival[place]))
+    assert found == list(expected.items())
 
 
 def test_a_key_that_is_null(driver: Driver) -> None:

@@ -51,8 +51,8 @@ def run_batch(
         log = read_log(LocalStorage(job.folder))
         if transaction is not None and (before := log.transaction(transaction)) is not None:
             return before
-        if keeps:
-            _check_consecutive(store, log, transaction)
+        if keeps and transaction is not None:
+            _check_consecutive(store, log, *transaction)
         batch = _begun(store, job, rows, log, tasks, label, keeps)
         version = _committed(store, batch.base, _answers(batch, rows), transaction)
         if retained is not None:
@@ -112,16 +112,19 @@ def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transact
         raise
 
 
-def _check_consecutive(store: KeyedStore, log: SnapshotLog, transaction: Transaction | None) -> None:
-    """ConflictError BATCHES_MISSING if the store lacks batches of a stream, as an older copy of it would."""
-    last = [e.transaction for e in log.last_batches() if e.transaction is not None and transaction is not None]
-    for application, number in last:
-        if transaction is not None and application == transaction[0] and number < transaction[1] - 1:
+def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, number: int) -> None:
+    """ConflictError BATCHES_MISSING if the newest snapshot lacks batches of a stream, as an older copy would."""
+    newest = max(log.retained(), default=0)
+    for entry in log.last_batches():
+        if entry.transaction is None or entry.transaction[0] != application:
+            continue
+        if entry.transaction[1] < number - 1 or entry.version > newest:
             raise ConflictError(
                 "BATCHES_MISSING",
-                f"batch {transaction[1]} of application {application!r} comes after batch {number} in store "
-                f"{store.name!r}: what was between is not there, as if an older copy of the store was put back. Put "
-                "back the checkpoint of that time too, or go on without those batches under another application='…'",
+                f"batch {number} of application {application!r} can not follow in store {store.name!r}: its last batch "
+                f"there is {entry.transaction[1]}, in version {entry.version}, and the newest snapshot is {newest}, as "
+                "if an older copy was put back, or the newest was discarded. Put back the checkpoint of that time too, "
+                "or go on without those batches under another application='…'",
             )
 
 

@@ -19,10 +19,12 @@ BATCH_ROWS = 10_000
 
 
 def rows_of(answer: Any) -> Iterable[Any]:
-    """What a function answered, as rows: a dict or tuple is one, a RecordBatch has some, None is none."""
+    """What a function answered, as rows: a dict, tuple or text is one, a RecordBatch or Table has some, None is none."""
     if answer is None:
         return ()
-    return (answer,) if isinstance(answer, Mapping | tuple | pa.RecordBatch) else iter(answer)
+    if isinstance(answer, pa.Table):
+        return iter(answer.to_batches())
+    return (answer,) if isinstance(answer, Mapping | tuple | str | bytes | pa.RecordBatch) else iter(answer)
 
 
 def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:

@@ -170,6 +170,12 @@ def test_an_answer_may_be_one_row_or_none(spark: SparkSession, store: Path) -> N
     assert emitted(answer) == [("user-1", 1, None), ("user-2", 2, 3)]
 
 
+def test_one_column_needs_no_dict(spark: SparkSession, store: Path) -> None:
+    rows = frame(spark, some_rows(0, 40))
+    answer = statestore.run_keyed(rows, lambda _: lambda key, _: key, key="user", store=store, output="user string")
+    assert emitted(answer) == sorted((f"user-{number}",) for number in range(40))
+
+
 def test_whole_batches_and_rows_are_emitted_in_order(spark: SparkSession, store: Path) -> None:
     def factory(backend: Any) -> Any:
         def process(key: str, rows: pa.RecordBatch) -> Any:

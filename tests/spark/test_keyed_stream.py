@@ -221,9 +221,26 @@ def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> N
     shutil.rmtree(stream.store)
     (tmp_path / "copy").rename(stream.store)
     feed(tmp_path / "in", 2, some_rows(2, 30))
-    with pytest.raises(PySparkException, match=r"BATCHES_MISSING.*batch 2 of .* comes after batch 0"):
+    with pytest.raises(PySparkException, match=r"BATCHES_MISSING.*batch 2 of .* its last batch there is 0"):
         stream.run(tasks=1)
     assert versions(stream.store) == [1]
+
+
+def test_a_batch_that_was_discarded_is_told(stream: Stream, tmp_path: Path) -> None:
+    """The state without it, the checkpoint with it. Under another name the stream goes on from there."""
+    model = Model()
+    for number in range(2):
+        feed(tmp_path / "in", number, some_rows(number, 30))
+    stream.run(tasks=1)
+    with statestore.connect(stream.store.parent).open_store("users") as handle:
+        handle.discard(2)
+    feed(tmp_path / "in", 2, some_rows(2, 30))
+    with pytest.raises(PySparkException, match=r"BATCHES_MISSING.*in version 2, and the newest snapshot is 1"):
+        stream.run(tasks=1)
+    stream.run(tasks=1, application="again")
+    model.batch(some_rows(0, 30))
+    assert stream.answers[2] == model.batch(some_rows(2, 30))
+    assert state(stream.store) == model.amounts
 
 
 def test_what_is_refused_before_it_starts(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
