@@ -231,7 +231,12 @@ def test_a_backend_builds_on_what_it_was_restored_from_in_place(store: KeyedStor
     assert again.reused == {file.name for file in part.shared.values()}
     assert reopened(tasks, 1, store.commit([again])) == tasks.model.content()
     reopened(tasks, 2)
-    assert [each.reused for each in travelled(tasks.snapshot(["incremental"]))] == [frozenset(), frozenset()]
+    parts = travelled(tasks.snapshot(["incremental"]))
+    assert [each.reused for each in parts] == [frozenset(), frozenset()]
+    store.commit(parts)
+    assert reopened(tasks, 2) == tasks.model.content()
+    found = [each.reused for each in travelled(tasks.snapshot(["incremental"]))]
+    assert found == [{file.name for file in each.shared.values()} for each in parts], "each of several, too"
 
 
 def test_two_that_go_on_from_one_snapshot_do_not_mix(store: KeyedStore, tasks: Tasks) -> None:
@@ -717,6 +722,20 @@ def test_key_groups_that_there_are_not(groups: Any, store: KeyedStore, tmp_path:
     with refused("INVALID_KEY_GROUPS"):
         store.backend(groups, directory=local(tmp_path))
     assert not local(tmp_path).exists() or not list(local(tmp_path).iterdir())
+
+
+@pytest.mark.parametrize("groups", [1, 7, 128, 300])
+def test_tasks_have_the_key_groups_that_flink_gives_them(groups: int, tmp_path: Path) -> None:
+    """``KeyGroupRangeAssignment.computeKeyGroupRangeForOperatorIndex``, statement by statement."""
+    store = keyed_store(tmp_path, key_groups=groups)
+    for tasks in range(1, groups + 1):
+        expected = []
+        for task in range(tasks):
+            first = (task * groups + tasks - 1) // tasks
+            last = ((task + 1) * groups - 1) // tasks
+            expected.append(range(first, last + 1))
+        assert store.task_groups(tasks) == expected
+    assert store.task_groups(groups) == [range(group, group + 1) for group in range(groups)]
 
 
 @pytest.mark.parametrize("number", [0, -1, 129, 1.0, True, None])
