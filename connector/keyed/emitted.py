@@ -19,7 +19,7 @@ BATCH_ROWS = 10_000
 
 
 def rows_of(answer: Any) -> Iterable[Any]:
-    """What a function answered, as rows: a dict, tuple or text is one, a RecordBatch or Table has some, None is none."""
+    """What a function answered, as rows: a dict, tuple or text is one, a RecordBatch or Table has many, None none."""
     if answer is None:
         return ()
     if isinstance(answer, pa.Table):
