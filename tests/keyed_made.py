@@ -19,6 +19,7 @@ from statestore.catalog.table_reads import ReadableTable
 Rows = dict[tuple[Any, ...], Any]
 """Values by all columns that tell rows apart."""
 STATES = ("attrs", "counts")
+NAMES = [f"sessions.{state}" for state in STATES]
 KINDS: tuple[SnapshotKind, ...] = ("full", "incremental", "incremental")
 
 
@@ -158,3 +159,21 @@ def expected_history(made: Made, state: str, last: int = 1 << 40) -> Counter[tup
 
 def told_history(table: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+# Other stores
+
+
+def prices(path: str | Path, name: str) -> None:
+    with statestore.connect(path).create_store(name, key={"item": "string"}, value={"price": "double"}) as store:
+        store.put("naan", 1.5, timestamp=1000)
+        store.commit()
+
+
+def one_state(path: Path, store: str, state: str, key: int = 1) -> None:
+    opened = statestore.connect(path).create_store(store, kind="keyed", key={"k": "int"})
+    with opened.backend() as backend:
+        value = backend.value_state(state, "string")
+        backend.set_current_key(key)
+        value.update(f"{store}/{state}")
+        opened.commit([backend.snapshot().result()])
