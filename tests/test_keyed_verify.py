@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xxhash
 
 import statestore
+from statestore.catalog.storage import Storage
 from statestore.catalog.stores.keyed import snapshot_log
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_log import CHECKPOINT_INTERVAL, read_log
@@ -93,7 +95,7 @@ def test_damage_of_any_file_is_told_by_its_name(damage: Callable[[Path], None], 
         assert found.vouches == "not for this store: see the problems"
 
 
-def rewritten(root: Path, version: int, change: Callable[[dict[str, object]], None]) -> None:
+def rewritten(root: Path, version: int, change: Callable[[dict[str, Any]], None]) -> None:
     """A log entry that says something else, with the right checksum."""
     path = root / "s" / "log" / f"{version:020d}.json"
     document = json.loads(path.read_bytes())
@@ -110,8 +112,8 @@ def problems(root: Path) -> set[str]:
 def test_rows_in_another_key_group_are_found(warehouse: Path) -> None:
     """The index of key groups is shifted by a group: every file is as it was written."""
 
-    def shift(entry: dict[str, object]) -> None:
-        (handle,) = entry["handles"]  # type: ignore[misc]
+    def shift(entry: dict[str, Any]) -> None:
+        handle = entry["handles"][0]
         groups = handle["tables"]["v"]["groups"]
         handle["tables"]["v"]["groups"] = [0, *groups[:-2], groups[-1]]
 
@@ -138,8 +140,8 @@ def test_an_entry_that_can_not_be_is_found(warehouse: Path, field: str, value: o
     "name", ["../escape.arrow", "shared/../../x.sst", "/etc/passwd", "log/00000000000000000000.json", "segments/x"]
 )
 def test_a_name_that_leads_elsewhere_is_refused(warehouse: Path, name: str) -> None:
-    def change(entry: dict[str, object]) -> None:
-        (handle,) = entry["handles"]  # type: ignore[misc]
+    def change(entry: dict[str, Any]) -> None:
+        handle = entry["handles"][0]
         handle["tables"]["v"]["file"]["name"] = name
 
     rewritten(warehouse, 1, change)
@@ -209,9 +211,12 @@ def test_opening_reads_no_entry_that_was_folded(
 ) -> None:
     read: list[int] = []
     original = snapshot_log.read_snapshot_entry
-    monkeypatch.setattr(
-        snapshot_log, "read_snapshot_entry", lambda storage, version: read.append(version) or original(storage, version)
-    )
+
+    def counted(storage: Storage, version: int) -> snapshot_log.Entry:
+        read.append(version)
+        return original(storage, version)
+
+    monkeypatch.setattr(snapshot_log, "read_snapshot_entry", counted)
     assert read_log(long_log._storage).newest == 11
     assert read == [9, 10, 11]
     assert CHECKPOINT_INTERVAL == 64
