@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from statestore.catalog.storage import LocalStorage
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
-from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
+from statestore.catalog.stores.keyed.shared_log import shared_log
+from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog
 from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.connector.keyed.answers import Answer, Done, failure_of, from_json
 from statestore.connector.keyed.emitted import read_emitted
@@ -48,7 +48,7 @@ def run_batch(
     """Run a batch and commit it, unless its transaction was committed before: the version it has. ``keeps``: it is one
     of a stream, whose batches have consecutive numbers."""
     with _turn(job.folder):
-        log = read_log(LocalStorage(job.folder))
+        log = shared_log(job.folder, job.store_id)
         if transaction is not None and (before := log.transaction(transaction)) is not None:
             return before
         if keeps and transaction is not None:
@@ -131,7 +131,7 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
 def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:
     """Those behind the newest ``retained`` of the same application."""
     application = None if transaction is None else transaction[0]
-    kept = read_log(LocalStorage(job.folder)).retained().values()
+    kept = shared_log(job.folder, job.store_id).retained().values()
     own = [e.version for e in kept if (None if e.transaction is None else e.transaction[0]) == application]
     for version in own[:-retained]:
         try:
@@ -151,7 +151,7 @@ def check_retained(retained: Any) -> None:
 
 def emitted_frame(spark: SparkSession, job: KeyedJob, version: int) -> DataFrame:
     """What the batch of a version emitted, read from its files when needed. NotFoundError VERSION_NOT_FOUND."""
-    folder, files = job.folder, read_log(LocalStorage(job.folder)).outputs(version)
+    folder, files = job.folder, shared_log(job.folder, job.store_id).outputs(version)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with message_only():

@@ -23,7 +23,8 @@ def rows_of(answer: Any) -> Iterable[Any]:
     if answer is None:
         return ()
     if isinstance(answer, pa.Table):
-        return iter(answer.to_batches())
+        batches: list[pa.RecordBatch] = answer.to_batches()
+        return batches
     return (answer,) if isinstance(answer, Mapping | tuple | str | bytes | pa.RecordBatch) else iter(answer)
 
 
@@ -51,8 +52,7 @@ def batches_of(codec: ValueCodec, rows: Iterable[Row | pa.RecordBatch]) -> Itera
 
 def write_emitted(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:
     """A file of them, written as they come; None if there is none."""
-    first = next(batches, None)
-    return None if first is None else store_batches(folder, EMITTED, schema, _chained(first, batches))
+    return store_batches(folder, EMITTED, schema, batches)
 
 
 def read_emitted(folder: Path, file: FileRef) -> Iterator[pa.RecordBatch]:
@@ -65,8 +65,3 @@ def read_emitted(folder: Path, file: FileRef) -> Iterator[pa.RecordBatch]:
 
 def _batch(codec: ValueCodec, rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(codec.to_columns(rows), schema=codec.schema)
-
-
-def _chained(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from batches
