@@ -112,7 +112,7 @@ class LocalStorage:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         folders = set()
@@ -122,7 +122,7 @@ class LocalStorage:
             _write_synced(path, data)
             folders.add(path.parent)
         for folder in folders:
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def read(self, name: str) -> bytes:
         path = self._path(name)
@@ -162,7 +162,7 @@ class LocalStorage:
         if not folder.is_dir():
             self._make_folder(folder.parent)
             folder.mkdir(exist_ok=True)
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
 
 
 def local_root(storage: Storage) -> Path | None:
@@ -193,7 +193,8 @@ def _write_synced(path: Path, data: Data) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """What was created, renamed or removed in it outlives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

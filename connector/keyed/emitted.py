@@ -25,7 +25,10 @@ def rows_of(answer: Any) -> Iterable[Any]:
     if isinstance(answer, pa.Table):
         batches: list[pa.RecordBatch] = answer.to_batches()
         return batches
-    return (answer,) if isinstance(answer, Mapping | tuple | str | bytes | pa.RecordBatch) else iter(answer)
+    if isinstance(answer, Mapping | tuple | str | bytes | pa.RecordBatch):
+        return (answer,)
+    found: Iterable[Any] = answer
+    return found
 
 
 def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:

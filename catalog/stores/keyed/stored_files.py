@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import uuid
@@ -15,6 +16,7 @@ from typing import IO, Any
 import pyarrow as pa
 import xxhash
 
+from statestore.catalog.storage import sync_folder
 from statestore.formats.errors import NotFoundError
 from statestore.formats.ipc_file import metadata_ranges
 from statestore.formats.regions import REGION_BYTES, VerifiedBytes
@@ -79,7 +81,9 @@ def _no_check() -> None:
 @contextmanager
 def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
     """A file ``<place>/<unique><suffix>`` in the store's folder; it is there, and durable, when the block ends well."""
-    (folder / place).mkdir(parents=True, exist_ok=True)
+    if not (folder / place).is_dir():
+        (folder / place).mkdir(exist_ok=True)
+        sync_folder(folder)
     name = f"{place}/{uuid.uuid4().hex}{suffix}"
     unfinished = folder / f"{name}{UNFINISHED}"
     try:
@@ -88,7 +92,7 @@ def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = 
             sink.flush()
             os.fsync(sink.fileno())
         unfinished.rename(folder / name)
-        _sync_folder(folder / place)
+        sync_folder(folder / place)
     except BaseException:
         (folder / name).unlink(missing_ok=True)
         raise
@@ -110,14 +114,17 @@ def store_batches(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     check: Callable[[], None] = _no_check,
-) -> FileRef:
-    """An Arrow file of batches, which are written as they come."""
+) -> FileRef | None:
+    """An Arrow file of batches, which are written as they come; None if there is none."""
+    first = next(batches, None)
+    if first is None:
+        return None
     starts: list[int] = []
     with new_file(folder, place, ".arrow", check) as target:
         with pa.ipc.new_file(
             pa.PythonFile(target, "w"), schema, options=pa.ipc.IpcWriteOptions(compression=None)
         ) as writer:
-            for batch in batches:
+            for batch in itertools.chain((first,), batches):
                 starts.append(target.bytes)
                 writer.write_batch(batch)
             body_end = target.bytes
@@ -182,11 +189,3 @@ def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
         ) from None
     with source:
         yield VerifiedBytes(file, source.read_buffer())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

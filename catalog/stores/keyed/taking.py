@@ -97,18 +97,12 @@ def _full(
     for spec in handle.states:
         counts = np.zeros(len(handle.key_groups), np.int64)
         batches = _rows(checkpoint, key, spec, handle.key_groups, counts, check)
-        first = next(batches, None)
-        if first is not None:
-            file = store_batches(folder, SEGMENTS, table_schema(key, spec), _chained(first, batches), check)
+        file = store_batches(folder, SEGMENTS, table_schema(key, spec), batches, check)
+        if file is not None:
             written.append(file)
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
             tables[spec.name] = StateFile(file, handle.key_groups.start, tuple(ends.tolist()))
     return replace(handle, tables=tables)
-
-
-def _chained(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from batches
 
 
 def _rows(
