@@ -239,6 +239,21 @@ def test_a_backend_builds_on_what_it_was_restored_from_in_place(store: KeyedStor
     assert found == [{file.name for file in each.shared.values()} for each in parts], "each of several, too"
 
 
+def test_a_database_in_place_never_writes_to_stored_files(store: KeyedStore, tasks: Tasks) -> None:
+    """Table files are linked, not copied, as RocksDB does not write to them; the others are copies."""
+    fill(tasks, 1)
+    (part,) = travelled(tasks.snapshot(["incremental"]))
+    store.commit([part])
+    before = {name: (store._folder / name).read_bytes() for name in files(store)}
+    reopened(tasks)
+    assert {(store._folder / file.name).stat().st_nlink for file in part.shared.values()} == {2}
+    assert {(store._folder / file.name).stat().st_nlink for file in part.private.values()} == {1}
+    fill(tasks, 2)
+    tasks.snapshot(["incremental"])[0].result(WAIT)
+    tasks.dispose()
+    assert {name: (store._folder / name).read_bytes() for name in before} == before
+
+
 def test_two_that_go_on_from_one_snapshot_do_not_mix(store: KeyedStore, tasks: Tasks) -> None:
     """Their new table files have the same numbers and other rows."""
     fill(tasks, 1)
