@@ -28,7 +28,6 @@ from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog
-from statestore.formats.segment_meta import FileRef
 
 KINDS: tuple[SnapshotKind, ...] = ("full", "incremental")
 PLACES = ("segments", "shared", "private")
@@ -398,8 +397,8 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found = Gate()
 
-    def held(write: Callable[..., FileRef]) -> Callable[..., FileRef]:
-        def writing(*arguments: Any) -> FileRef:
+    def held(write: Callable[..., Any]) -> Callable[..., Any]:
+        def writing(*arguments: Any) -> Any:
             found.wait()
             return write(*arguments)
 
