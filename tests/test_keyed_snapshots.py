@@ -23,7 +23,7 @@ from keyed_model import NAMESPACES, USER_KEYS, Content, Tasks, travelled
 import statestore
 from statestore import StateStoreError
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
-from statestore.catalog.stores.keyed import snapshot_log, stored_files, taking
+from statestore.catalog.stores.keyed import local_directory, snapshot_log, stored_files, taking
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
@@ -894,3 +894,23 @@ def test_directories_of_dead_processes_are_removed_and_no_others(store: KeyedSto
         assert backend.num_entries() == 0
     assert {path.name for path in folder.iterdir()} == before
     assert all((folder / name / "precious").exists() for name in ("new-orders", "dead-letters", "data"))
+
+
+def test_one_part_is_enough_where_there_is_one(tmp_path: Path) -> None:
+    store = statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "string"})
+    with store.backend() as backend:
+        assert store.commit(backend.snapshot("full").result()) == 1
+        for wrong in (None, 7):
+            with pytest.raises(statestore.InvalidInputError, match="INCOMPLETE_SNAPSHOT"):
+                store.commit(wrong)  # type: ignore[arg-type]
+        with pytest.raises(statestore.InvalidInputError, match="INVALID_VERSION"):
+            backend.notify_complete("1")  # type: ignore[arg-type]
+
+
+def test_a_default_directory_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with monkeypatch.context() as other:
+        other.setattr(os, "getuid", lambda: 12345)
+        with pytest.raises(statestore.InvalidInputError, match="FOREIGN_DIRECTORY"):
+            local_directory.take_directory(None)

@@ -225,9 +225,11 @@ class KeyedBackend:
         """The store's snapshot ``version`` was committed: later incremental ones build on this backend's part of it.
 
         Ignored: one that is older than the newest confirmed, that was discarded since, or has no incremental part of
-        this backend (Flink's ``notifyCheckpointComplete``).
+        this backend (Flink's ``notifyCheckpointComplete``). Raises InvalidInputError INVALID_VERSION.
         """
         self.database.check()
+        if type(version) is not int:
+            raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, as commit answers it")
         if self._base is not None and version <= self._base[0]:
             return
         entry = self._log().retained().get(version)

@@ -97,7 +97,7 @@ class KeyedStore:
 
     def commit(
         self,
-        handles: Iterable[Handle],
+        handles: Handle | Iterable[Handle],
         *,
         transaction: tuple[str, int] | None = None,
         outputs: Sequence[FileRef] = (),
@@ -113,7 +113,7 @@ class KeyedStore:
         BASE_OVERTAKEN or BASE_DISCARDED, NotFoundError SNAPSHOT_FILE_MISSING.
         """
         self._check_writable()
-        parts, transaction = tuple(handles), check_transaction(transaction)
+        parts, transaction = _parts(handles), check_transaction(transaction)
         check_complete(parts, self.spec.key_groups)
         widest(spec for part in parts for spec in part.states)
         new = [file.name for part in parts for file in part.files().values()] + [file.name for file in outputs]
@@ -307,6 +307,18 @@ def check_keyed_spec(spec: StoreSpec) -> None:
             "WRONG_SCHEMA", f"key columns {taken}: tables of states have columns of that name; rename yours"
         )
     prefix_encoder(spec.key)
+
+
+def _parts(given: Any) -> tuple[Handle, ...]:
+    """One part, or those of all tasks. Raises InvalidInputError INCOMPLETE_SNAPSHOT."""
+    if isinstance(given, Handle):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise InvalidInputError(
+            "INCOMPLETE_SNAPSHOT",
+            f"found {given!r}; expected the parts of all tasks, as snapshot(…).result() answers them",
+        )
+    return tuple(given)
 
 
 def _checked_version(version: Any) -> int:

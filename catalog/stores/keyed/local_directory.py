@@ -17,6 +17,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from statestore.formats.errors import InvalidInputError
+
 _FOLDER = "statestore-keyed"
 _LOCK = "owner.lock"
 _NEW, _DEAD = "new-", "dead-"
@@ -45,9 +47,16 @@ class LocalDirectory:
 
 
 def take_directory(parent: str | Path | None) -> LocalDirectory:
-    """A new directory below ``parent``, by default in the system's temporary directory."""
+    """A new directory below ``parent``, by default in the system's temporary directory.
+
+    Raises InvalidInputError FOREIGN_DIRECTORY.
+    """
     root = Path(tempfile.gettempdir(), f"{_FOLDER}-{os.getuid()}") if parent is None else Path(parent)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if parent is None and root.stat(follow_symlinks=False).st_uid != os.getuid():
+        raise InvalidInputError(
+            "FOREIGN_DIRECTORY", f"{root} belongs to another user, who could change the state in it; give a directory="
+        )
     remove_abandoned(root)
     name = uuid.uuid4().hex
     unfinished = root / f"{_NEW}{name}"

@@ -153,7 +153,8 @@ class ValueState(_OneRow):
 
 
 class ReducingState(_OneRow):
-    """The values added so far, reduced to one."""
+    """The values added so far, reduced to one: ``reduce`` is called with what is stored, and the value as it was
+    given."""
 
     def __init__(self, owner: Owner, spec: StateSpec, reduce: Reduce) -> None:
         super().__init__(owner, spec)
@@ -174,7 +175,7 @@ class ReducingState(_OneRow):
 
 
 class AggregatingState(_OneRow):
-    """An accumulator of the values added so far."""
+    """An accumulator of the values added so far; the aggregate gets values as they were given."""
 
     def __init__(self, owner: Owner, spec: StateSpec, aggregate: Aggregate) -> None:
         super().__init__(owner, spec)

@@ -134,6 +134,7 @@ def store_batches(
         return replace(target.ref(), metadata_ranges=ranges)
 
 
+_MOST_KNOWN = 10_000
 _KNOWN_GOOD: dict[tuple[str, int, int, int], str] = {}
 """Checksums of files that this process has compared, by path, inode, size and time of change."""
 
@@ -169,6 +170,8 @@ def checked(folder: Path, file: FileRef) -> Path:
         known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
         if _KNOWN_GOOD.get(known) != file.checksums:
             verified.verify_all()
+            if len(_KNOWN_GOOD) >= _MOST_KNOWN:
+                _KNOWN_GOOD.clear()
             _KNOWN_GOOD[known] = file.checksums
     return path
 
