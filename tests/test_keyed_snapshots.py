@@ -861,6 +861,31 @@ def test_a_backend_that_nobody_has_any_more_leaves_no_files(store: KeyedStore, t
     assert list(local(tmp_path).iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_snapshot_holds_its_backend(
+    kind: SnapshotKind, store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose local files are needed until it is written, though nobody else has the backend any more."""
+    dropped = threading.Event()
+    whole = getattr(taking, f"_{kind}")
+
+    def late(*arguments: Any) -> Any:
+        assert dropped.wait(WAIT)
+        return whole(*arguments)
+
+    monkeypatch.setattr(taking, f"_{kind}", late)
+    backend: KeyedBackend | None = store.backend(directory=local(tmp_path))
+    assert backend is not None
+    backend.set_current_key("a")
+    backend.value_state("s", "bigint").update(1)
+    running = backend.snapshot(kind)
+    backend = None
+    gc.collect()
+    dropped.set()
+    version = store.commit([running.result(WAIT)])
+    assert store.scan("s", version=version).read_all().to_pylist() == [{"k": "a", "value": 1}]
+
+
 DYING = """
 import os, signal, sys
 import statestore

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from keyed_backends import Mean, keyed_store, local, refused
 
+from statestore.catalog.stores.keyed import database
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
@@ -978,3 +979,56 @@ def test_a_key_may_be_bare_a_tuple_or_a_mapping(backend: KeyedBackend) -> None:
         backend.set_current_key(key)
         assert state.value() == 1
         assert backend.key_group(key) == backend.key_group("a")
+
+
+def deleted_ranges(backend: KeyedBackend, state: str) -> int:
+    """In the table files of a state, as RocksDB counts them."""
+    table = backend.database._table(state)
+    table.flush()
+    told = dict(each.strip().split("=") for each in table.property_value(PROPERTIES).split(";") if "=" in each)
+    return int(told["# range deletions"])
+
+
+PROPERTIES = "rocksdb.aggregated-table-properties"
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 6])
+def test_only_large_states_are_cleared_as_a_range(
+    rows: int, backend: KeyedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read goes through all such ranges; one for each key would take quadratic time."""
+    monkeypatch.setattr(database, "RANGE_ROWS", 5)
+    elements, entries = backend.list_state("l", "bigint"), backend.map_state("m", "bigint", "bigint")
+    for key in ("a", "b", "c"):
+        backend.set_current_key(key)
+        elements.add_all(range(rows))
+        entries.put_all((number, number) for number in range(rows))
+    backend.set_current_key("b")
+    elements.clear()
+    entries.clear()
+    assert (elements.get(), entries.is_empty()) == ([], True)
+    assert deleted_ranges(backend, "l") == deleted_ranges(backend, "m") == (0 if rows < 5 else 1)
+    elements.add(7)
+    assert elements.get() == [7]
+    for key in ("a", "c"):
+        backend.set_current_key(key)
+        assert elements.get() == list(range(rows))
+        assert dict(entries.entries()) == {number: number for number in range(rows)}
+
+
+def test_a_list_that_is_updated_keeps_its_places(store: KeyedStore, backend: KeyedBackend) -> None:
+    """What reads a list goes through all its places that were given up: new ones each time take quadratic time."""
+    elements = backend.list_state("l", "string")
+    backend.set_current_key("a")
+    places = []
+    for given in (["x", "y"], ["z", "y"], ["z", "x", "y"], ["y"], ["y", "z"]):
+        elements.update(given)
+        assert elements.get() == given
+        store.commit([backend.snapshot().result()])
+        rows = store.scan("l").read_all()
+        assert rows["value"].to_pylist() == given
+        places.append(rows["position"].to_pylist())
+    assert places[0] == places[1] == places[2][:2]
+    assert places[3] == places[0][:1] == places[4][:1]
+    elements.add("last")
+    assert elements.get() == ["y", "z", "last"]

@@ -217,7 +217,7 @@ class KeyedBackend:
             raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
         checkpoint = self._checkpoint()
         handle = Handle(kind, self._uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        running = start(checkpoint, self._folder, self._key, handle, self._usable_base(kind))
+        running = start(checkpoint, self._folder, self._key, handle, self._usable_base(kind), self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 

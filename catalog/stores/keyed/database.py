@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ CACHE_BYTES = 50 << 20
 WRITE_BUFFER_BYTES = 16 << 20
 SORTED_RUNS = 6
 """How many runs of table files a read may have to look into before some are merged."""
+
+RANGE_ROWS = 1000
+"""So many rows are deleted as a range, fewer one by one."""
 
 Row = tuple[bytes, bytes]
 
@@ -83,18 +87,40 @@ class LocalDatabase:
         for key in keys:
             batch.delete(key, family)
         for prefix in prefixes:
-            end = successor(prefix)
-            if end is not None:
-                batch.delete_range(prefix, end, family)
-            else:  # nothing but ff: no key is behind these rows
-                for key, _ in self.rows(state, prefix):
-                    batch.delete(key, family)
+            self._delete_prefix(state, prefix, batch, family)
         for key, value in rows:
             batch.put(key, value, family)
         table.write(batch, self._unlogged)
 
+    def _delete_prefix(self, state: str, prefix: bytes, batch: Any, family: Any) -> None:
+        """Row by row where they are few: each read after a deleted range goes through all such ranges that are still
+        in memory, so that one for each key that is cleared would take quadratic time."""
+        found, _reading = self._sought(state, prefix)
+        end = successor(prefix)  # None: nothing but ff, no key is behind these rows
+        most = RANGE_ROWS if end is not None else sys.maxsize
+        for _ in range(most):
+            if not found.valid():
+                found.status()
+                return
+            batch.delete(found.key(), family)
+            found.next()
+        batch.delete_range(prefix, end, family)
+
     def rows(self, state: str, prefix: bytes = b"") -> Iterator[Row]:
         """The rows whose keys begin so, in the order of their bytes, as they are at this call."""
+        return self._walked(*self._sought(state, prefix))
+
+    def keys(self, state: str, prefix: bytes) -> Iterator[bytes]:
+        """Those of `rows`; values are not read."""
+        found, _reading = self._sought(state, prefix)
+        while found.valid():
+            yield found.key()
+            self.check()
+            found.next()
+        found.status()
+
+    def _sought(self, state: str, prefix: bytes) -> tuple[Any, ReadOptions]:
+        """An iterator at the first of these rows, and its options, which have to live as long."""
         table = self._table(state)
         reading = ReadOptions()
         end = successor(prefix) if prefix else None
@@ -102,7 +128,7 @@ class LocalDatabase:
             reading.set_iterate_upper_bound(end)
         found = table.iter(reading)
         found.seek(prefix) if prefix else found.seek_to_first()
-        return self._walked(found, reading)
+        return found, reading
 
     def _walked(self, found: Any, reading: ReadOptions) -> Iterator[Row]:
         """``reading`` is only held: the iterator reads its bound out of the options' own memory."""

@@ -6,6 +6,7 @@ Their rules are those of Flink's ``RocksDBValueState``, ``RocksDBListState``, ``
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -212,8 +213,12 @@ class ListState(KeyedState):
 
     def update(self, elements: Iterable[Any]) -> None:
         """These elements in the place of all that are there."""
-        place = self._place()
-        self._database.write(self.spec.name, self._rows_of(place, elements), prefixes=[place])
+        place, name = self._place(), self.spec.name
+        values = [self._rows.value(_present(self.spec, element)) for element in _given(self.spec, elements)]
+        # Where others were: what reads a list goes through all its places that were given up.
+        places = list(itertools.islice(self._database.keys(name, place), len(values)))
+        places += [place + place_bytes(self._owner.next_place()) for _ in range(len(values) - len(places))]
+        self._database.write(name, zip(places, values, strict=True), prefixes=[place])
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """The elements of the sources, one source after the other, behind those of the target."""

@@ -60,16 +60,19 @@ class Running:
         self.cancelled.set()
 
 
-def start(checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: Handle | None) -> Running:
+def start(
+    checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: Handle | None, owner: object
+) -> Running:
     """Write the snapshot that ``handle`` begins to describe, of the RocksDB checkpoint in ``checkpoint``, which is
-    removed in the end. ``base``: the confirmed snapshot that an incremental one builds on."""
+    removed in the end. ``base``: the confirmed snapshot that an incremental one builds on. ``owner`` is held until
+    then: a backend that nobody holds removes its local files."""
     running = Running(Future(), threading.Event())
 
     def check() -> None:
         if running.cancelled.is_set():
             raise ConflictError("SNAPSHOT_CANCELLED", "the snapshot was cancelled; nothing of it was kept")
 
-    def work() -> None:
+    def work(_owner: object) -> None:
         written: list[FileRef] = []
         try:
             if handle.kind == "full":
@@ -86,7 +89,7 @@ def start(checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: 
             shutil.rmtree(checkpoint, ignore_errors=True)
             running.future.set_result(found)
 
-    threading.Thread(target=work, name="statestore-snapshot", daemon=True).start()
+    threading.Thread(target=work, args=(owner,), name="statestore-snapshot", daemon=True).start()
     return running
 
 
