@@ -26,7 +26,7 @@ from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import check_there, checked
 from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
-from statestore.formats.errors import ConflictError, InvalidInputError, ReadOnlyError, UnsupportedError
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError
 from statestore.formats.segment_meta import FileRef
 from statestore.formats.times import duration_ms
 
@@ -78,11 +78,15 @@ class KeyedStore:
                 "INVALID_KEY_GROUPS",
                 f"key groups {key_groups!r}; expected a range within range(0, {self.spec.key_groups})",
             )
-        entry = self._read().snapshot(version)
-        parts = [] if entry is None else [h for h in entry.handles if _overlap(h.key_groups, groups)]
-        return KeyedBackend.opened(
-            self.spec, groups, self._folder, None if entry is None else entry.version, parts, directory
-        )
+        while True:
+            entry = self._read().snapshot(version)
+            parts = [] if entry is None else [h for h in entry.handles if _overlap(h.key_groups, groups)]
+            found = None if entry is None else entry.version
+            try:
+                return KeyedBackend.opened(self.spec, groups, self._folder, found, parts, directory)
+            except NotFoundError:
+                if found is None or found in self._read().retained():
+                    raise  # else it was discarded meanwhile: another is the newest, or the version is refused
 
     def task_groups(self, tasks: int) -> list[range]:
         """The key groups of each of ``tasks`` tasks, as Flink cuts them (``KeyGroupRangeAssignment``)."""

@@ -157,8 +157,29 @@ class KeyedTable:
     def read(self, split: GroupsSplit | SnapshotsSplit, query: Query) -> Iterator[pa.RecordBatch]:
         """Rows in the order of key groups and, within one, of stored keys; histories and changes in no order.
 
-        Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, SEGMENT_TRUNCATED or ROCKSDB_FILE.
+        Raises NotFoundError SNAPSHOT_FILE_MISSING, or VERSION_NOT_FOUND for a snapshot that was discarded meanwhile,
+        CorruptError SEGMENT_CORRUPT, SEGMENT_TRUNCATED or ROCKSDB_FILE.
         """
+        try:
+            yield from self._read(split, query)
+        except NotFoundError as error:
+            if error.code == "SNAPSHOT_FILE_MISSING":
+                self._check_kept(split)
+            raise
+
+    def _check_kept(self, split: GroupsSplit | SnapshotsSplit) -> None:
+        kept = self.log().retained()
+        needed = (split.before, *split.versions) if isinstance(split, SnapshotsSplit) else (split.version,)
+        gone = [str(version) for version in needed if version is not None and version not in kept]
+        if gone:
+            told = ", ".join(map(str, kept)) or "none"
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"snapshot {', '.join(gone)} of {self.name} was discarded while it was read; there are {told}: read "
+                "again",
+            )
+
+    def _read(self, split: GroupsSplit | SnapshotsSplit, query: Query) -> Iterator[pa.RecordBatch]:
         if isinstance(split, SnapshotsSplit):
             names, found = self.schema(query).names, self._told(split, query)
         else:

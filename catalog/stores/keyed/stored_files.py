@@ -145,15 +145,16 @@ def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) ->
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
     """
     source = checked(folder, file)
-    if not read_only:
-        shutil.copyfile(source, target)
-        return
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINK:
-            raise
-        shutil.copyfile(source, target)
+    with _there(folder, file):
+        if not read_only:
+            shutil.copyfile(source, target)
+            return
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINK:
+                raise
+            shutil.copyfile(source, target)
 
 
 def check_there(folder: Path, file: FileRef) -> None:
@@ -166,7 +167,8 @@ def checked(folder: Path, file: FileRef) -> Path:
     """Where a stored file is, after all its regions were compared: once in a process, unless it was changed since."""
     path = folder / file.name
     with opened(folder, file) as verified:
-        found = path.stat()
+        with _there(folder, file):
+            found = path.stat()
         known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
         if _KNOWN_GOOD.get(known) != file.checksums:
             verified.verify_all()
@@ -182,13 +184,22 @@ def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED.
     """
-    try:
+    with _there(folder, file):
         source = pa.memory_map(str(folder / file.name))
+    with source:
+        yield VerifiedBytes(file, source.read_buffer())
+
+
+@contextmanager
+def _there(folder: Path, file: FileRef) -> Iterator[None]:
+    """Raises NotFoundError SNAPSHOT_FILE_MISSING for a file that is gone, also if it was there a moment ago."""
+    try:
+        yield
     except FileNotFoundError:
+        if (folder / file.name).exists():
+            raise
         raise NotFoundError(
             "SNAPSHOT_FILE_MISSING",
             f"{folder / file.name} is not there, but a snapshot needs it; restore it from a copy, or use another "
             "snapshot",
         ) from None
-    with source:
-        yield VerifiedBytes(file, source.read_buffer())
