@@ -846,6 +846,38 @@ def fresh(store: KeyedStore) -> KeyedStore:
 COPIES = itertools.count()
 
 
+@pytest.mark.parametrize("follows", [None, "bigint", "string"])
+def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
+    follows: str | None, store: KeyedStore, tasks: Tasks
+) -> None:
+    """Neither with none; else it would write rows of other types, and a log that begins in the middle."""
+    fill(tasks, 1)
+    version = tasks.commit("incremental")
+    parts = [tasks.tasks[0].backend.snapshot("full").result()]
+    catalog = statestore.connect(store._folder.parent)
+    catalog.drop_store("s")
+    if follows is not None:
+        catalog.create_store("s", kind="keyed", key={"k": follows})
+    before = set(store._folder.rglob("*"))
+    for call in (
+        lambda: tasks.tasks[0].backend.snapshot("full"),
+        lambda: tasks.tasks[0].backend.snapshot("incremental"),
+        lambda: tasks.tasks[0].backend.notify_complete(version + 1),
+        lambda: store.commit(parts),
+        lambda: store.discard(version),
+        lambda: store.discard_files(parts),
+        lambda: store.backend(directory=tasks.directory),
+        lambda: store.scan("total"),
+        store.versions,
+    ):
+        with refused("STORE_NOT_FOUND", str(store._folder), "dropped"):
+            call()
+    assert set(store._folder.rglob("*")) == before
+    assert len(list(tasks.directory.iterdir())) == 1
+    if follows is not None:
+        assert catalog.open_store("s").versions() == []
+
+
 # Discarded while it is read
 
 

@@ -211,13 +211,15 @@ class KeyedBackend:
         """All rows as they are now, written to the store's folder while work goes on. An incremental snapshot names the
         table files again that the last confirmed one has (`notify_complete`).
 
-        Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION.
+        Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION, NotFoundError STORE_NOT_FOUND for a dropped store.
         """
         if kind not in ("full", "incremental"):
             raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
+        self.database.check()
+        base = self._usable_base(kind)
         checkpoint = self._checkpoint()
         handle = Handle(kind, self._uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        running = start(checkpoint, self._folder, self._key, handle, self._usable_base(kind), self)
+        running = start(checkpoint, self._folder, self._key, handle, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
@@ -239,7 +241,8 @@ class KeyedBackend:
 
     def _usable_base(self, kind: SnapshotKind) -> Handle | None:
         """The confirmed snapshot that a new one may build on; none if it was discarded, as its files may be gone."""
-        if kind == "full" or self._base is None or self._base[0] not in self._log().retained():
+        retained = self._log().retained()
+        if kind == "full" or self._base is None or self._base[0] not in retained:
             return None
         return self._base[1]
 

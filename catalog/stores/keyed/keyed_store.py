@@ -13,15 +13,16 @@ from typing import Any, Self
 import pyarrow as pa
 
 from statestore.catalog.maintenance import Unneeded
-from statestore.catalog.storage import Storage, local_root
+from statestore.catalog.storage import LocalStorage, Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.catalog.stores.keyed.row_keys import prefix_encoder
+from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, read_log
+from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish
 from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import check_there, checked
 from statestore.catalog.table_reads import ReadableTable, Time
@@ -247,7 +248,7 @@ class KeyedStore:
     # Inside
 
     def _read(self) -> SnapshotLog:
-        self._log = read_log(self._storage, self._log)
+        self._log = newer_log(LocalStorage(self._folder), self.spec.store_id, self._log)
         return self._log
 
     def _check_base(self, log: SnapshotLog, base: int | None) -> None:

@@ -7,19 +7,41 @@ from pathlib import Path
 
 from statestore.catalog.log import entry_name
 from statestore.catalog.storage import LocalStorage
+from statestore.catalog.store_spec import STORE_FILE, decode_spec
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
+from statestore.formats.errors import NotFoundError
 
 KEPT = 64
 _known: OrderedDict[tuple[str, str], SnapshotLog] = OrderedDict()
 
 
 def shared_log(root: Path, store_id: str) -> SnapshotLog:
-    """The log of the store with this identity in the folder ``root``. Raises CorruptError LOG_CORRUPT."""
-    storage, name = LocalStorage(root), (str(root), store_id)
-    known = _known.pop(name, SnapshotLog(()))
-    if known.entries and not storage.exists(entry_name(known.newest)):
-        known = SnapshotLog(())  # an older copy of the store was put in its place
-    _known[name] = found = read_log(storage, known)
+    """The log of the store with this identity in the folder ``root``.
+
+    Raises CorruptError LOG_CORRUPT, NotFoundError STORE_NOT_FOUND if the folder has that store no more: what was opened
+    on it must not go on with another.
+    """
+    name = str(root), store_id
+    found = newer_log(LocalStorage(root), store_id, _known.get(name, SnapshotLog(())))
+    _known.pop(name, None)
+    _known[name] = found
     while len(_known) > KEPT:
         _known.popitem(last=False)
     return found
+
+
+def newer_log(storage: LocalStorage, store_id: str, known: SnapshotLog) -> SnapshotLog:
+    """The log as it is now, from what was ``known``; as `shared_log`."""
+    if not storage.exists(STORE_FILE) or _identity(storage) != store_id:
+        raise NotFoundError(
+            "STORE_NOT_FOUND",
+            f"the keyed store that was opened in {storage.root} is not there any more: it was dropped, or another was "
+            "put in its place; open it again",
+        )
+    if known.entries and not storage.exists(entry_name(known.newest)):
+        known = SnapshotLog(())  # an older copy of the store was put in its place
+    return read_log(storage, known)
+
+
+def _identity(storage: LocalStorage) -> str:
+    return decode_spec(storage.read(STORE_FILE), str(storage.root / STORE_FILE)).store_id
