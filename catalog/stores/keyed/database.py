@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,7 @@ class LocalDatabase:
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
         self._tables: dict[str, Any] = {name: self._opened(name) for name in own}
+        _OPEN.add(self)
 
     def states(self) -> list[str]:
         return sorted(self._tables)
@@ -166,6 +170,14 @@ class LocalDatabase:
         self._root.close()
         self._root = None
 
+    def leave(self) -> None:
+        """To the process that this one is a fork of: closed here, without a call of RocksDB, whose threads are not in
+        the fork, so that even closing would wait for ever."""
+        for native in (self._root, *self._tables.values()):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))  # never freed
+        self._tables.clear()
+        self._root = None
+
     def _opened(self, state: str) -> Any:
         table = self._root.get_column_family(state)
         table.set_write_options(self._unlogged)
@@ -181,6 +193,18 @@ class LocalDatabase:
             raise InvalidInputError(
                 "BACKEND_CLOSED", f"the keyed backend in {self.directory} is closed; open another one"
             )
+
+
+_OPEN: weakref.WeakSet[LocalDatabase] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for database in list(_OPEN):
+        if not database.closed:
+            database.leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)
 
 
 def _options() -> Any:
