@@ -13,7 +13,7 @@ from rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, varint, write_di
 from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict, SstFileWriter
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.rocksdb import range_read, scan, table_scan
+from statestore.formats.rocksdb import range_read, rocksdict_scan, scan, table_scan
 from statestore.formats.rocksdb.damage import Unreadable
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
@@ -248,3 +248,17 @@ def test_a_missing_table_file(tmp_path: Path) -> None:
 def test_no_database(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="can not be opened as RocksDB"):
         list(scan.scan_rocksdb(tmp_path, pairs))
+
+
+@pytest.mark.parametrize(("bytes_each", "expected"), [(10, [9, 1]), (40, [3, 3, 3, 1]), (100, [1] * 10)])
+def test_batches_of_wide_rows_end_early(
+    bytes_each: int, expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """65,536 rows of a megabyte are more than a column holds, and than memory."""
+    table = Rdict(str(tmp_path / "wide"), Options(raw_mode=True))
+    for number in range(10):
+        table[b"%d" % number] = bytes(bytes_each)
+    table.close()
+    monkeypatch.setattr(rocksdict_scan, "BATCH_BYTES", 90)
+    monkeypatch.setenv(scan.READER, "rocksdict")
+    assert list(scan.scan_rocksdb(tmp_path / "wide", lambda batch: batch.num_rows)) == expected

@@ -11,7 +11,7 @@ from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
 from statestore.formats.rocksdb.damage import corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.rocksdb.rows import DEFAULT_FAMILY, ROW_SCHEMA
+from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 
 _MOST_HOLES = 2000
 """Jumps from hole to hole; each takes some microseconds, and so does a hundred rows in a scan."""
@@ -104,13 +104,16 @@ def _rows(table: Rdict, within: KeyRange, batch_rows: int, where: str) -> Iterat
     rows.seek(within.first) if within.first else rows.seek_to_first()
     keys: list[bytes] = []
     values: list[bytes] = []
+    size = 0
     while rows.valid():
+        value = rows.value()
         keys.append(rows.key())
-        values.append(rows.value())
+        values.append(value)
+        size += len(value)
         rows.next()
-        if len(keys) == batch_rows:
+        if len(keys) == batch_rows or size >= BATCH_BYTES:
             yield pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], schema=ROW_SCHEMA)
-            keys, values = [], []
+            keys, values, size = [], [], 0
     _check(rows, where)
     if keys:
         yield pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], schema=ROW_SCHEMA)

@@ -7,3 +7,5 @@ import pyarrow as pa
 ROW_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 DEFAULT_FAMILY = "default"
 BATCH_ROWS = 65536
+BATCH_BYTES = 32 << 20
+"""A batch of wide rows ends when it has so many bytes of values."""
