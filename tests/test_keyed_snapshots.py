@@ -23,7 +23,7 @@ from keyed_model import NAMESPACES, USER_KEYS, Content, Tasks, travelled
 import statestore
 from statestore import StateStoreError
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
-from statestore.catalog.stores.keyed import local_directory, snapshot_log, stored_files, taking
+from statestore.catalog.stores.keyed import local_directory, shared_log, snapshot_log, stored_files, taking
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
@@ -342,7 +342,7 @@ def test_a_discarded_snapshot_s_parts_can_not_be_committed_again(store: KeyedSto
     fill(tasks, 1)
     (part,) = travelled(tasks.snapshot(["full"]))
     store.discard(store.commit([part]))
-    with refused("SNAPSHOT_FILE_MISSING", next(iter(part.files()))):
+    with refused("BASE_DISCARDED", next(iter(part.files()))):
         store.commit([part])
     assert store.versions() == []
 
@@ -876,6 +876,44 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
     assert len(list(tasks.directory.iterdir())) == 1
     if follows is not None:
         assert catalog.open_store("s").versions() == []
+
+
+def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
+    store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its files are still there: who discards is about to remove them."""
+    fill(tasks, 1)
+    parts = travelled(tasks.snapshot(["full"]))
+    version = store.commit(parts)
+    other = statestore.connect(store._folder.parent).open_store("s")
+    remove = KeyedStore._remove
+
+    def late(self: KeyedStore, names: Any) -> None:
+        monkeypatch.setattr(KeyedStore, "_remove", remove)
+        with refused("BASE_DISCARDED", next(iter(parts[0].files()))):
+            other.commit(parts)
+        remove(self, names)
+
+    monkeypatch.setattr(KeyedStore, "_remove", late)
+    store.discard(version)
+    assert store.versions() == []
+    assert files(store) == set()
+
+
+def test_a_process_forgets_the_parts_of_discarded_snapshots(
+    store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it goes on, whether it commits or only looks."""
+    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
+    reader = statestore.connect(store._folder.parent).open_store("s")
+    fill(tasks, 1)
+    for _ in range(10):
+        store.discard(tasks.commit("full"))
+        assert reader.versions() == []
+        for handle in (store, reader):
+            remembered = [entry.version for entry in handle._read().entries if entry.handles]
+            assert len(remembered) <= 2, remembered
 
 
 # Discarded while it is read

@@ -267,14 +267,14 @@ class KeyedStore:
         The log decides and not the directory, so that a discard between this look and the commit shows as a version
         that is taken.
         """
-        needed = log.files()
+        needed, forsaken = log.files(), log.forsaken()
         for part in parts:
-            for name in part.reused:
-                if name not in needed:
+            for name in part.files():
+                if name in forsaken or (name in part.reused and name not in needed):
                     raise ConflictError(
                         "BASE_DISCARDED",
-                        f"{name} of store {self.spec.name!r} is needed no more: the snapshot that this one builds on "
-                        "was discarded; take a new one, and confirm each with notify_complete",
+                        f"{name} of store {self.spec.name!r} is needed no more: the snapshot that had it was "
+                        "discarded; take a new one, and confirm each with notify_complete",
                     )
             for file in part.files().values():
                 if file.name not in part.reused:

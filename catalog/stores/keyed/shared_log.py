@@ -8,7 +8,7 @@ from pathlib import Path
 from statestore.catalog.log import entry_name
 from statestore.catalog.storage import LocalStorage
 from statestore.catalog.store_spec import STORE_FILE, decode_spec
-from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
+from statestore.catalog.stores.keyed.snapshot_log import CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.formats.errors import NotFoundError
 
 KEPT = 64
@@ -40,7 +40,10 @@ def newer_log(storage: LocalStorage, store_id: str, known: SnapshotLog) -> Snaps
         )
     if known.entries and not storage.exists(entry_name(known.newest)):
         known = SnapshotLog(())  # an older copy of the store was put in its place
-    return read_log(storage, known)
+    found = read_log(storage, known)
+    # Else a process that goes on for ever would remember the parts of all snapshots that there ever were.
+    crossed = found.newest // CHECKPOINT_INTERVAL > known.newest // CHECKPOINT_INTERVAL
+    return folded(found) if crossed else found
 
 
 def _identity(storage: LocalStorage) -> str:

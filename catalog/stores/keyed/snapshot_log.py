@@ -72,6 +72,11 @@ class SnapshotLog:
             found |= {file.name: file for file in entry.outputs}
         return found
 
+    def forsaken(self) -> set[str]:
+        """Files that were needed and are no more, as far as the log still tells: somebody removes them, or has."""
+        named = {name for entry in self.entries for handle in entry.handles for name in handle.files()}
+        return named - self.files().keys()
+
     def transaction(self, asked: Transaction) -> int | None:
         """The version that committed it, whether it was discarded since or not."""
         return next((entry.version for entry in reversed(self.entries) if entry.transaction == asked), None)
@@ -181,6 +186,7 @@ def publish(storage: Storage, known: SnapshotLog, entry: Entry) -> SnapshotLog |
         raise ConflictError("VERSION_TAKEN", f"version {entry.version} could not be written; try again")
     log = SnapshotLog((*known.entries, entry))
     if entry.version % CHECKPOINT_INTERVAL == 0:
+        log = folded(log)
         _fold(storage, log)
     return log
 
@@ -200,9 +206,9 @@ def folded(log: SnapshotLog) -> SnapshotLog:
 
 
 def _fold(storage: Storage, log: SnapshotLog) -> None:
-    """Write a checkpoint, and remove all but the newest ones."""
+    """Write a checkpoint of a folded log, and remove all but the newest ones."""
     try:
-        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(folded(log).entries))
+        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries))
     except StorageExistsError:
         return
     for name in checkpoints(storage)[_KEPT_CHECKPOINTS:]:
