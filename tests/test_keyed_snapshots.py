@@ -875,7 +875,14 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
     assert set(store._folder.rglob("*")) == before
     assert len(list(tasks.directory.iterdir())) == 1
     if follows is not None:
-        assert catalog.open_store("s").versions() == []
+        assert opened_again(store).versions() == []
+
+
+def opened_again(store: KeyedStore) -> KeyedStore:
+    """By another handle."""
+    found = statestore.connect(store._folder.parent).open_store("s")
+    assert isinstance(found, KeyedStore)
+    return found
 
 
 def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
@@ -885,7 +892,7 @@ def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     fill(tasks, 1)
     parts = travelled(tasks.snapshot(["full"]))
     version = store.commit(parts)
-    other = statestore.connect(store._folder.parent).open_store("s")
+    other = opened_again(store)
     remove = KeyedStore._remove
 
     def late(self: KeyedStore, names: Any) -> None:
@@ -906,7 +913,7 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
     """However long it goes on, whether it commits or only looks."""
     monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
     monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
-    reader = statestore.connect(store._folder.parent).open_store("s")
+    reader = opened_again(store)
     fill(tasks, 1)
     for _ in range(10):
         store.discard(tasks.commit("full"))
