@@ -59,7 +59,10 @@ class Handle:
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "states": [spec.to_json() for spec in self.states],
             "next_place": self.next_place,
-            "tables": {name: {**asdict(table), "groups": list(table.groups)} for name, table in self.tables.items()},
+            "tables": {  # not asdict of all: it would copy each place by itself
+                name: {"file": asdict(table.file), "first_group": table.first_group, "groups": list(table.groups)}
+                for name, table in self.tables.items()
+            },
             "shared": {name: asdict(file) for name, file in self.shared.items()},
             "private": {name: asdict(file) for name, file in self.private.items()},
             "reused": sorted(self.reused),
