@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
-from statestore.connector.keyed.request import Function, KeyedJob, folder_of, make_job, open_keyed
+from statestore.connector.keyed.key_function import Function, key_function
+from statestore.connector.keyed.request import KeyedJob, folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID
 from statestore.formats.errors import InvalidInputError, UnsupportedError
@@ -64,7 +65,8 @@ def run_keyed_stream(
     check_retained(retained)
     folder = folder_of(store)
     with open_keyed(folder) as opened:
-        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), function, snapshot)
+        work = key_function(function)
+        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
     each = _batches(job, sink, tasks, retained, application)

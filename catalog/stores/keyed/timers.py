@@ -42,16 +42,15 @@ class TimerState:
 
     def set(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> None:
         """Have each key due at its time, epoch microseconds; ``groups`` are the key groups of the keys."""
-        columns = [pa.array(times, TIME), *keys, pa.array(np.ones(len(times), bool))]
-        rows = pa.RecordBatch.from_arrays(columns, schema=table_schema(self._key, self.spec))
-        self._database.load(self.spec.name, self._encode(Grouped(groups, rows)))
+        self._database.load(self.spec.name, self._rows(groups, times, keys))
 
     def due(self, before: int) -> Due:
         """All timers whose times are before a moment, epoch microseconds."""
         found: list[bytes] = []
+        bound = (max(before, -_SIGN) + _SIGN).to_bytes(8)
         for group in self._groups:
             begin = group_bytes(group)
-            found += self._database.keys(self.spec.name, begin, begin + (before ^ _SIGN & (1 << 64) - 1).to_bytes(8))
+            found += self._database.keys(self.spec.name, begin, begin + bound)
         stored = pa.array(found, pa.binary())
         group_column, times, *keys = natural_keys.keys_from_bytes(stored_key(self._key, self.spec), stored)
         whole = group_column.to_numpy().astype(np.int64)
@@ -60,3 +59,12 @@ class TimerState:
     def remove(self, stored: Sequence[bytes]) -> None:
         """Timers that `due` told of."""
         self._database.write(self.spec.name, [], keys=stored)
+
+    def remove_at(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> None:
+        """The timers of keys at these times, if there are any."""
+        self.remove(self._rows(groups, times, keys).column(0).to_pylist())
+
+    def _rows(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> pa.RecordBatch:
+        columns = [pa.array(times, TIME), *keys, pa.array(np.ones(len(times), bool))]
+        rows = pa.RecordBatch.from_arrays(columns, schema=table_schema(self._key, self.spec))
+        return self._encode(Grouped(groups, rows))

@@ -1,0 +1,141 @@
+"""The work of a tracked batch where the user's function is called for each record, then for keys that time out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.connector.keyed.answers import function_failed
+from statestore.connector.keyed.emitted import checked_row
+from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.tracked.spec import Form
+from statestore.connector.tracked.state import State
+from statestore.connector.tracked.tracked_states import Keys, TrackedStates
+from statestore.formats.key_codec import KeyCodec, ValueCodec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class RecordCalls:
+    """A `Work`. ``values`` are the places of the columns that make up a record's value; ``timeout`` in microseconds."""
+
+    function: Callable[..., Any]
+    form: Form
+    state_type: pa.DataType
+    timeout: int | None
+    values: tuple[int, ...]
+
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+        """Raises InvalidInputError FUNCTION_FAILED, with the key."""
+        timed = self.timeout is not None
+        states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=timed)
+        run = _Run(self, batch)
+        yield from run.records(states, given)
+        if self.timeout is not None:
+            idle = states.idle(batch.time - self.timeout)
+            yield from run.timed_out(states, idle)
+
+
+class _Run:
+    """One batch of a task."""
+
+    def __init__(self, work: RecordCalls, batch: KeyedBatch) -> None:
+        self.work, self.batch = work, batch
+        self.time = _EPOCH + timedelta(microseconds=batch.time)
+        self.state = State()
+        self.codec = ValueCodec(batch.job.output)
+        self.keys = KeyCodec(batch.job.columns)
+        self.states = ValueCodec(pa.schema([pa.field("state", work.state_type)]))
+
+    def records(self, states: TrackedStates, given: TaskRows) -> Iterator[Emitted]:
+        if not given.rows.num_rows:
+            return
+        order = pa.array(np.argsort(given.arrival.to_numpy(), kind="stable"))
+        keys, codes = states.distinct([column.take(order) for column in given.keys])
+        users = self._users(keys)
+        before = states.get(keys)
+        held: list[Any] = before.to_pylist()
+        changed = np.zeros(len(keys), bool)
+        state, call = self.state, self._call
+        for code, value in zip(codes.tolist(), _values(given.rows.take(order), self.work.values), strict=True):
+            state._wrap(held[code])
+            answer = call(users[code], value)
+            if state._is_removed:
+                held[code], changed[code] = None, True
+            elif state._is_updated:
+                held[code], changed[code] = self._checked(users[code], state.get()), True
+            if answer is not None:
+                yield answer
+        self._store(states, keys, held, changed, before.is_valid().to_numpy(zero_copy_only=False))
+
+    def timed_out(self, states: TrackedStates, idle: Keys) -> Iterator[Emitted]:
+        if not len(idle):
+            return
+        for user, value in zip(self._users(idle), states.get(idle).to_pylist(), strict=True):
+            if value is None:  # a record came for it, and it had no state
+                continue
+            self.state._wrap(value, timing_out=True)
+            answer = self._call(user, None)
+            if answer is not None:
+                yield answer
+        states.remove(idle)
+
+    def _store(
+        self,
+        states: TrackedStates,
+        keys: Keys,
+        held: list[Any],
+        changed: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        before: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    ) -> None:
+        there = np.array([value is not None for value in held])
+        put = changed & there
+        if put.any():
+            rows = [self.states.normalize((value,)) for value, kept in zip(held, put.tolist(), strict=True) if kept]
+            states.put(keys.only(put), self.states.to_columns(rows)[0], self.batch.time)
+        kept = there & ~changed
+        if kept.any():
+            states.touch(keys.only(kept), self.batch.time)
+        gone = before & ~there
+        if gone.any():
+            states.remove(keys.only(gone))
+
+    def _call(self, key: Any, value: Any) -> Any:
+        work = self.work
+        try:
+            if work.form == "value":
+                answer = work.function(value, self.state)
+            else:
+                answer = work.function(self.time, key, value, self.state)
+            return None if answer is None else checked_row(self.codec, answer)
+        except Exception as error:
+            raise function_failed(f"the function failed for key {key!r} of {self.batch.label}", error) from error
+
+    def _checked(self, key: Any, value: Any) -> Any:
+        """A state as the next call gets it: refused here, where the key is known, if it is not of the type."""
+        try:
+            self.states.normalize((value,))
+        except Exception as error:
+            raise function_failed(f"the state of key {key!r} of {self.batch.label}", error) from error
+        return value
+
+    def _users(self, keys: Keys) -> list[Any]:
+        cells = zip(*(column.to_pylist() for column in keys.columns), strict=True)
+        return [self.keys.to_user(self.keys.normalize(cell)) for cell in cells]
+
+
+def _values(rows: pa.Table, places: tuple[int, ...]) -> list[Any]:
+    if not places:
+        return [None] * rows.num_rows
+    if len(places) == 1:
+        found: list[Any] = rows.column(places[0]).to_pylist()
+        return found
+    several: list[Any] = rows.select(list(places)).to_pylist()
+    return several
