@@ -70,6 +70,17 @@ def run_keyed_stream(
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
     each = _batches(job, sink, tasks, retained, application)
+    return started(rows, each, checkpoint, trigger, name)
+
+
+def started(
+    rows: DataFrame,
+    each: Callable[[DataFrame, int], None],
+    checkpoint: str | Path,
+    trigger: str | Mapping[str, Any] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """A streaming query that calls ``each`` for every micro-batch."""
     writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
@@ -84,7 +95,7 @@ def _batches(
     """What Spark calls for each micro-batch, on the driver."""
 
     def each(rows: DataFrame, number: int) -> None:
-        known = application or _query_id(rows)
+        known = application or query_id(rows)
         label = f"batch {number} of application {known!r}"
         with open_keyed(job.folder) as store:
             version = run_batch(store, job, rows, tasks, (known, number), label, retained=retained, keeps=True)
@@ -94,7 +105,8 @@ def _batches(
     return each
 
 
-def _query_id(rows: DataFrame) -> str:
+def query_id(rows: DataFrame) -> str:
+    """That of the streaming query which a micro-batch is of. UnsupportedError NO_QUERY_ID."""
     try:
         found = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     except PySparkException:  # Spark Connect has no such properties

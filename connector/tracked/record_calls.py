@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,11 @@ from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.connector.keyed.answers import function_failed
 from statestore.connector.keyed.emitted import checked_row
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.tracked.column_calls import EPOCH
 from statestore.connector.tracked.spec import Form
 from statestore.connector.tracked.state import State
-from statestore.connector.tracked.tracked_states import Keys, TrackedStates
+from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
 from statestore.formats.key_codec import KeyCodec, ValueCodec
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class _Run:
 
     def __init__(self, work: RecordCalls, batch: KeyedBatch) -> None:
         self.work, self.batch = work, batch
-        self.time = _EPOCH + timedelta(microseconds=batch.time)
+        self.time = EPOCH + timedelta(microseconds=batch.time)
         self.state = State()
         self.codec = ValueCodec(batch.job.output)
         self.keys = KeyCodec(batch.job.columns)
@@ -92,8 +91,8 @@ class _Run:
         states: TrackedStates,
         keys: Keys,
         held: list[Any],
-        changed: np.ndarray[tuple[int], np.dtype[np.bool_]],
-        before: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        changed: Bools,
+        before: Bools,
     ) -> None:
         there = np.array([value is not None for value in held])
         put = changed & there

@@ -1,7 +1,7 @@
 """The state of a key, as the user's function sees it: `State`, with the rules of Spark's first trackStateByKey.
 
-It is for one call of the function (SPARK-11290; ``org.apache.spark.streaming.State``): no update after a remove, neither
-update nor remove while the state is timing out.
+It is for one call of the function (SPARK-11290; ``org.apache.spark.streaming.State``): no update after a remove,
+neither update nor remove while the state is timing out.
 """
 
 from __future__ import annotations
@@ -68,4 +68,6 @@ class State:
         if self._removed:
             raise InvalidInputError("STATE_REMOVED", f"can not {what} the state: it was removed in this call")
         if self._timing_out:
-            raise InvalidInputError("STATE_TIMING_OUT", f"can not {what} the state: it is timing out, and removed anyway")
+            raise InvalidInputError(
+                "STATE_TIMING_OUT", f"can not {what} the state: it is timing out, and removed anyway"
+            )

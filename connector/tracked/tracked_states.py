@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.state_table_rows import Ints
@@ -18,6 +20,7 @@ from statestore.catalog.stores.keyed.timers import Due
 from statestore.formats.flink.key_groups import key_groups
 from statestore.formats.types import TIME
 
+Bools = npt.NDArray[np.bool_]
 STATE, UPDATED, IDLE = "state", "updated", "idle"
 
 
@@ -32,10 +35,21 @@ class Keys:
     def __len__(self) -> int:
         return len(self.stored)
 
-    def only(self, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Keys:
+    def only(self, wanted: Bools) -> Keys:
         """Those where ``wanted`` is true."""
         chosen = pa.array(wanted)
         return Keys([c.filter(chosen) for c in self.columns], self.groups[wanted], self.stored.filter(chosen))
+
+    def among(self, others: Keys) -> Bools:
+        """Which of these are among the others."""
+        found: Bools = pc.is_in(self.stored, value_set=others.stored).to_numpy(zero_copy_only=False)
+        return found
+
+    def with_others(self, others: Keys) -> Keys:
+        """These, then the others."""
+        columns = [pa.concat_arrays(pair) for pair in zip(self.columns, others.columns, strict=True)]
+        groups = np.concatenate((self.groups, others.groups))
+        return Keys(columns, groups, pa.concat_arrays([self.stored, others.stored]))
 
 
 class TrackedStates:
