@@ -18,6 +18,7 @@ from statestore.connector.tracked.column_calls import EPOCH
 from statestore.connector.tracked.spec import Form
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
+from statestore.formats.canonical import from_arrow, plain
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 
 
@@ -52,6 +53,8 @@ class _Run:
         self.codec = ValueCodec(batch.job.output)
         self.keys = KeyCodec(batch.job.columns)
         self.states = ValueCodec(pa.schema([pa.field("state", work.state_type)]))
+        self.canonical = from_arrow(work.state_type)
+        self.shown = plain(work.state_type, dict) or _same
 
     def records(self, states: TrackedStates, given: TaskRows) -> Iterator[Emitted]:
         if not given.rows.num_rows:
@@ -60,11 +63,11 @@ class _Run:
         keys, codes = states.distinct([column.take(order) for column in given.keys])
         users = self._users(keys)
         before = states.get(keys)
-        held: list[Any] = before.to_pylist()
+        held = self._canonical(before)
         changed = np.zeros(len(keys), bool)
-        state, call = self.state, self._call
+        state, call, shown = self.state, self._call, self.shown
         for code, value in zip(codes.tolist(), _values(given.rows.take(order), self.work.values), strict=True):
-            state._wrap(held[code])
+            state._wrap(shown(held[code]))
             answer = call(users[code], value)
             if state._is_removed:
                 held[code], changed[code] = None, True
@@ -77,10 +80,10 @@ class _Run:
     def timed_out(self, states: TrackedStates, idle: Keys) -> Iterator[Emitted]:
         if not len(idle):
             return
-        for user, value in zip(self._users(idle), states.get(idle).to_pylist(), strict=True):
+        for user, value in zip(self._users(idle), self._canonical(states.get(idle)), strict=True):
             if value is None:  # a record came for it, and it had no state
                 continue
-            self.state._wrap(value, timing_out=True)
+            self.state._wrap(self.shown(value), timing_out=True)
             answer = self._call(user, None)
             if answer is not None:
                 yield answer
@@ -97,7 +100,7 @@ class _Run:
         there = np.array([value is not None for value in held])
         put = changed & there
         if put.any():
-            rows = [self.states.normalize((value,)) for value, kept in zip(held, put.tolist(), strict=True) if kept]
+            rows = [(value,) for value, kept in zip(held, put.tolist(), strict=True) if kept]
             states.put(keys.only(put), self.states.to_columns(rows)[0], self.batch.time)
         kept = there & ~changed
         if kept.any():
@@ -118,12 +121,16 @@ class _Run:
             raise function_failed(f"the function failed for key {key!r} of {self.batch.label}", error) from error
 
     def _checked(self, key: Any, value: Any) -> Any:
-        """A state as the next call gets it: refused here, where the key is known, if it is not of the type."""
+        """The canonical form, so that a call in the same batch gets what one in the next would, and no change that was
+        made without an update; refused here, where the key is known, if it is not of the type."""
         try:
-            self.states.normalize((value,))
+            return self.states.normalize((value,))[0]
         except Exception as error:
             raise function_failed(f"the state of key {key!r} of {self.batch.label}", error) from error
-        return value
+
+    def _canonical(self, states: pa.Array) -> list[Any]:
+        found: list[Any] = states.to_pylist()
+        return found if self.canonical is None else [self.canonical(state) for state in found]
 
     def _users(self, keys: Keys) -> list[Any]:
         cells = zip(*(column.to_pylist() for column in keys.columns), strict=True)
@@ -131,10 +138,23 @@ class _Run:
 
 
 def _values(rows: pa.Table, places: tuple[int, ...]) -> list[Any]:
+    """The value of each record, as users write them: maps are dicts."""
     if not places:
         return [None] * rows.num_rows
+    columns = [_as_users(rows.column(place)) for place in places]
     if len(places) == 1:
-        found: list[Any] = rows.column(places[0]).to_pylist()
+        return columns[0]
+    names = [rows.schema.names[place] for place in places]
+    return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _as_users(column: pa.ChunkedArray) -> list[Any]:
+    found: list[Any] = column.to_pylist()
+    canonical, shown = from_arrow(column.type), plain(column.type, dict)
+    if canonical is None or shown is None:
         return found
-    several: list[Any] = rows.select(list(places)).to_pylist()
-    return several
+    return [shown(canonical(value)) for value in found]
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -16,6 +16,7 @@ from statestore.connector.keyed.request import KeyedJob, make_job, open_keyed
 from statestore.connector.keyed.stream import Sink, query_id, started
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.tracked.initial import InitialStates
+from statestore.connector.tracked.record_stream import emitted_stream
 from statestore.connector.tracked.snapshots import INITIAL, StateSnapshot, snapshots_of
 from statestore.connector.tracked.spec import StateSpec
 from statestore.formats.errors import InvalidInputError
@@ -72,6 +73,12 @@ class Tracked:
         check_retained(retained)
         version = self._batch(self.rows, check_transaction(transaction), retained, keeps=False)
         return emitted_frame(self.rows.sparkSession, self.job, version)
+
+    def records(self) -> DataFrame:
+        """The emitted records of all batches as a streaming DataFrame of its own, to be written to any sink: its
+        checkpoint and the sink see to it that each record is told once. It begins with the oldest batch whose snapshot
+        is kept, so ``retained`` has to be as many batches as it may fall behind."""
+        return emitted_stream(self.rows.sparkSession, self.job.folder, self.job.output)
 
     def state_snapshots(self) -> list[StateSnapshot]:
         """The states of all keys after each batch that is kept, oldest first."""
