@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +93,6 @@ class Tracking:
         """How many rows each state of the store has, also the times that users do not see."""
         return {name: self.store.scan(name).read_all().num_rows for name in self.store.states()}
 
-    def using(self, spec: StateSpec) -> None:
-        """Goes on with another function."""
-        self.spec = replace(spec)
-
 
 def as_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     columns = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
@@ -115,10 +110,7 @@ def placed(table: pa.Table, job: KeyedJob, groups: Sequence[range]) -> list[list
         mine = np.random.default_rng(len(tasks)).permutation(np.flatnonzero(tasks == task))
         numbers = [pa.array(np.full(len(mine), task, np.int32)), pa.array(mine.astype(np.int64))]
         rows = pa.Table.from_arrays([*numbers, *table.take(pa.array(mine)).columns], schema=schema)
-        starter = pa.Table.from_arrays([pa.array([task], f.type) if i == 0 else pa.nulls(1, f.type) for i, f in enumerate(schema)], schema=schema)
+        starter = pa.Table.from_pylist([{"task": task}], schema=schema)
         found.append(pa.concat_tables([rows, starter]).to_batches())
     return found
 
-
-def in_order(function: Callable[..., Any]) -> StateSpec:
-    return StateSpec.function(function)

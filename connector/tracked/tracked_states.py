@@ -56,6 +56,7 @@ class TrackedStates:
     """``timed``: whether idle keys are to be found."""
 
     def __init__(self, backend: KeyedBackend, state_type: pa.DataType, key_groups: int, *, timed: bool) -> None:
+        timed = timed or UPDATED in backend.states()  # a timeout that comes back must not find old times
         self._groups = key_groups
         self._values = backend.value_columns(STATE, state_type)
         self._updated = backend.value_columns(UPDATED, TIME) if timed else None
