@@ -56,10 +56,10 @@ def until_idle(batch_time: datetime, key: str, value: int | None, state: State) 
     return key if state.is_timing_out() else None
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., Any], str | dict[str, str]]] = {
     "count-simple-function": (count, "bigint"),
     "count-emit-doubled-key": (count_and_double_key, "string"),
-    "states-as-emitted-records": (count_and_pair, "word string, total bigint"),
+    "states-as-emitted-records": (count_and_pair, {"word": "string", "total": "bigint"}),
     "initial-state-nothing-emitted": (count_only, "bigint"),
     "removing": (put_or_remove, "string"),
     "timing-out": (until_idle, "string"),
@@ -73,7 +73,7 @@ class Case:
 
     name: str
     function: Callable[..., Any]
-    output: str
+    output: str | dict[str, str]
     batches: list[list[str]]
     initial: list[tuple[str, int]] | None
     timeout_ms: int | None

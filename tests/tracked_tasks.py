@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,14 @@ from statestore.connector.keyed.task import run_partition
 from statestore.connector.tracked.initial import InitialStates
 from statestore.connector.tracked.track import _work
 from statestore.connector.tracked.tracked_states import STATE
-from statestore.connector.tracked.types import record_schema, state_type
+from statestore.connector.tracked.types import state_type
 from statestore.formats.flink.key_groups import key_groups
 from statestore.formats.types import make_schema
 
 GROUPS = 8
 Row = tuple[Any, ...]
+Kinds: TypeAlias = "str | Mapping[str, str]"
+"""One type, or columns."""
 
 
 class Tracking:
@@ -39,21 +41,21 @@ class Tracking:
         *,
         key: Mapping[str, str] | None = None,
         values: Mapping[str, str] | None = None,
-        state: Any = "bigint",
-        output: Any = "bigint",
+        state: Kinds = "bigint",
+        output: Kinds = "bigint",
     ) -> None:
         key, values = key or {"word": "string"}, {"n": "bigint"} if values is None else values
-        self.folder, self.spec, self.state = root / "t", spec, state_type(state)
+        self.folder, self.spec, self.state = root / "t", spec, state_type(columns(state))
         self.store: KeyedStore = statestore.connect(root).create_store("t", "keyed", key=key, key_groups=GROUPS)
         self.key = make_schema(key, "key")
         self.rows = pa.schema([*self.key, *(make_schema(values, "value") if values else ())])
-        self.output = record_schema(output)
+        self.output = columns(output)
         self.time = 0
 
     def job(self, work: Work, rows: pa.Schema) -> KeyedJob:
         return make_job(self.store, self.folder, self.key.names, rows, self.output, work, "incremental")
 
-    def batch(self, rows: Sequence[Row] | pa.Table, at: int | None = None, *, tasks: int = 1, keeps: bool = False) -> Any:
+    def batch(self, rows: Sequence[Row], at: int | None = None, *, tasks: int = 1, keeps: bool = False) -> list[Any]:
         """Runs a batch at ``at`` seconds (default: one more than the last) and commits it: what it emits, in the order
         of the tasks; tuples, or the bare values of one column."""
         self.time = self.time + 1 if at is None else at
@@ -68,13 +70,12 @@ class Tracking:
         work = InitialStates(self.state, self.spec.timeout_ms is not None, tuple(range(len(self.key), len(schema))))
         self._run(self.job(work, schema), rows, tasks, keeps=False)
 
-    def _run(self, job: KeyedJob, rows: Sequence[Row] | pa.Table, tasks: int, keeps: bool) -> Any:
+    def _run(self, job: KeyedJob, rows: Sequence[Row], tasks: int, keeps: bool) -> list[Any]:
         log = shared_log(self.folder, job.store_id)
         unused: Any = None  # rows of Spark tell how many tasks to begin with
         batch = _begun(self.store, job, unused, log, tasks, f"batch at {self.time}", keeps, self.time * 1_000_000)
-        table = rows if isinstance(rows, pa.Table) else as_table(rows, job.rows)
         answers: list[Answer] = []
-        for partition in placed(table, job, batch.groups):
+        for partition in placed(as_table(rows, job.rows), job, batch.groups):
             answers += [from_json(text) for told in run_partition(batch, partition) for text in told[0].to_pylist()]
         version = _committed(self.store, batch.base, answers, None)
         files = shared_log(self.folder, job.store_id).outputs(version)
@@ -92,6 +93,11 @@ class Tracking:
     def entries(self) -> dict[str, int]:
         """How many rows each state of the store has, also the times that users do not see."""
         return {name: self.store.scan(name).read_all().num_rows for name in self.store.states()}
+
+
+def columns(told: Kinds) -> pa.Schema:
+    """As `state_type` and `output_type` are told; Spark itself would parse them in its JVM only."""
+    return make_schema({"value": told} if isinstance(told, str) else told, "value")
 
 
 def as_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
@@ -113,4 +119,3 @@ def placed(table: pa.Table, job: KeyedJob, groups: Sequence[range]) -> list[list
         starter = pa.Table.from_pylist([{"task": task}], schema=schema)
         found.append(pa.concat_tables([rows, starter]).to_batches())
     return found
-
