@@ -357,10 +357,13 @@ def test_initial_states_that_are_refused(tmp_path: Path) -> None:
     tracking = Tracking(tmp_path, StateSpec.function(count))
     with refused("WRONG_INITIAL_STATE", "'b'", "twice"):
         tracking.put_initial([("a", 1), ("b", 2), ("b", 2)])
-    with refused("WRONG_INITIAL_STATE", "null"):
+    with refused("WRONG_INITIAL_STATE", "1 initial states are null"):
         tracking.put_initial([("a", None)])
     with refused("NULL_KEY"):
         tracking.put_initial([(None, 1)])
+    for wrong in ({}, {"x": "bigint", "y": "bigint"}, {"x": "string"}):
+        with refused("WRONG_INITIAL_STATE", "int64"):
+            tracking.put_initial([("a", *([None] * len(wrong)))], kinds=wrong)
     assert tracking.store.versions() == []
     assert tracking.store.vacuum(0) == []
 
@@ -377,6 +380,22 @@ def test_initial_states_of_several_columns(tmp_path: Path) -> None:
     tracking = Tracking(tmp_path, StateSpec.function(count), state={"n": "bigint", "m": "map<string,bigint>"})
     tracking.put_initial([("a", 1, {"x": 1}), ("b", None, None)], tasks=2)
     assert tracking.states() == {"a": {"n": 1, "m": [("x", 1)]}, "b": {"n": None, "m": None}}
+
+
+def test_a_timeout_that_comes_and_goes(tmp_path: Path) -> None:
+    """Keys have times from their next record on; records without a timeout between count too."""
+    timed, untimed = StateSpec.function(scripted).timeout(2000), StateSpec.function(scripted)
+    tracking = Tracking(tmp_path, untimed, output=SEEN)
+    tracking.batch([("a", 1), ("b", 1), ("c", 1)], 1)
+    tracking.spec = timed
+    assert tracking.batch([("a", LOOK), ("b", LOOK)], 10) == [("a", LOOK, 1, False), ("b", LOOK, 1, False)]
+    tracking.spec = untimed
+    tracking.batch([("b", 5), ("d", 1)], 20, tasks=3)
+    tracking.batch([], 30)
+    tracking.spec = timed
+    assert tracking.batch([], 21) == [("a", None, 1, True)]
+    assert sorted(tracking.batch([], 40)) == [("b", None, 6, True), ("d", None, 1, True)]
+    assert tracking.states() == {"c": 1}
 
 
 # The vectorised form

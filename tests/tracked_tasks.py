@@ -62,9 +62,13 @@ class Tracking:
         places = tuple(range(len(self.key), len(self.rows)))
         return self._run(self.job(_work(self.spec, self.state, places), self.rows), rows, tasks, keeps)
 
-    def put_initial(self, rows: Sequence[Row], at: int = 0, tasks: int = 1) -> None:
-        """States to begin with, of the key columns and the state's."""
+    def put_initial(
+        self, rows: Sequence[Row], at: int = 0, tasks: int = 1, kinds: Mapping[str, str] | None = None
+    ) -> None:
+        """States to begin with, of the key columns and the state's, or ``kinds`` of columns instead."""
         states = list(self.state) if pa.types.is_struct(self.state) else [pa.field("state", self.state)]
+        if kinds is not None:
+            states = list(make_schema(kinds, "value")) if kinds else []
         schema = pa.schema([*self.key, *states])
         self.time = at
         work = InitialStates(self.state, self.spec.timeout_ms is not None, tuple(range(len(self.key), len(schema))))

@@ -37,9 +37,17 @@ class InitialStates:
 
     def _states(self, rows: pa.Table) -> pa.Array:
         columns = [rows.column(place).combine_chunks() for place in self.values]
+        names = [rows.schema.names[place] for place in self.values]
+        of_columns = pa.types.is_struct(self.state_type)
+        if not columns or (len(columns) > 1 and not of_columns):
+            raise InvalidInputError(
+                "WRONG_INITIAL_STATE",
+                f"beside its key the initial state has the columns {', '.join(names) or '(none)'}; "
+                f"expected those of {self.state_type}",
+            )
         found = columns[0]
-        if pa.types.is_struct(self.state_type) and not (len(columns) == 1 and pa.types.is_struct(found.type)):
-            found = pa.StructArray.from_arrays(columns, names=[rows.schema.names[place] for place in self.values])
+        if of_columns and not (len(columns) == 1 and pa.types.is_struct(found.type)):
+            found = pa.StructArray.from_arrays(columns, names=names)
         try:
             states = cast_exactly(found, self.state_type)
         except pa.ArrowException as error:
