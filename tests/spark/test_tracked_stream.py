@@ -115,6 +115,17 @@ def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str
     assert [row.s for row in sums.collect()] == [sum(expected[6].values())]
 
 
+def test_emitted_records_go_to_any_sink_once(spark: SparkSession, streams: dict[str, Stream], tmp_path: Path) -> None:
+    """A query that is started again with the same checkpoint has nothing more to tell."""
+    stream = streams["states-as-emitted-records"]
+    for _ in range(2):
+        writer = stream.last.records().writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+    found = sorted(list(row) for row in spark.read.parquet(str(tmp_path / "out")).collect())
+    assert found == sorted(record for each in stream.emitted.values() for record in each)
+
+
 def test_a_restart_with_another_number_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """Times of last records move with their keys: "b" and "c" time out in tasks that have never seen them."""
     stream, output = Stream(spark, tmp_path), "string"
