@@ -18,6 +18,7 @@ from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed import kept_backends
 from statestore.connector.keyed.answers import Answer, Done, Failed, from_json, to_json
 from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.key_function import key_function
 from statestore.connector.keyed.request import KeyedBatch, KeyedJob, make_job, part_id
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task import answers_of
@@ -45,7 +46,9 @@ class Driver:
 
     def __init__(self, root: Path) -> None:
         self.store: KeyedStore = statestore.connect(root).create_store("users", "keyed", key={"user": "string"})
-        self.job: KeyedJob = make_job(self.store, root / "users", "user", ROWS, OUTPUT, counting, "incremental")
+        self.job: KeyedJob = make_job(
+            self.store, root / "users", "user", ROWS, OUTPUT, key_function(counting), "incremental"
+        )
         self.part: str | None = None
         self.base = 0
 

@@ -20,6 +20,7 @@ TASKS = (
     "time-travel",
     "spark-state",
     "keyed-state",
+    "tracked-state",
     "debug-a-join",
     "point-in-time-features",
     "operate-a-store",

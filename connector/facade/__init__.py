@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from statestore.connector.report.write import write_report
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql import sql
+    from statestore.connector.tracked.spec import StateSpec
+    from statestore.connector.tracked.state import State
+    from statestore.connector.tracked.track import track_state_by_key
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
@@ -51,6 +54,8 @@ _WHERE = {
     "PutResult": ("statestore.catalog.stores.versioned", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned", "Record"),
     "SessionStore": ("statestore.catalog.stores.session", "SessionStore"),
+    "State": ("statestore.connector.tracked.state", "State"),
+    "StateSpec": ("statestore.connector.tracked.spec", "StateSpec"),
     "StreamTableJoin": ("statestore.catalog.joins.stream_table", "StreamTableJoin"),
     "TableAggregation": ("statestore.catalog.joins.table_aggregation", "TableAggregation"),
     "TableTableJoin": ("statestore.catalog.joins.table_table", "TableTableJoin"),
@@ -65,6 +70,7 @@ _WHERE = {
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
     "run_keyed_stream": ("statestore.connector.keyed.stream", "run_keyed_stream"),
     "sql": ("statestore.connector.sql", "sql"),
+    "track_state_by_key": ("statestore.connector.tracked.track", "track_state_by_key"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
     "write_report": ("statestore.connector.report.write", "write_report"),
     "verify": ("statestore.catalog.verification", "verify"),
@@ -85,6 +91,8 @@ __all__ = [
     "ReadOnlyError",
     "Record",
     "SessionStore",
+    "State",
+    "StateSpec",
     "StateStoreError",
     "StreamTableJoin",
     "TableAggregation",
@@ -101,6 +109,7 @@ __all__ = [
     "run_keyed",
     "run_keyed_stream",
     "sql",
+    "track_state_by_key",
     "unregister",
     "verify",
     "write_report",

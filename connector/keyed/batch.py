@@ -44,16 +44,17 @@ def run_batch(
     *,
     retained: int | None,
     keeps: bool,
+    begun: int | None = None,
 ) -> int:
     """Run a batch and commit it, unless its transaction was committed before: the version it has. ``keeps``: it is one
-    of a stream, whose batches have consecutive numbers."""
+    of a stream, whose batches have consecutive numbers. ``begun``: when, epoch microseconds; None: now."""
     with _turn(job.folder):
         log = shared_log(job.folder, job.store_id)
         if transaction is not None and (before := log.transaction(transaction)) is not None:
             return before
         if keeps and transaction is not None:
             _check_consecutive(store, log, *transaction)
-        batch = _begun(store, job, rows, log, tasks, label, keeps)
+        batch = _begun(store, job, rows, log, tasks, label, keeps, _now(log) if begun is None else begun)
         version = _committed(store, batch.base, _answers(batch, rows), transaction)
         if retained is not None:
             _discard_older(store, job, transaction, retained)
@@ -79,14 +80,26 @@ def _turn(folder: Path) -> Iterator[None]:
 
 
 def _begun(
-    store: KeyedStore, job: KeyedJob, rows: DataFrame, log: SnapshotLog, tasks: int | None, label: str, keeps: bool
+    store: KeyedStore,
+    job: KeyedJob,
+    rows: DataFrame,
+    log: SnapshotLog,
+    tasks: int | None,
+    label: str,
+    keeps: bool,
+    time_us: int,
 ) -> KeyedBatch:
     """The batch on the newest snapshot."""
     base = log.snapshot(None)
     parts = {} if base is None else {part.key_groups: part for part in base.handles}
     groups = store.task_groups(tasks if tasks is not None else len(parts) or _first_tasks(rows, job))
     known = tuple(part_id(parts[each]) if each in parts else None for each in groups)
-    return KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps)
+    return KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps, time_us)
+
+
+def _now(log: SnapshotLog) -> int:
+    """Epoch microseconds by the millisecond, not before the newest version."""
+    return max(time.time_ns() // 1_000_000 * 1000, log.entries[-1].timestamp if log.entries else 0)
 
 
 def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 import xxhash
@@ -17,14 +17,28 @@ from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.exact_cast import cast_exactly
-from statestore.formats.key_codec import ValueCodec
+from statestore.formats.key_codec import Row, ValueCodec
 from statestore.formats.locations import not_local, parse_location
 from statestore.formats.types import type_name
 
-Process: TypeAlias = Callable[[Any, pa.RecordBatch], "Iterable[Any] | None"]
-"""The function of a key: called with the key and its rows, it answers the rows to emit."""
-Function: TypeAlias = Callable[[KeyedBackend], Process]
-"""Called once a task and batch with the backend of the task: registers states and answers the function of a key."""
+Emitted: TypeAlias = "Row | pa.RecordBatch"
+
+
+@dataclass(frozen=True)
+class TaskRows:
+    """The rows of a task in one batch, their ``keys`` in the types of the store's key, and their ``arrival``: places in
+    the DataFrame, ascending in its order."""
+
+    rows: pa.Table
+    keys: list[pa.Array]
+    arrival: pa.Array
+
+
+class Work(Protocol):
+    """What a task does with its rows, on its backend; picklable."""
+
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+        """The rows to emit, checked against the job's ``output``."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +53,15 @@ class KeyedJob:
     key: tuple[int, ...]
     rows: pa.Schema
     output: pa.Schema
-    function: Function
+    work: Work
     snapshot: SnapshotKind
 
 
 @dataclass(frozen=True)
 class KeyedBatch:
     """One batch of a job; picklable. ``groups`` are the key groups of each task; ``parts`` what the snapshot of
-    version ``base`` (0: none) has for just these, as `part_id`; ``keeps``: backends stay open for the next batch."""
+    version ``base`` (0: none) has for just these, as `part_id`; ``keeps``: backends stay open for the next batch.
+    ``time`` is when it began, epoch microseconds."""
 
     job: KeyedJob
     label: str
@@ -54,6 +69,7 @@ class KeyedBatch:
     groups: tuple[range, ...]
     parts: tuple[str | None, ...]
     keeps: bool
+    time: int = 0
 
 
 def folder_of(store: Any) -> Path:
@@ -90,15 +106,11 @@ def make_job(
     key: str | Sequence[str],
     rows: pa.Schema,
     output: pa.Schema,
-    function: Any,
+    work: Work,
     snapshot: Any,
 ) -> KeyedJob:
     """Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA, UnsupportedError
     UNSUPPORTED_TYPE."""
-    if not callable(function):
-        raise InvalidInputError(
-            "INVALID_OPTION", f"the function is {type(function).__name__}; expected one that takes a backend"
-        )
     if snapshot not in ("full", "incremental"):
         raise InvalidInputError("INVALID_OPTION", f"snapshot is {snapshot!r}; expected full or incremental")
     spec = store.spec
@@ -114,7 +126,7 @@ def make_job(
         key_column(pa.array([], rows.field(place).type), field, rows.field(place).name)
     ValueCodec(output)  # refuses types that no column has
     kind = cast(SnapshotKind, snapshot)
-    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, places, rows, output, function, kind)
+    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, places, rows, output, work, kind)
 
 
 def key_column(column: Any, field: pa.Field, name: str) -> Any:

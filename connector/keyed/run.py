@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
-from statestore.connector.keyed.request import Function, folder_of, make_job, open_keyed
+from statestore.connector.keyed.key_function import Function, key_function
+from statestore.connector.keyed.request import folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import InvalidInputError
 
@@ -54,7 +55,8 @@ def run_keyed(
     check_retained(retained)
     folder = folder_of(store)
     with open_keyed(folder) as opened:
-        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), function, snapshot)
+        work = key_function(function)
+        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
         asked = check_transaction(transaction)
         label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"
         version = run_batch(opened, job, rows, tasks, asked, label, retained=retained, keeps=False)

@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
-from statestore.connector.keyed.request import Function, KeyedJob, folder_of, make_job, open_keyed
+from statestore.connector.keyed.key_function import Function, key_function
+from statestore.connector.keyed.request import KeyedJob, folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID
 from statestore.formats.errors import InvalidInputError, UnsupportedError
@@ -64,10 +65,22 @@ def run_keyed_stream(
     check_retained(retained)
     folder = folder_of(store)
     with open_keyed(folder) as opened:
-        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), function, snapshot)
+        work = key_function(function)
+        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
     each = _batches(job, sink, tasks, retained, application)
+    return started(rows, each, checkpoint, trigger, name)
+
+
+def started(
+    rows: DataFrame,
+    each: Callable[[DataFrame, int], None],
+    checkpoint: str | Path,
+    trigger: str | Mapping[str, Any] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """A streaming query that calls ``each`` for every micro-batch."""
     writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
@@ -82,7 +95,7 @@ def _batches(
     """What Spark calls for each micro-batch, on the driver."""
 
     def each(rows: DataFrame, number: int) -> None:
-        known = application or _query_id(rows)
+        known = application or query_id(rows)
         label = f"batch {number} of application {known!r}"
         with open_keyed(job.folder) as store:
             version = run_batch(store, job, rows, tasks, (known, number), label, retained=retained, keeps=True)
@@ -92,7 +105,8 @@ def _batches(
     return each
 
 
-def _query_id(rows: DataFrame) -> str:
+def query_id(rows: DataFrame) -> str:
+    """That of the streaming query which a micro-batch is of. UnsupportedError NO_QUERY_ID."""
     try:
         found = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     except PySparkException:  # Spark Connect has no such properties

@@ -1,4 +1,4 @@
-"""What a task of a batch does: its rows by key through the user's function, over its own backend, then its snapshot.
+"""What a task of a batch does: its rows through the job's work, over its own backend, then its snapshot.
 
 The rows of a task are in memory at once. No part of Spark is needed here.
 """
@@ -6,19 +6,16 @@ The rows of a task are in memory at once. No part of Spark is needed here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.connector.keyed.answers import Answer, Done, Failed, function_failed, to_json
-from statestore.connector.keyed.emitted import batches_of, checked_row, rows_of, write_emitted
+from statestore.connector.keyed.answers import Answer, Done, Failed, to_json
+from statestore.connector.keyed.emitted import batches_of, write_emitted
 from statestore.connector.keyed.kept_backends import keep_backend, take_backend
-from statestore.connector.keyed.request import KeyedBatch, Process, key_column
-from statestore.connector.keyed.rows_by_key import rows_by_key
+from statestore.connector.keyed.request import KeyedBatch, TaskRows, key_column
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.key_codec import Row, ValueCodec
+from statestore.formats.key_codec import ValueCodec
 
 PLACED = 2
 """Columns before those of the rows: the number of the task, and the place of the row in the DataFrame, which is null
@@ -65,13 +62,11 @@ def _run(batch: KeyedBatch, task: int, placed: pa.Table) -> Done:
         key_column(_whole(rows.column(place)), field, rows.schema.field(place).name)
         for place, field in zip(job.key, job.columns, strict=True)
     ]
+    given = TaskRows(rows, keys, _whole(placed.column(1)))
     backend = take_backend(batch, task)
     emitted = None
     try:
-        process = _made(batch, task, backend)
-        each = rows_by_key(job.columns, keys, rows, _whole(placed.column(1)))
-        codec = ValueCodec(job.output)
-        found = batches_of(codec, _processed(batch, backend, process, codec, each))
+        found = batches_of(ValueCodec(job.output), job.work(batch, task, backend, given))
         emitted = write_emitted(job.folder, job.output, found)
         part = backend.snapshot(job.snapshot).result()
     except BaseException:
@@ -81,37 +76,6 @@ def _run(batch: KeyedBatch, task: int, placed: pa.Table) -> Done:
         raise
     keep_backend(batch, backend, part)
     return Done(task, part, emitted)
-
-
-def _made(batch: KeyedBatch, task: int, backend: KeyedBackend) -> Process:
-    try:
-        process = batch.job.function(backend)
-        if not callable(process):
-            raise TypeError(f"it answered {type(process).__name__}, expected the function of a key")
-    except StateStoreError:
-        raise
-    except Exception as error:
-        raise function_failed(f"the function failed for task {task} of {batch.label}, before any key", error) from error
-    return process
-
-
-def _processed(
-    batch: KeyedBatch,
-    backend: KeyedBackend,
-    process: Process,
-    codec: ValueCodec,
-    each: Iterator[tuple[Any, pa.RecordBatch]],
-) -> Iterator[Row | pa.RecordBatch]:
-    for key, rows in each:
-        backend.set_current_key(key)
-        try:
-            for row in rows_of(process(key, rows)):
-                if row is not None:
-                    yield checked_row(codec, row)
-        except GeneratorExit:
-            raise
-        except Exception as error:
-            raise function_failed(f"the function failed for key {key!r} of {batch.label}", error) from error
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

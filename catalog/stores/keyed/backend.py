@@ -43,6 +43,8 @@ from statestore.catalog.stores.keyed.states import (
     ValueState,
 )
 from statestore.catalog.stores.keyed.taking import Running, start
+from statestore.catalog.stores.keyed.timers import TimerState
+from statestore.catalog.stores.keyed.value_columns import ValueColumns
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.key_groups import key_group_function
 from statestore.formats.key_codec import KeyCodec
@@ -204,6 +206,14 @@ class KeyedBackend:
         """Values added to an accumulator."""
         spec = self._register(name, "aggregating", aggregate.accumulator_type, namespace)
         return AggregatingState(self, spec, aggregate)
+
+    def timer_state(self, name: str) -> TimerState:
+        """Times of keys, found by time; for whole columns."""
+        return TimerState(self.database, self._key, self.key_groups, self._register(name, "timer", "boolean", None))
+
+    def value_columns(self, name: str, type: Type) -> ValueColumns:
+        """A value state for whole columns: the same rows as those of `value_state` with this name and type."""
+        return ValueColumns(self.database, self._key, self._register(name, "value", type, None))
 
     # Snapshots
 

@@ -72,6 +72,24 @@ class LocalDatabase:
         found: bytes | None = self._table(state).get(key)
         return found
 
+    def get_many(self, state: str, keys: list[bytes]) -> list[bytes | None]:
+        """The value of each key."""
+        found: list[bytes | None] = self._table(state).get(keys)
+        return found
+
+    def keys(self, state: str, first: bytes, stop: bytes) -> list[bytes]:
+        """The keys of the rows from ``first`` to before ``stop``."""
+        reading = ReadOptions()
+        reading.set_iterate_upper_bound(stop)
+        rows = self._table(state).iter(reading)
+        rows.seek(first)
+        found = []
+        while rows.valid():
+            found.append(rows.key())
+            rows.next()
+        rows.status()
+        return found
+
     def put(self, state: str, key: bytes, value: bytes) -> None:
         self._table(state)[key] = value
 

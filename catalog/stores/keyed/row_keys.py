@@ -19,9 +19,11 @@ from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.serdes import plain_keys
 from statestore.formats.serdes.plain_values import value_decoder, value_encoder
 from statestore.formats.serdes.value_layout import value_layout
+from statestore.formats.types import TIME
 
 GROUP_BYTES = 2
 GROUP, PLACE, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
+DUE = pa.field("_due", TIME, nullable=False)
 ONLY = b"\x80"
 """The cell of ``ONE``: zero."""
 _SIGN, _WIDE_SIGN = 1 << 15, 1 << 63
@@ -106,6 +108,8 @@ def stored_key(key: pa.Schema, spec: StateSpec) -> pa.Schema:
         last = PLACE
     elif spec.user_key is not None:
         last = pa.field("user_key", spec.user_key, nullable=False)
+    if spec.kind == "timer":  # by time, so that what is due comes first
+        return pa.schema([GROUP, DUE, *key, ONE])
     return pa.schema([GROUP, *key, *spec.namespace, last])
 
 

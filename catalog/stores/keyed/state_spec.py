@@ -13,11 +13,11 @@ from statestore.catalog.log_checks import check_choice, check_text
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.types import schema_from_json, schema_to_json, type_name
 
-Kind = Literal["value", "list", "map", "reducing", "aggregating"]
+Kind = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT = "default"
 """RocksDB's own column family, which no state may be called."""
-TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one")
+TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one", "_due")
 """Columns that tables of states have beside those of keys and namespaces."""
 _FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.\ud800-\udfff]")
 _MAX_NAME_BYTES = 200

@@ -1,0 +1,70 @@
+"""Timers of keys, found by time: rows that begin with the time behind the key group (Flink's timer queues).
+
+Nothing scans all keys: what is due by a moment are the first rows of each key group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.database import LocalDatabase
+from statestore.catalog.stores.keyed.row_keys import group_bytes, stored_key
+from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.catalog.stores.keyed.state_table_rows import Grouped, Ints, encoder, table_schema
+from statestore.formats.serdes import natural_keys
+from statestore.formats.types import TIME
+
+_SIGN = 1 << 63
+
+
+@dataclass(frozen=True)
+class Due:
+    """Timers that are due, by key group and time: ``times`` in epoch microseconds, the key columns, and the stored keys
+    that `TimerState.remove` takes."""
+
+    groups: Ints
+    times: Ints
+    keys: list[pa.Array]
+    stored: list[bytes]
+
+
+class TimerState:
+    """Times of keys; a key may have several. For whole columns only."""
+
+    def __init__(self, database: LocalDatabase, key: pa.Schema, key_groups: range, spec: StateSpec) -> None:
+        self.spec = spec
+        self._database, self._key, self._groups = database, key, key_groups
+        self._encode = encoder(key, spec)
+
+    def set(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> None:
+        """Have each key due at its time, epoch microseconds; ``groups`` are the key groups of the keys."""
+        self._database.load(self.spec.name, self._rows(groups, times, keys))
+
+    def due(self, before: int) -> Due:
+        """All timers whose times are before a moment, epoch microseconds."""
+        found: list[bytes] = []
+        bound = (max(before, -_SIGN) + _SIGN).to_bytes(8)
+        for group in self._groups:
+            begin = group_bytes(group)
+            found += self._database.keys(self.spec.name, begin, begin + bound)
+        stored = pa.array(found, pa.binary())
+        group_column, times, *keys = natural_keys.keys_from_bytes(stored_key(self._key, self.spec), stored)
+        whole = group_column.to_numpy().astype(np.int64)
+        return Due(whole, times.cast(pa.int64()).to_numpy(), keys[:-1], found)
+
+    def remove(self, stored: Sequence[bytes]) -> None:
+        """Timers that `due` told of."""
+        self._database.write(self.spec.name, [], keys=stored)
+
+    def remove_at(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> None:
+        """The timers of keys at these times, if there are any."""
+        self.remove(self._rows(groups, times, keys).column(0).to_pylist())
+
+    def _rows(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> pa.RecordBatch:
+        columns = [pa.array(times, TIME), *keys, pa.array(np.ones(len(times), bool))]
+        rows = pa.RecordBatch.from_arrays(columns, schema=table_schema(self._key, self.spec))
+        return self._encode(Grouped(groups, rows))

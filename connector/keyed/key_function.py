@@ -1,0 +1,65 @@
+"""The work of `run_keyed`: a user's function, called once a task to register states, answers the function of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.connector.keyed.answers import function_failed
+from statestore.connector.keyed.emitted import checked_row, rows_of
+from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.keyed.rows_by_key import rows_by_key
+from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.key_codec import ValueCodec
+
+Process: TypeAlias = Callable[[Any, pa.RecordBatch], "Iterable[Any] | None"]
+"""The function of a key: called with the key and its rows, it answers the rows to emit."""
+Function: TypeAlias = Callable[[KeyedBackend], Process]
+"""Called once a task and batch with the backend of the task: registers states and answers the function of a key."""
+
+
+@dataclass(frozen=True)
+class KeyFunction:
+    """A `Work`."""
+
+    function: Function
+
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+        """Raises InvalidInputError FUNCTION_FAILED, with the key."""
+        process = _made(self.function, batch, task, backend)
+        codec = ValueCodec(batch.job.output)
+        for key, rows in rows_by_key(batch.job.columns, given.keys, given.rows, given.arrival):
+            backend.set_current_key(key)
+            try:
+                for row in rows_of(process(key, rows)):
+                    if row is not None:
+                        yield checked_row(codec, row)
+            except GeneratorExit:
+                raise
+            except Exception as error:
+                raise function_failed(f"the function failed for key {key!r} of {batch.label}", error) from error
+
+
+def key_function(function: Any) -> KeyFunction:
+    """Raises InvalidInputError INVALID_OPTION."""
+    if not callable(function):
+        raise InvalidInputError(
+            "INVALID_OPTION", f"the function is {type(function).__name__}; expected one that takes a backend"
+        )
+    return KeyFunction(function)
+
+
+def _made(function: Function, batch: KeyedBatch, task: int, backend: KeyedBackend) -> Process:
+    try:
+        process = function(backend)
+        if not callable(process):
+            raise TypeError(f"it answered {type(process).__name__}, expected the function of a key")
+    except StateStoreError:
+        raise
+    except Exception as error:
+        raise function_failed(f"the function failed for task {task} of {batch.label}, before any key", error) from error
+    return process

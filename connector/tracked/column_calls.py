@@ -1,0 +1,100 @@
+"""The work of a tracked batch where the user's function is called once a task, with columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.connector.keyed.answers import function_failed
+from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.exact_cast import cast_exactly
+from statestore.formats.types import conform
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ColumnCalls:
+    """A `Work`. ``values`` are the places of the columns that make up a record's value; ``timeout`` in microseconds."""
+
+    function: Callable[..., Any]
+    state_type: pa.DataType
+    timeout: int | None
+    values: tuple[int, ...]
+
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+        """Raises InvalidInputError FUNCTION_FAILED."""
+        states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=self.timeout is not None)
+        order = pa.array(np.argsort(given.arrival.to_numpy(), kind="stable"))
+        keys, codes = states.distinct([column.take(order) for column in given.keys])
+        idle = _idle(states, keys, None if self.timeout is None else batch.time - self.timeout)
+        every = keys if idle is None else keys.with_others(idle)
+        if not len(every):
+            return
+        before = states.get(every)
+        timing_out = np.arange(len(every)) >= len(keys)
+        rows = given.rows.take(order).select(list(self.values)).append_column("key", pa.array(codes))
+        after, emitted = self._called(batch, every, rows, before, timing_out)
+        _store(states, every, before, after, timing_out, batch.time)
+        if emitted is not None:
+            yield from emitted
+
+    def _called(
+        self, batch: KeyedBatch, keys: Keys, rows: pa.Table, before: pa.Array, timing_out: Bools
+    ) -> tuple[pa.Array, list[pa.RecordBatch] | None]:
+        """The states after the call, one a key, and what it emits."""
+        states = pa.record_batch({"state": before, "timing_out": pa.array(timing_out)})
+        whole = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
+        try:
+            answer = self.function(EPOCH + timedelta(microseconds=batch.time), _one(keys, batch), whole[0], states)
+            after, emitted = answer if isinstance(answer, tuple) else (answer, None)
+            after = before if after is None else _checked(after, self.state_type, len(keys))
+            if emitted is None:
+                return after, None
+            table = pa.Table.from_batches([emitted]) if isinstance(emitted, pa.RecordBatch) else emitted
+            return after, [conform(part, batch.job.output) for part in table.to_batches() if part.num_rows]
+        except Exception as error:
+            raise function_failed(f"the function failed in {batch.label}", error) from error
+
+
+def _idle(states: TrackedStates, keys: Keys, before: int | None) -> Keys | None:
+    """Keys that time out and have no row in the batch."""
+    if before is None:
+        return None
+    found = states.idle(before)
+    return found.only(~found.among(keys))
+
+
+def _store(states: TrackedStates, keys: Keys, before: pa.Array, after: pa.Array, timing_out: Bools, time: int) -> None:
+    there = after.is_valid().to_numpy(zero_copy_only=False) & ~timing_out
+    if there.any():
+        states.put(keys.only(there), after.filter(pa.array(there)), time)
+    gone = ~there & (before.is_valid().to_numpy(zero_copy_only=False) | timing_out)
+    if gone.any():
+        states.remove(keys.only(gone))
+
+
+def _one(keys: Keys, batch: KeyedBatch) -> pa.Array:
+    """The keys as one array: of several columns structs."""
+    if len(keys.columns) == 1:
+        return keys.columns[0]
+    return pa.StructArray.from_arrays(keys.columns, fields=list(batch.job.columns))
+
+
+def _checked(after: Any, kind: pa.DataType, count: int) -> pa.Array:
+    if isinstance(after, pa.ChunkedArray):
+        after = after.combine_chunks()
+    if not isinstance(after, pa.Array) or len(after) != count:
+        found = f"{len(after)} values" if isinstance(after, pa.Array) else type(after).__name__
+        raise InvalidInputError(
+            "WRONG_VALUE", f"the states are {found}; expected a pyarrow Array with one for each of {count} keys"
+        )
+    return cast_exactly(after, kind)

@@ -1,0 +1,61 @@
+"""The work that puts initial states, before the first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.tracked.tracked_states import TrackedStates
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.exact_cast import cast_exactly
+
+
+@dataclass(frozen=True)
+class InitialStates:
+    """A `Work`. ``values`` are the places of the columns that make up a state."""
+
+    state_type: pa.DataType
+    timed: bool
+    values: tuple[int, ...]
+
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+        """Raises InvalidInputError WRONG_INITIAL_STATE."""
+        states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=self.timed)
+        keys, codes = states.distinct(given.keys)
+        if len(keys) != len(codes):
+            twice = int(np.flatnonzero(np.bincount(codes) > 1)[0])
+            told = {name: c[twice].as_py() for name, c in zip(batch.job.columns.names, keys.columns, strict=True)}
+            raise InvalidInputError("WRONG_INITIAL_STATE", f"the initial state has key {told} twice; expected it once")
+        if len(keys):
+            states.put(keys, self._states(given.rows), batch.time)
+        yield from ()
+
+    def _states(self, rows: pa.Table) -> pa.Array:
+        columns = [rows.column(place).combine_chunks() for place in self.values]
+        names = [rows.schema.names[place] for place in self.values]
+        of_columns = pa.types.is_struct(self.state_type)
+        if not columns or (len(columns) > 1 and not of_columns):
+            raise InvalidInputError(
+                "WRONG_INITIAL_STATE",
+                f"beside its key the initial state has the columns {', '.join(names) or '(none)'}; "
+                f"expected those of {self.state_type}",
+            )
+        found = columns[0]
+        if of_columns and not (len(columns) == 1 and pa.types.is_struct(found.type)):
+            found = pa.StructArray.from_arrays(columns, names=names)
+        try:
+            states = cast_exactly(found, self.state_type)
+        except pa.ArrowException as error:
+            raise InvalidInputError(
+                "WRONG_INITIAL_STATE", f"the initial state is {found.type}, expected {self.state_type} ({error})"
+            ) from error
+        if states.null_count:
+            raise InvalidInputError(
+                "WRONG_INITIAL_STATE", f"{states.null_count} initial states are null; leave them out"
+            )
+        return states

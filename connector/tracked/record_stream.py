@@ -1,0 +1,119 @@
+"""Emitted records as a stream of Spark: each version of the store that has some is told once, to any sink.
+
+An offset is ``{"version": n}``: what the batches up to version n emitted has been told. Records are kept with their
+snapshot; a stream that falls further behind is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from statestore.catalog.stores.keyed.shared_log import shared_log
+from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
+from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.request import open_keyed
+from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.schema import spark_schema
+from statestore.connector.tracked.snapshots import INITIAL
+from statestore.formats.errors import NotFoundError
+from statestore.formats.segment_meta import FileRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "statestore_emitted"
+Offset = dict[str, Any]
+
+
+def emitted_stream(spark: SparkSession, folder: Path, output: pa.Schema) -> DataFrame:
+    """A streaming DataFrame of what batches emit, from the oldest that is kept on."""
+    try:
+        spark.dataSource.register(EmittedRecords)
+    except PySparkException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+    return spark.readStream.format(NAME).schema(spark_schema(output)).load(str(folder))
+
+
+class EmittedRecords(DataSource):
+    """The source behind `emitted_stream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return EmittedReader(Path(self.options["path"]))
+
+
+class EmittedPartition(InputPartition):
+    """A file of one task."""
+
+    def __init__(self, file: FileRef) -> None:
+        super().__init__(file.name)
+        self.file = file
+
+
+class EmittedReader(DataSourceStreamReader):
+    """Micro-batches of versions."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def initialOffset(self) -> Offset:
+        """Before the oldest records that are kept."""
+        with message_only():
+            log, store = self._log()
+            kept = [version for version, entry in log.with_outputs().items() if entry.outputs]
+            return {"version": min(kept) - 1 if kept else log.newest, "store": store}
+
+    def latestOffset(self, *given: Any) -> Offset:
+        with message_only():
+            log, store = self._log()
+            return {"version": log.newest, "store": store}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raises NotFoundError STORE_REPLACED or RECORDS_NOT_KEPT."""
+        with message_only():
+            log, store = self._log()
+            if start["store"] != store or start["version"] > log.newest:
+                raise NotFoundError(
+                    "STORE_REPLACED",
+                    f"the stream has told the records up to version {start['version']} of another store than the one "
+                    f"at {self._folder}; start a query with a new checkpoint",
+                )
+            entries = log.entries[start["version"] : end["version"]]
+            kept = log.with_outputs()
+            lost = [entry.version for entry in entries if entry.version not in kept and _may_have_emitted(entry)]
+            if lost:
+                raise NotFoundError(
+                    "RECORDS_NOT_KEPT",
+                    f"the records of version {lost[0]} were discarded with its snapshot before the stream told them; "
+                    "keep more of them (retained=…), and start a query with a new checkpoint",
+                )
+            return [EmittedPartition(file) for entry in entries for file in entry.outputs]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, EmittedPartition)
+        with message_only():
+            yield from read_emitted(self._folder, partition.file)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing to release: records are kept with their snapshot."""
+
+    def _log(self) -> tuple[SnapshotLog, str]:
+        with open_keyed(self._folder) as store:
+            return shared_log(self._folder, store.spec.store_id), store.spec.store_id
+
+
+def _may_have_emitted(entry: Entry) -> bool:
+    """Of a discarded snapshot; once the log is folded nobody knows."""
+    initial = entry.transaction is not None and entry.transaction[1] == INITIAL
+    return entry.operation == "snapshot" and not initial and bool(entry.outputs or not entry.handles)

@@ -1,0 +1,62 @@
+"""`state_snapshots`: the states of all keys after each batch that is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from statestore.catalog.stores.keyed.shared_log import shared_log
+from statestore.connector.keyed.request import open_keyed
+from statestore.connector.tracked.tracked_states import STATE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INITIAL = -1
+"""The number of the batch that puts initial states."""
+
+
+@dataclass(frozen=True)
+class StateSnapshot:
+    """The state of all keys after ``batch`` (None: not of a numbered batch; -1: the initial state), which is
+    ``version`` of the store; ``time`` is when that was committed. Nothing is read before it is asked for."""
+
+    folder: Path
+    version: int
+    batch: int | None
+    time: datetime
+
+    def scan(self) -> pa.RecordBatchReader:
+        """The key columns and ``value``, the state. NotFoundError VERSION_NOT_FOUND if it was discarded since."""
+        with open_keyed(self.folder) as store:
+            return store.scan(STATE, version=self.version)
+
+    def to_arrow(self) -> pa.Table:
+        """All of `scan`."""
+        return self.scan().read_all()
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """The same as a DataFrame, read by key group when it is needed."""
+        reader = spark.read.format("arrow_statestore").option("versionAsOf", str(self.version))
+        return reader.load(str(self.folder / STATE))
+
+
+def snapshots_of(folder: Path) -> list[StateSnapshot]:
+    """Those that the store keeps, oldest first."""
+    with open_keyed(folder) as store:
+        log = shared_log(folder, store.spec.store_id)
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return [
+        StateSnapshot(
+            folder,
+            entry.version,
+            None if entry.transaction is None else entry.transaction[1],
+            epoch + timedelta(microseconds=entry.timestamp),
+        )
+        for entry in log.retained().values()
+        if STATE in {spec.name for part in entry.handles for spec in part.states}
+    ]

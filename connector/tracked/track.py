@@ -1,0 +1,86 @@
+"""`track_state_by_key`: a state for each key of a stream, updated by a function, every batch a version of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from statestore.catalog.catalog import connect
+from statestore.connector.keyed.request import Work, folder_of, make_job, open_keyed
+from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.tracked.column_calls import ColumnCalls
+from statestore.connector.tracked.record_calls import RecordCalls
+from statestore.connector.tracked.spec import StateSpec
+from statestore.connector.tracked.tracked import Tracked
+from statestore.connector.tracked.types import record_schema
+from statestore.connector.tracked.types import state_type as parsed_state_type
+from statestore.formats.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def track_state_by_key(
+    rows: DataFrame,
+    *,
+    key: str | Sequence[str],
+    spec: StateSpec,
+    store: str | Path,
+    state_type: Any,
+    output_type: Any,
+    clock: Callable[[int], datetime] | None = None,
+) -> Tracked:
+    """Tracks a state for each key of a stream or DataFrame of Spark: `Tracked.start` runs a stream, `Tracked.run` a
+    DataFrame, and each batch becomes one version of the keyed store at path ``store``, which is made where absent.
+
+    ``key`` are the columns of the key; what else a row has is its value. ``state_type`` is a type ("bigint") or columns
+    ("n bigint, last timestamp"), which are a dict to the function; ``output_type`` are the columns of emitted records;
+    one type is a column ``value``. ``clock`` tells the time of a batch by its number; default is when it is run.
+
+    With `StateSpec.vectorized` the function is called once a task, with ``batch_time`` (a datetime in UTC), the
+    distinct ``keys`` (an Array; of several columns structs), ``rows`` (the values, and ``key``: which of the keys a row
+    has) and ``states`` (``state``, null where there is none, and ``timing_out``). It answers the states after the
+    batch, an Array with one for each key (null: none) or None to leave all, or a tuple of these and a RecordBatch of
+    what to emit.
+
+    What a batch costs follows its keys and those that time out, not the keys that have a state.
+
+    Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA.
+    """
+    if not isinstance(spec, StateSpec):
+        raise InvalidInputError("INVALID_OPTION", f"spec is {spec!r}; expected one made with StateSpec.function(f)")
+    folder, given = folder_of(store), arrow_schema(rows.schema)
+    names = [key] if isinstance(key, str) else list(key)
+    _create_where_absent(folder, given, names)
+    state, output = parsed_state_type(state_type), record_schema(output_type)
+    with open_keyed(folder) as opened:
+        job = make_job(opened, folder, names, given, output, _work(spec, state, _others(given, names)), "incremental")
+        if spec.partitions is not None:
+            opened.task_groups(spec.partitions)
+    return Tracked(rows, job, spec, state, clock)
+
+
+def _work(spec: StateSpec, state: pa.DataType, values: tuple[int, ...]) -> Work:
+    timeout = None if spec.timeout_ms is None else spec.timeout_ms * 1000
+    if spec.form == "columns":
+        return ColumnCalls(spec.call, state, timeout, values)
+    return RecordCalls(spec.call, spec.form, state, timeout, values)
+
+
+def _others(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
+    taken = {name.lower() for name in key}
+    return tuple(place for place, name in enumerate(rows.names) if name.lower() not in taken)
+
+
+def _create_where_absent(folder: Path, rows: pa.Schema, key: Sequence[str]) -> None:
+    if (folder / "store.json").exists():
+        return
+    missing = [name for name in key if name not in rows.names]
+    if missing:
+        raise InvalidInputError("COLUMN_NOT_FOUND", f"no column {missing[0]!r}; there are {', '.join(rows.names)}")
+    columns = {name: rows.field(name).type for name in key}
+    connect(folder.parent).create_store(folder.name, kind="keyed", key=columns).close()

@@ -1,0 +1,125 @@
+"""Tracking without Spark: rows are cut into tasks by key group and run one after another, as Spark's tasks would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+import statestore
+from statestore import StateSpec
+from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.stores.keyed.shared_log import shared_log
+from statestore.connector.keyed.answers import Answer, from_json
+from statestore.connector.keyed.batch import _begun, _committed
+from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.request import KeyedJob, Work, make_job
+from statestore.connector.keyed.task import run_partition
+from statestore.connector.tracked.initial import InitialStates
+from statestore.connector.tracked.track import _work
+from statestore.connector.tracked.tracked_states import STATE
+from statestore.connector.tracked.types import state_type
+from statestore.formats.flink.key_groups import key_groups
+from statestore.formats.types import make_schema
+
+GROUPS = 8
+Row = tuple[Any, ...]
+Kinds: TypeAlias = "str | Mapping[str, str]"
+"""One type, or columns."""
+
+
+class Tracking:
+    """A new store "t" and what is tracked in it: rows have the columns of the key, then those of the value."""
+
+    def __init__(
+        self,
+        root: Path,
+        spec: StateSpec,
+        *,
+        key: Mapping[str, str] | None = None,
+        values: Mapping[str, str] | None = None,
+        state: Kinds = "bigint",
+        output: Kinds = "bigint",
+    ) -> None:
+        key, values = key or {"word": "string"}, {"n": "bigint"} if values is None else values
+        self.folder, self.spec, self.state = root / "t", spec, state_type(columns(state))
+        self.store: KeyedStore = statestore.connect(root).create_store("t", "keyed", key=key, key_groups=GROUPS)
+        self.key = make_schema(key, "key")
+        self.rows = pa.schema([*self.key, *(make_schema(values, "value") if values else ())])
+        self.output = columns(output)
+        self.time = 0
+
+    def job(self, work: Work, rows: pa.Schema) -> KeyedJob:
+        return make_job(self.store, self.folder, self.key.names, rows, self.output, work, "incremental")
+
+    def batch(self, rows: Sequence[Row], at: int | None = None, *, tasks: int = 1, keeps: bool = False) -> list[Any]:
+        """Runs a batch at ``at`` seconds (default: one more than the last) and commits it: what it emits, in the order
+        of the tasks; tuples, or the bare values of one column."""
+        self.time = self.time + 1 if at is None else at
+        places = tuple(range(len(self.key), len(self.rows)))
+        return self._run(self.job(_work(self.spec, self.state, places), self.rows), rows, tasks, keeps)
+
+    def put_initial(
+        self, rows: Sequence[Row], at: int = 0, tasks: int = 1, kinds: Mapping[str, str] | None = None
+    ) -> None:
+        """States to begin with, of the key columns and the state's, or ``kinds`` of columns instead."""
+        states = list(self.state) if pa.types.is_struct(self.state) else [pa.field("state", self.state)]
+        if kinds is not None:
+            states = list(make_schema(kinds, "value")) if kinds else []
+        schema = pa.schema([*self.key, *states])
+        self.time = at
+        work = InitialStates(self.state, self.spec.timeout_ms is not None, tuple(range(len(self.key), len(schema))))
+        self._run(self.job(work, schema), rows, tasks, keeps=False)
+
+    def _run(self, job: KeyedJob, rows: Sequence[Row], tasks: int, keeps: bool) -> list[Any]:
+        log = shared_log(self.folder, job.store_id)
+        unused: Any = None  # rows of Spark tell how many tasks to begin with
+        batch = _begun(self.store, job, unused, log, tasks, f"batch at {self.time}", keeps, self.time * 1_000_000)
+        answers: list[Answer] = []
+        for partition in placed(as_table(rows, job.rows), job, batch.groups):
+            answers += [from_json(text) for told in run_partition(batch, partition) for text in told[0].to_pylist()]
+        version = _committed(self.store, batch.base, answers, None)
+        files = shared_log(self.folder, job.store_id).outputs(version)
+        emitted = [row for file in files for part in read_emitted(self.folder, file) for row in part.to_pylist()]
+        return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in emitted]
+
+    def states(self, version: int | None = None) -> dict[Any, Any]:
+        """The state of each key; of a key of several columns tuples."""
+        if STATE not in self.store.states(version):
+            return {}
+        rows = self.store.scan(STATE, version=version).read_all().to_pylist()
+        names = self.key.names
+        return {tuple(row[n] for n in names) if len(names) > 1 else row[names[0]]: row["value"] for row in rows}
+
+    def entries(self) -> dict[str, int]:
+        """How many rows each state of the store has, also the times that users do not see."""
+        return {name: self.store.scan(name).read_all().num_rows for name in self.store.states()}
+
+
+def columns(told: Kinds) -> pa.Schema:
+    """As `state_type` and `output_type` are told; Spark itself would parse them in its JVM only."""
+    return make_schema({"value": told} if isinstance(told, str) else told, "value")
+
+
+def as_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    columns = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def placed(table: pa.Table, job: KeyedJob, groups: Sequence[range]) -> list[list[pa.RecordBatch]]:
+    """As Spark sends rows to tasks: not in their order, and each task has a row that only makes it run."""
+    keys = [table.column(place).combine_chunks() for place in job.key]
+    firsts = [each.start for each in groups]
+    tasks = np.searchsorted(firsts, key_groups(keys, job.key_groups), "right") - 1
+    schema = pa.schema([("task", pa.int32()), ("arrival", pa.int64()), *table.schema])
+    found = []
+    for task in range(len(groups)):
+        mine = np.random.default_rng(len(tasks)).permutation(np.flatnonzero(tasks == task))
+        numbers = [pa.array(np.full(len(mine), task, np.int32)), pa.array(mine.astype(np.int64))]
+        rows = pa.Table.from_arrays([*numbers, *table.take(pa.array(mine)).columns], schema=schema)
+        starter = pa.Table.from_pylist([{"task": task}], schema=schema)
+        found.append(pa.concat_tables([rows, starter]).to_batches())
+    return found
