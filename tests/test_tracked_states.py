@@ -16,6 +16,7 @@ import pytest
 from keyed_backends import keyed_store, local
 from tracked_cases import STATE_MAP
 
+import statestore
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.connector.tracked.tracked_states import STATE, UPDATED, Keys, TrackedStates
@@ -207,9 +208,20 @@ def test_distinct_keys_in_order_of_appearance(held: Map) -> None:
     assert (len(keys), len(codes), len(held.states.get(keys))) == (0, 0, 0)
 
 
-def test_without_a_timeout_no_times_are_kept(held: Map) -> None:
-    states = TrackedStates(held.backend, pa.int64(), GROUPS, timed=False)
-    states.put(held.keys([1]), pa.array([1]), 5)
-    assert held.backend.num_entries() == 1
-    states.remove(held.keys([1]))
-    assert held.backend.num_entries() == 0
+def test_without_a_timeout_no_times_are_kept(tmp_path: Path) -> None:
+    store = statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "bigint"}, key_groups=GROUPS)
+    with store.backend() as backend:
+        states = TrackedStates(backend, pa.int64(), GROUPS, timed=False)
+        one, _ = states.distinct([pa.array([1])])
+        states.put(one, pa.array([1]), 5)
+        assert backend.num_entries() == 1
+        states.remove(one)
+        assert backend.num_entries() == 0
+
+
+def test_a_timeout_that_comes_back_finds_no_old_times(held: Map) -> None:
+    """The key had a record at 9, in a run without a timeout."""
+    held.states.put(held.keys([1]), pa.array([1]), 5)
+    TrackedStates(held.backend, pa.int64(), GROUPS, timed=False).put(held.keys([1]), pa.array([2]), 9)
+    again = TrackedStates(held.backend, pa.int64(), GROUPS, timed=True)
+    assert [len(again.idle(before)) for before in (6, 9, 10)] == [0, 0, 1]

@@ -493,7 +493,7 @@ def test_a_batch_reads_no_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout("1 hour"), output=SEEN)
     tracking.batch([(f"w{number}", 1) for number in range(3000)])
     asked: list[int] = []
-    get_many, keys = LocalDatabase.get_many, LocalDatabase.keys
+    get_many, keys = LocalDatabase.get_many, LocalDatabase.keys_between
 
     def counted_get(self: LocalDatabase, state: str, wanted: list[bytes]) -> Any:
         asked.append(len(wanted))
@@ -508,7 +508,7 @@ def test_a_batch_reads_no_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError("all rows are read")
 
     monkeypatch.setattr(LocalDatabase, "get_many", counted_get)
-    monkeypatch.setattr(LocalDatabase, "keys", counted_keys)
+    monkeypatch.setattr(LocalDatabase, "keys_between", counted_keys)
     monkeypatch.setattr(LocalDatabase, "rows", no_scan)
     assert sorted(tracking.batch([("w1", 1), ("w2", 1)], 2)) == [("w1", 1, 1, False), ("w2", 1, 1, False)]
     assert sum(asked) == 4, "their states and times"

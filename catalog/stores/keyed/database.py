@@ -77,7 +77,7 @@ class LocalDatabase:
         found: list[bytes | None] = self._table(state).get(keys)
         return found
 
-    def keys(self, state: str, first: bytes, stop: bytes) -> list[bytes]:
+    def keys_between(self, state: str, first: bytes, stop: bytes) -> list[bytes]:
         """The keys of the rows from ``first`` to before ``stop``."""
         reading = ReadOptions()
         reading.set_iterate_upper_bound(stop)

@@ -24,7 +24,7 @@ from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish
 from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
-from statestore.catalog.stores.keyed.stored_files import check_there, checked
+from statestore.catalog.stores.keyed.stored_files import checked, claim
 from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError
@@ -278,9 +278,9 @@ class KeyedStore:
                     )
             for file in part.files().values():
                 if file.name not in part.reused:
-                    check_there(self._folder, file)
+                    claim(self._folder, file)
         for file in outputs:
-            check_there(self._folder, file)
+            claim(self._folder, file)
 
     def _remove(self, names: Iterable[str]) -> None:
         needed = self._read().files()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 
 from statestore.catalog.maintenance import Unneeded
-from statestore.catalog.storage import TEMPORARY, ObjectInfo, Storage
+from statestore.catalog.storage import TEMPORARY, ObjectInfo, Storage, local_root
 from statestore.catalog.stores.keyed.snapshot_handle import STORED_FILE
 from statestore.catalog.stores.keyed.snapshot_log import read_log
 from statestore.catalog.stores.keyed.stored_files import UNFINISHED
@@ -26,7 +27,14 @@ def remove_unneeded(storage: Storage, older_than_us: int, dry_run: bool) -> list
     """Remove (or only list) those that were not changed for ``older_than_us`` microseconds."""
     cutoff = time.time_ns() // 1000 - older_than_us
     found = [Unneeded(item.name, item.bytes) for item in unneeded_files(storage) if item.modified_us <= cutoff]
-    if not dry_run:
-        for item in found:
-            storage.delete(item.name)
-    return found
+    return found if dry_run else [item for item in found if _removed(storage, item.name, cutoff)]
+
+
+def _removed(storage: Storage, name: str, cutoff: int) -> bool:
+    """Unless somebody commits it this very moment: a commit renews the times of its files first."""
+    root = local_root(storage)
+    with contextlib.suppress(FileNotFoundError):
+        if root is not None and (root / name).stat().st_mtime_ns // 1000 > cutoff:
+            return False
+    storage.delete(name)
+    return True

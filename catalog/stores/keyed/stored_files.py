@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -157,8 +158,13 @@ def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) ->
             shutil.copyfile(source, target)
 
 
-def check_there(folder: Path, file: FileRef) -> None:
-    """Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED; the bytes are not compared."""
+def claim(folder: Path, file: FileRef) -> None:
+    """Have a file that is about to be committed, however old, look new to a vacuum.
+
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED; the bytes are not compared.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(folder / file.name)
     with opened(folder, file):
         pass
 

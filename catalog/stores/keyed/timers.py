@@ -50,7 +50,7 @@ class TimerState:
         bound = (max(before, -_SIGN) + _SIGN).to_bytes(8)
         for group in self._groups:
             begin = group_bytes(group)
-            found += self._database.keys(self.spec.name, begin, begin + bound)
+            found += self._database.keys_between(self.spec.name, begin, begin + bound)
         stored = pa.array(found, pa.binary())
         group_column, times, *keys = natural_keys.keys_from_bytes(stored_key(self._key, self.spec), stored)
         whole = group_column.to_numpy().astype(np.int64)
