@@ -78,7 +78,7 @@ class StateRows:
 
 def state_rows(spec: StateSpec) -> StateRows:
     """What a state's rows are made with. Raises UnsupportedError UNSUPPORTED_KEY_TYPE or UNSUPPORTED_TYPE."""
-    values = ValueCodec(pa.schema([pa.field("value", spec.value)]))
+    values = ValueCodec(pa.schema([pa.field(spec.name, spec.value)]))  # the name is for errors
     layout = value_layout(values.schema)
     user_key: Encode = _none
     user_key_of: Callable[[bytes], Any] = _none_of
