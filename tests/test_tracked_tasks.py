@@ -319,6 +319,18 @@ def test_values_are_as_users_write_them(tmp_path: Path) -> None:
             assert seen == [dict(zip(kinds, cells, strict=True)), dict.fromkeys(kinds)]
 
 
+def test_a_wider_type_takes_the_states_along(tmp_path: Path) -> None:
+    """From one batch to the next, also in backends that are kept; what would lose something is refused."""
+    tracking = Tracking(tmp_path, StateSpec.function(count).timeout(5000), state="int")
+    tracking.batch([("a", 1), ("b", 2)], keeps=True)
+    tracking.state = pa.int64()
+    assert tracking.batch([("a", 1 << 40)], keeps=True) == [1 + (1 << 40)]
+    tracking.state = pa.string()
+    with refused("INCOMPATIBLE_STATE", "'state'"):
+        tracking.batch([("a", 1)], keeps=True)
+    assert tracking.states() == {"a": 1 + (1 << 40), "b": 2}
+
+
 def test_keys_of_several_columns(tmp_path: Path) -> None:
     kinds = {"word": "string", "day": "date", "n": "int"}
     seen: list[Any] = []

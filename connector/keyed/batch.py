@@ -45,13 +45,17 @@ def run_batch(
     retained: int | None,
     keeps: bool,
     begun: int | None = None,
+    first: bool = False,
 ) -> int:
     """Run a batch and commit it, unless its transaction was committed before: the version it has. ``keeps``: it is one
-    of a stream, whose batches have consecutive numbers. ``begun``: when, epoch microseconds; None: now."""
+    of a stream, whose batches have consecutive numbers. ``begun``: when, epoch microseconds; None: now.
+    ``first``: nothing is run where there is a snapshot already."""
     with _turn(job.folder):
         log = shared_log(job.folder, job.store_id)
         if transaction is not None and (before := log.transaction(transaction)) is not None:
             return before
+        if first and (newest := log.snapshot(None)) is not None:
+            return newest.version
         if keeps and transaction is not None:
             _check_consecutive(store, log, *transaction)
         batch = _begun(store, job, rows, log, tasks, label, keeps, _now(log) if begun is None else begun)

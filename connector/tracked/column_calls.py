@@ -19,6 +19,8 @@ from statestore.formats.exact_cast import cast_exactly
 from statestore.formats.types import conform
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KEY = "key"
+"""The column of the rows that tells which of the keys they have."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class ColumnCalls:
             return
         before = states.get(every)
         timing_out = np.arange(len(every)) >= len(keys)
-        rows = given.rows.take(order).select(list(self.values)).append_column("key", pa.array(codes))
+        rows = given.rows.take(order).select(list(self.values)).append_column(KEY, pa.array(codes))
         after, emitted = self._called(batch, every, rows, before, timing_out)
         _store(states, every, before, after, timing_out, batch.time)
         if emitted is not None:

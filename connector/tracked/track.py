@@ -12,7 +12,7 @@ import pyarrow as pa
 from statestore.catalog.catalog import connect
 from statestore.connector.keyed.request import Work, folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
-from statestore.connector.tracked.column_calls import ColumnCalls
+from statestore.connector.tracked.column_calls import KEY, ColumnCalls
 from statestore.connector.tracked.record_calls import RecordCalls
 from statestore.connector.tracked.spec import StateSpec
 from statestore.connector.tracked.tracked import Tracked
@@ -55,10 +55,15 @@ def track_state_by_key(
         raise InvalidInputError("INVALID_OPTION", f"spec is {spec!r}; expected one made with StateSpec.function(f)")
     folder, given = folder_of(store), arrow_schema(rows.schema)
     names = [key] if isinstance(key, str) else list(key)
-    _create_where_absent(folder, given, names)
     state, output = parsed_state_type(state_type), record_schema(output_type)
+    values = _others(given, names)
+    if spec.form == "columns" and KEY in (given.names[place] for place in values):
+        raise InvalidInputError(
+            "WRONG_SCHEMA", f"the rows have a column {KEY!r}; the function gets one of that name: rename yours"
+        )
+    _create_where_absent(folder, given, names)
     with open_keyed(folder) as opened:
-        job = make_job(opened, folder, names, given, output, _work(spec, state, _others(given, names)), "incremental")
+        job = make_job(opened, folder, names, given, output, _work(spec, state, values), "incremental")
         if spec.partitions is not None:
             opened.task_groups(spec.partitions)
     return Tracked(rows, job, spec, state, clock)

@@ -127,6 +127,7 @@ class Tracked:
                 retained=None,
                 keeps=False,
                 begun=begun,
+                first=True,
             )
 
     def _key_of(self, initial: pa.Schema) -> list[str]:

@@ -83,7 +83,7 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         stream = found[case.name] = Stream(spark, tmp_path_factory.mktemp(case.name))
         for number, words in enumerate(case.batches):
             feed(stream.folder / "in", number, words)
-        spec = case.spec().num_partitions(2)
+        spec = case.spec().num_partitions(1 if case.timeout_ms else 2)
         if case.initial is not None:
             spec = spec.initial_state(spark.createDataFrame(case.initial, "word string, start bigint"))
         queries.append(stream.start(spec, told(case.output)))
@@ -221,11 +221,14 @@ def test_what_is_refused_before_it_starts(spark: SparkSession, tmp_path: Path) -
         ("INVALID_OPTION", {"state_type": "integral"}),
         ("INVALID_OPTION", {"output_type": "word string total"}),
         ("INVALID_OPTION", {"spec": count}),
-        ("INVALID_KEY_GROUPS", {"spec": spec.num_partitions(100_000)}),
+        ("WRONG_SCHEMA", {"spec": StateSpec.vectorized(count), "rows": rows.withColumnRenamed("n", "key")}),
     ):
-        given: dict[str, Any] = {"spec": spec, **options}
+        given: dict[str, Any] = {"rows": rows, "spec": spec, **options}
         with refused(code):
-            track(rows, given.pop("spec"), tmp_path, **given)
+            track(folder=tmp_path, **given)
+        assert not (tmp_path / "w" / "words").exists(), "no store with a key of a call that failed"
+    with refused("INVALID_KEY_GROUPS"):
+        track(rows, spec.num_partitions(100_000), tmp_path)
     for bad, told in (([("a", 1), ("a", 2)], "twice"), ([("a", None)], "null")):
         initial = spark.createDataFrame(bad, "word string, start bigint")
         with refused("WRONG_INITIAL_STATE", told):
