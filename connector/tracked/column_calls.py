@@ -55,6 +55,12 @@ class ColumnCalls:
         """The states after the call, one a key, and what it emits."""
         states = pa.record_batch({"state": before, "timing_out": pa.array(timing_out)})
         whole = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
+        if len(whole) > 1:
+            raise InvalidInputError(
+                "BATCH_TOO_LARGE",
+                f"{rows.num_rows} rows of a task in {batch.label} have a column of more than 2 GiB, too much for one "
+                "Array; cut them into more tasks with num_partitions, or into smaller batches",
+            )
         try:
             answer = self.function(EPOCH + timedelta(microseconds=batch.time), _one(keys, batch), whole[0], states)
             after, emitted = answer if isinstance(answer, tuple) else (answer, None)

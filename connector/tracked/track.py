@@ -56,7 +56,7 @@ def track_state_by_key(
     folder, given = folder_of(store), arrow_schema(rows.schema)
     names = [key] if isinstance(key, str) else list(key)
     state, output = parsed_state_type(state_type), record_schema(output_type)
-    values = _others(given, names)
+    values = value_places(given, names)
     if spec.form == "columns" and KEY in (given.names[place] for place in values):
         raise InvalidInputError(
             "WRONG_SCHEMA", f"the rows have a column {KEY!r}; the function gets one of that name: rename yours"
@@ -76,9 +76,11 @@ def _work(spec: StateSpec, state: pa.DataType, values: tuple[int, ...]) -> Work:
     return RecordCalls(spec.call, spec.form, state, timeout, values)
 
 
-def _others(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
-    taken = {name.lower() for name in key}
-    return tuple(place for place, name in enumerate(rows.names) if name.lower() not in taken)
+def value_places(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
+    """Where the columns are that are no key. To Spark case does not matter, unless it is all that differs."""
+    exact = {name for name in key if name in rows.names}
+    other = {name.lower() for name in key if name not in exact}
+    return tuple(place for place, name in enumerate(rows.names) if name not in exact and name.lower() not in other)
 
 
 def _create_where_absent(folder: Path, rows: pa.Schema, key: Sequence[str]) -> None:

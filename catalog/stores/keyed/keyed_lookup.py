@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.restoring import stored_range
 from statestore.catalog.stores.keyed.row_keys import group_bytes, prefix_encoder
+from statestore.catalog.stores.keyed.state_spec import Kind
 from statestore.formats.errors import StateStoreError
 from statestore.formats.filters import Filter, key_lookups
 from statestore.formats.flink.key_groups import key_group_function
@@ -58,9 +59,10 @@ def runs_of(lookup: KeyLookup | None, groups: range) -> list[range]:
     return [groups] if lookup is None else list(lookup.runs(groups))
 
 
-def ranges_of(lookup: KeyLookup | None, groups: range) -> list[KeyRange]:
-    """The stored keys to read in a database, of these key groups: of many keys all of their groups."""
-    found = None if lookup is None else lookup.ranges(groups)
+def ranges_of(lookup: KeyLookup | None, groups: range, kind: Kind) -> list[KeyRange]:
+    """The stored keys to read in a database, of these key groups: of many keys, and of timers, whose stored keys have
+    the time before the key, all of their groups."""
+    found = None if lookup is None or kind == "timer" else lookup.ranges(groups)
     if found is not None and len(found) <= LOOKED_UP:
         return found
     return [stored_range(run) for run in runs_of(lookup, groups)]

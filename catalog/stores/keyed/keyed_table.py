@@ -255,7 +255,7 @@ class KeyedTable:
                 for run in runs_of(lookup, groups):
                     yield from table_rows(self.root, table, run)
             return
-        ranges = ranges_of(lookup, groups)
+        ranges = ranges_of(lookup, groups, known[self.state].kind)
         if not ranges:
             return
         decode = decoder(self.spec.key, known[self.state])
