@@ -7,6 +7,8 @@ The tree is grouped by what the caller would do about it::
     ├── ConflictError                     read again, then retry
     ├── CorruptError                      restore the file from a copy
     ├── InvalidInputError   (ValueError)  correct the call
+    ├── StorageError        (OSError)     free the disk or the file descriptors, then repeat the call
+    │   └── CommitUnknownError            ask for the outcome, or repeat the call on the same handle
     ├── UnsupportedError                  use another type, kind or engine
     └── ReadOnlyError                     write somewhere else
 
@@ -15,6 +17,8 @@ found, what was expected and what to do. Errors survive pickling, because they c
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class StateStoreError(Exception):
@@ -41,6 +45,38 @@ class ConflictError(StateStoreError):
 
 class CorruptError(StateStoreError):
     """Bytes on disk are not the bytes that were written."""
+
+
+class StorageError(StateStoreError, OSError):
+    """The operating system refused to read or write a file: a full disk, too many open files, a failing device.
+
+    ``errno`` and ``filename`` are those of the system's error (None where it has none).
+    """
+
+    def __init__(self, code: str, message: str, errno: int | None = None, filename: str | None = None) -> None:
+        super().__init__(code, message)
+        self.errno = errno
+        self.filename = filename
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # OSError's own form would drop the file's name; the dictionary holds code, message and notes.
+        return type(self), (self.code, self.message, self.errno, self.filename), self.__dict__
+
+    __str__ = StateStoreError.__str__
+
+
+class CommitUnknownError(StorageError):
+    """A commit that raised after its log entry may have been published.
+
+    ``commit`` is its id, "<version>-<32 hex digits>", to be asked about with ``store.was_committed(commit)``. Calling
+    ``commit`` again on the same handle is harmless: a commit that took place is not repeated.
+    """
+
+    def __init__(
+        self, code: str, message: str, errno: int | None = None, filename: str | None = None, commit: str = ""
+    ) -> None:
+        super().__init__(code, message, errno, filename)
+        self.commit = commit
 
 
 class InvalidInputError(StateStoreError, ValueError):

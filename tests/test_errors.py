@@ -10,23 +10,27 @@ import pytest
 
 from statestore.formats import errors
 from statestore.formats.errors import (
+    CommitUnknownError,
     ConflictError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
     StateStoreError,
+    StorageError,
     UnsupportedError,
 )
 
 TREE: dict[type[StateStoreError], tuple[type[Exception], ...]] = {
     StateStoreError: (Exception,),
     NotFoundError: (StateStoreError, KeyError),
+    CommitUnknownError: (StorageError,),
     ConflictError: (StateStoreError,),
     CorruptError: (StateStoreError,),
     InvalidInputError: (StateStoreError, ValueError),
     UnsupportedError: (StateStoreError,),
     ReadOnlyError: (StateStoreError,),
+    StorageError: (StateStoreError, OSError),
 }
 every_error = pytest.mark.parametrize("kind", TREE, ids=lambda kind: kind.__name__)
 

@@ -9,12 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from statestore.formats.errors import (
+    CommitUnknownError,
     ConflictError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
     StateStoreError,
+    StorageError,
     UnsupportedError,
 )
 
@@ -78,6 +80,7 @@ _WHERE = {
 
 __all__ = [
     "Catalog",
+    "CommitUnknownError",
     "ConflictError",
     "CorruptError",
     "Emitted",
@@ -94,6 +97,7 @@ __all__ = [
     "State",
     "StateSpec",
     "StateStoreError",
+    "StorageError",
     "StreamTableJoin",
     "TableAggregation",
     "TableTableJoin",

@@ -1,0 +1,39 @@
+"""Errors of the operating system as errors of this package, so that a caller sees one kind for a failing disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
+from statestore.formats.errors import StorageError
+
+_ADVICE = {
+    errno.ENOSPC: "free space on the disk, then repeat the call",
+    errno.EDQUOT: "free space in the quota, then repeat the call",
+    errno.EMFILE: "close files or raise the limit of open files (ulimit -n), then repeat the call",
+    errno.ENFILE: "close files or raise the system's limit of open files, then repeat the call",
+    errno.EACCES: "give this user access to the file, then repeat the call",
+    errno.EROFS: "mount the file system for writing, then repeat the call",
+}
+
+
+def storage_error(error: OSError, doing: str, path: object) -> StorageError:
+    """``error`` as a StorageError DISK_FAILED that says what was being done ("write", "sync", …) to which file."""
+    if isinstance(error, StorageError):
+        return error
+    reason = error.strerror or str(error)
+    advice = _ADVICE.get(error.errno or 0, "repeat the call once the disk works again")
+    return StorageError("DISK_FAILED", f"{path}: cannot {doing}: {reason}; {advice}", error.errno, os.fspath(str(path)))
+
+
+@contextlib.contextmanager
+def disk_errors(doing: str, path: object) -> Iterator[None]:
+    """Raise what the system refuses inside the block as `storage_error`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise storage_error(error, doing, path) from error
