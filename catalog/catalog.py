@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import os
 import re
 import shutil
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
-from statestore.catalog.log import write_entry
+from statestore.catalog.log import read_entry, write_entry
 from statestore.catalog.new_files import NewFiles
 from statestore.catalog.rebuild import check_rebuild, replay
 from statestore.catalog.snapshot import EMPTY
-from statestore.catalog.storage import LocalStorage, StorageExistsError
+from statestore.catalog.storage import LocalStorage, StorageExistsError, make_directories
+from statestore.catalog.store_folders import REBUILT, remove_store, replace_store, undo_replacement
 from statestore.catalog.store_spec import (
     KEYED,
     STORE_FILE,
@@ -30,7 +31,6 @@ from statestore.catalog.store_spec import (
     encode_spec,
     row_key,
 )
-from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore, check_keyed_spec
@@ -39,10 +39,9 @@ from statestore.catalog.stores.kinds import open_handle
 from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
-from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.catalog.verification import Verification, verify
-from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import new_entry
+from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
 from statestore.formats.locations import not_local, parse_location
 from statestore.formats.serdes.row_serde import row_serde
@@ -54,12 +53,9 @@ Duration: TypeAlias = int | timedelta | str
 
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
 MAX_NAME_BYTES = 200
-DROPPED = ".dropped-"
-REBUILT = ".rebuilt-"
-REPLACED = ".replaced-"
 
 
-def connect(path: str | os.PathLike[str]) -> Catalog:
+def connect(path: str | PathLike[str]) -> Catalog:
     """The warehouse at ``path``, a local directory; it is created where absent."""
     location = parse_location(path)
     if not location.is_local:
@@ -67,7 +63,8 @@ def connect(path: str | os.PathLike[str]) -> Catalog:
     root = Path(location.path)
     if root.exists() and not root.is_dir():
         raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is a file; expected a directory (or nothing yet)")
-    root.mkdir(parents=True, exist_ok=True)
+    with disk_errors("make the directory", root):
+        make_directories(root.absolute())
     return Catalog(root)
 
 
@@ -226,37 +223,22 @@ class Catalog:
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        self._replace(name, folder, old.table, version)
+        replace_store(self.root, name, folder, version)
         return self.open_store(name)
-
-    def _replace(self, name: str, folder: Path, table: VersionedTable, version: int) -> None:
-        """Put the store in ``folder`` where ``name`` is, unless that was written to since ``version``."""
-        lock = take_writer_lock(self.root / name, name)
-        try:
-            if table.kept_versions()[1] != version or any((self.root / name / CHANGELOGS).glob("*")):
-                shutil.rmtree(folder, ignore_errors=True)
-                raise ConflictError(
-                    "REBUILD_OVERTAKEN",
-                    f"store {name!r} was written to while it was rebuilt; close the writer, then rebuild again",
-                )
-            replaced = self.root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
-            (self.root / name).rename(replaced)
-            folder.rename(self.root / name)
-        finally:
-            os.close(lock)
-        shutil.rmtree(replaced, ignore_errors=True)
 
     def _create(self, folder: Path, spec: StoreSpec) -> Any:
         """Make the store in ``folder`` and open it."""
         storage = LocalStorage(folder)
         if storage.exists(STORE_FILE):
             raise _exists(spec.name, self.root)
-        folder.mkdir(exist_ok=True)
-        write_first_entry(storage)
+        with disk_errors("make the directory", folder):
+            folder.mkdir(exist_ok=True)
+        spec = write_first_entry(storage, spec)
         try:
             storage.create(STORE_FILE, encode_spec(spec))
         except StorageExistsError:
             raise _exists(spec.name, self.root) from None
+        storage.settle(STORE_FILE)
         return open_handle(storage, spec)
 
     def open_store(self, name: str, *, auto_compact: bool = True, read_only: bool = False) -> Any:
@@ -272,13 +254,12 @@ class Catalog:
         return sorted(name for name in found if not name.startswith("."))  # a drop that was interrupted
 
     def drop_store(self, name: str) -> None:
-        """Remove a store and everything in it; NotFoundError STORE_NOT_FOUND."""
+        """Remove a store and everything in it. Handles that are open on it raise STORE_REPLACED from then on.
+
+        Raises NotFoundError STORE_NOT_FOUND, ConflictError STORE_LOCKED while a live store is open for writing.
+        """
         self.locate(name)
-        directory = self.root / name
-        # Under another name first, so that no one can open a store that is half gone.
-        directory.rename(self.root / f"{DROPPED}{uuid.uuid4().hex}")
-        for doomed in self.root.glob(f"{DROPPED}*"):  # and what an interrupted drop left behind
-            shutil.rmtree(doomed, ignore_errors=True)
+        remove_store(self.root, name)
 
     def verify(self, name: str) -> Verification:
         """Check a store completely: every checksum, log entry and invariant; damage is in the answer, not raised.
@@ -293,17 +274,11 @@ class Catalog:
         _check_name(name)
         storage = LocalStorage(self.root / name)
         if not storage.exists(STORE_FILE):
-            self._undo_replacement(name)
+            undo_replacement(self.root, name)
         if not storage.exists(STORE_FILE):
             raise _not_found(name, self.root, self.stores())
         where = self.root / name / STORE_FILE
         return storage, decode_spec(storage.read(STORE_FILE), str(where))
-
-    def _undo_replacement(self, name: str) -> None:
-        """Bring back the store that a rebuild had moved away when it was interrupted."""
-        for path in self.root.glob(f"{REPLACED}*"):
-            if path.name[len(REPLACED) + 33 :] == name and not (self.root / name).exists():
-                path.rename(self.root / name)
 
 
 def _spec(
@@ -352,10 +327,17 @@ def _value_schema(kind: str, value: Columns | None) -> pa.Schema:
     return make_schema(value, "value")
 
 
-def write_first_entry(storage: LocalStorage) -> None:
-    """Version 0, the empty store; what an interrupted creation left of it is as good."""
-    with contextlib.suppress(ConflictError):
-        write_entry(storage, new_entry(EMPTY, "create", NewFiles()))
+def write_first_entry(storage: LocalStorage, spec: StoreSpec) -> StoreSpec:
+    """Write version 0, the empty store; returns the description with the identity that version 0 has.
+
+    An interrupted creation may have left it, or a creation at the same moment has written it: then the store takes over
+    its identity.
+    """
+    try:
+        write_entry(storage, new_entry(replace(EMPTY, store=spec.store_id), "create", NewFiles()))
+    except ConflictError:
+        return replace(spec, store_id=read_entry(storage, 0).store or spec.store_id)
+    return spec
 
 
 def _check_name(name: Any) -> None:

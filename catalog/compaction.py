@@ -49,9 +49,10 @@ class Backlog:
     deltas: int
 
 
-def compact(files: SegmentFiles, snapshot: Snapshot, full: bool) -> Rewrite:
-    """What is due by the defaults, or (``full``) everything that can be folded; nothing is published here."""
-    rewrite = Rewrite()
+def compact(files: SegmentFiles, snapshot: Snapshot, full: bool, claimed: str = "") -> Rewrite:
+    """The rewrite that is due by the defaults, or (``full``) of everything that can be folded; nothing is published
+    here. ``claimed`` is the claim under which its files will be created."""
+    rewrite = Rewrite(NewFiles(claimed))
     for tombstone in (False, True):
         views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.tombstone == tombstone]
         recent = [v for v in views if v.meta.role in ("open", "delta")]

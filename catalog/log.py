@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 import xxhash
@@ -21,13 +22,16 @@ from statestore.catalog.log_checks import (
     check_segment,
     check_text,
 )
-from statestore.catalog.storage import Storage, StorageExistsError
+from statestore.catalog.storage import Guard, Storage, StorageExistsError, UnsettledError
+from statestore.catalog.store_identity import identity_guard
 from statestore.formats.errors import (
+    CommitUnknownError,
     ConflictError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
     StateStoreError,
+    StorageError,
     UnsupportedError,
 )
 from statestore.formats.segment_meta import (
@@ -40,8 +44,10 @@ from statestore.formats.segment_meta import (
 
 Operation = Literal["create", "write", "overwrite", "compact", "expire"]
 OPERATIONS = get_args(Operation)
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+OLDER_FORMAT = 1  # without the identity of the store
 PUBLISH_ATTEMPTS = 5
+COMMIT_ID = re.compile("([0-9]{1,18})-([0-9a-f]{32})")
 _COUNTS = ("rows", "tombstones", "closed", "bytes", "dropped")
 
 
@@ -55,7 +61,11 @@ class Horizon:
 
 @dataclass(frozen=True)
 class CommitEntry:
-    """What one commit did. Times are epoch microseconds; ``dropped`` counts late records refused since the last."""
+    """A commit's record. Times are epoch microseconds; ``dropped`` counts late records refused since the last commit.
+
+    ``store`` is the identity of the store (`StoreSpec.store_id`; empty in entries of format 1), ``attempt`` is unique
+    for each attempt to commit.
+    """
 
     version: int
     timestamp: int
@@ -73,6 +83,13 @@ class CommitEntry:
     dropped: int
     horizon: Horizon | None
     changelogs: tuple[tuple[str, int], ...]
+    store: str = ""
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+
+    @property
+    def commit_id(self) -> str:
+        """The id by which the outcome of this attempt can be asked for."""
+        return f"{self.version}-{self.attempt}"
 
 
 def entry_name(version: int) -> str:
@@ -80,25 +97,83 @@ def entry_name(version: int) -> str:
 
 
 def write_entry(storage: Storage, entry: CommitEntry) -> None:
-    """Make the commit exist; ConflictError VERSION_TAKEN if another one has its version.
+    """Make the commit exist.
+
+    Raises ConflictError VERSION_TAKEN if another commit has the version, NotFoundError STORE_REPLACED if another store
+    is there, StorageError DISK_FAILED if the commit was not made, CommitUnknownError COMMIT_UNKNOWN if that is open.
 
     An object store may repeat a put whose answer was lost and then find its own object, or say "exists" where nothing
-    is. So what is there is compared with what was sent, which differs between any two attempts (see `encode_entry`).
+    is. So what is there is compared with what was sent, which differs between any two attempts.
     """
     name, data = entry_name(entry.version), encode_entry(entry)
+    guard = identity_guard(entry.store) if entry.version and entry.store else None
+    if not published(storage, name, data, guard, entry.commit_id):
+        raise ConflictError(
+            "VERSION_TAKEN", f"version {entry.version} was committed by another writer; read again and retry"
+        )
+
+
+def published(storage: Storage, name: str, data: bytes, guard: Guard | None, commit_id: str) -> bool:
+    """Create the entry ``name`` of a log; False if another writer has the name. Errors are those of `write_entry`."""
     for _ in range(PUBLISH_ATTEMPTS):
         try:
-            storage.create(name, data)
-            return
+            storage.create(name, data, guard)
+            return True
         except StorageExistsError:
             try:
-                if storage.read(name) == data:
-                    return
+                return storage.read(name) == data
             except NotFoundError:
                 continue
-            break
-    raise ConflictError(
-        "VERSION_TAKEN", f"version {entry.version} was committed by another writer; read again and retry"
+        except StorageError as error:
+            if isinstance(error, UnsettledError) or _may_be_there(storage, name, data):
+                raise _unknown(commit_id, error) from error
+            raise
+    return False
+
+
+def was_committed(storage: Storage, commit_id: str) -> bool:
+    """Whether the attempt with this id (`CommitUnknownError.commit`) is in the log; if it is, it is durable now.
+
+    Raises InvalidInputError INVALID_COMMIT for what is no id of a commit.
+    """
+    version, attempt = split_commit_id(commit_id)
+    try:
+        found = read_entry(storage, version).attempt == attempt
+    except NotFoundError:
+        return False
+    if found:
+        storage.settle(entry_name(version))
+    return found
+
+
+def split_commit_id(commit_id: str) -> tuple[int, str]:
+    """The version and the attempt in the id of a commit; InvalidInputError INVALID_COMMIT for anything else."""
+    found = COMMIT_ID.fullmatch(commit_id) if isinstance(commit_id, str) else None
+    if found is None:
+        raise InvalidInputError(
+            "INVALID_COMMIT", f"commit is {commit_id!r}; expected the id that a CommitUnknownError has in .commit"
+        )
+    return int(found[1]), found[2]
+
+
+def _may_be_there(storage: Storage, name: str, data: bytes) -> bool:
+    """Whether a file whose creation failed is there all the same, or nobody can say."""
+    try:
+        return storage.read(name) == data
+    except NotFoundError:
+        return False
+    except (StateStoreError, OSError):
+        return True
+
+
+def _unknown(commit_id: str, error: StorageError) -> CommitUnknownError:
+    return CommitUnknownError(
+        "COMMIT_UNKNOWN",
+        f"commit {commit_id} was published, and a power failure may take it back ({error.message}). Commit again with "
+        f"the same handle, which does not repeat what is there, or ask store.was_committed({commit_id!r})",
+        error.errno,
+        error.filename,
+        commit_id,
     )
 
 
@@ -109,13 +184,15 @@ def read_entry(storage: Storage, version: int) -> CommitEntry:
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    """The entry as JSON with a new unique id; InvalidInputError INVALID_COMMIT for what could not be read back."""
+    """The entry as JSON; InvalidInputError INVALID_COMMIT for what could not be read back."""
     try:
         check_entry(entry)
     except ValueError as error:
         raise InvalidInputError("INVALID_COMMIT", f"version {entry.version!r} can not be recorded: {error}") from None
-    commit = {"format": FORMAT_VERSION, "id": uuid.uuid4().hex}
-    commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+    commit: dict[str, Any] = {"format": FORMAT_VERSION if entry.store else OLDER_FORMAT, "id": entry.attempt}
+    commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "attempt"}
+    if not entry.store:
+        del commit["store"]
     commit["added"] = [to_json(meta) for meta in entry.added]
     commit["closures"] = [to_json(piece) for piece in entry.closures]
     commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
@@ -130,7 +207,7 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
         found, expected = _checksum(commit), document["checksum"]
         if found != expected:
             raise _corrupt(name, f"checksum {found} where the file says {expected}")
-        if commit["format"] != FORMAT_VERSION:
+        if commit["format"] not in (FORMAT_VERSION, OLDER_FORMAT):
             raise UnsupportedError(
                 "LOG_FORMAT",
                 f"{name}: log format {commit['format']!r}, this release reads {FORMAT_VERSION}; use a newer release",
@@ -152,6 +229,8 @@ def check_entry(entry: CommitEntry) -> None:
     check_int(entry.timestamp, INT64, "timestamp")
     check_choice(entry.operation, OPERATIONS, "operation")
     check_text(entry.writer, "writer")
+    check_text(entry.store, "store")
+    check_text(entry.attempt, "id")
     if entry.transaction is not None:
         application, batch = entry.transaction
         check_text(application, "application of the transaction")
@@ -179,6 +258,9 @@ def check_horizon(horizon: Horizon) -> None:
 
 def _entry(commit: dict[str, Any]) -> CommitEntry:
     fields = {key: value for key, value in commit.items() if key not in ("format", "id")}
+    fields["attempt"] = commit["id"]
+    if (commit["format"] == FORMAT_VERSION) != bool(commit.get("store")):
+        raise ValueError(f"store is {commit.get('store')!r} in format {commit['format']}")
     fields["added"] = tuple(segment_meta_from_json(meta) for meta in commit["added"])
     fields["closures"] = tuple(closure_slice_from_json(piece) for piece in commit["closures"])
     fields["removed"] = tuple(commit["removed"])

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
 from statestore.catalog.log import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
-from statestore.catalog.log_checks import check_changelog, check_closure, check_segment
+from statestore.catalog.log_checks import check_changelog, check_closure, check_segment, check_text
 from statestore.catalog.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, check_layout, versions_from
 from statestore.catalog.storage import Storage, StorageExistsError
+from statestore.catalog.store_identity import identity_guard, replaced
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
 
 CHECKPOINT_INTERVAL = 64
 FOLDER = "log/_checkpoint/"
-FORMAT = b"log-checkpoint/1"
+FORMAT = b"log-checkpoint/2"
+OLDER_FORMATS = (b"log-checkpoint/1",)  # without the identity of the store
 KEPT = 2
 CHECKSUM_BYTES = 8
 SCHEMA = pa.schema(
@@ -35,11 +38,14 @@ ENTRY = re.compile(r"log/[0-9]{20}\.json")
 NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 
 
-def load_snapshot(storage: Storage, version: int | None = None, base: Snapshot | None = None) -> Snapshot:
+def load_snapshot(
+    storage: Storage, version: int | None = None, base: Snapshot | None = None, store: str = ""
+) -> Snapshot:
     """The store as of ``version`` (None: the newest), from ``base`` or the newest checkpoint and the entries after it.
 
-    Raises NotFoundError VERSION_NOT_FOUND for a version that is not there, CorruptError LOG_CORRUPT for damage that
-    no checkpoint covers.
+    ``store`` is the identity that the store has to have (empty: any). Raises NotFoundError VERSION_NOT_FOUND for a
+    version that is not there and STORE_REPLACED for another store, CorruptError LOG_CORRUPT for damage that no
+    checkpoint covers.
     """
     if base is not None and (version is None or base.version <= version):
         return _replay(storage, base, version, at_least=max(base.version, 0))
@@ -50,14 +56,18 @@ def load_snapshot(storage: Storage, version: int | None = None, base: Snapshot |
             found = read_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
+        if store and found.store not in ("", store):
+            raise replaced(name, store)
+        found = replace(found, store=found.store or store)
         return _without_gap(storage, _replay(storage, found, version, at_least))
-    return _without_gap(storage, _replay(storage, EMPTY, version, at_least))
+    return _without_gap(storage, _replay(storage, replace(EMPTY, store=store), version, at_least))
 
 
 def write_checkpoint(storage: Storage, snapshot: Snapshot) -> None:
     """Fold the log up to ``snapshot`` into one file and remove all but the newest two of these."""
     try:
-        storage.create(_checkpoint_name(snapshot.version), _encode_checkpoint(snapshot))
+        guard = identity_guard(snapshot.store) if snapshot.store else None
+        storage.create(_checkpoint_name(snapshot.version), _encode_checkpoint(snapshot), guard)
     except StorageExistsError:
         return
     for name in _checkpoints(storage, snapshot.version)[KEPT:]:
@@ -149,6 +159,7 @@ def _encode_checkpoint(snapshot: Snapshot) -> bytes:
     )
     state = {
         "version": snapshot.version,
+        "store": snapshot.store,
         "segments": [to_json(meta) for meta in snapshot.segments],
         "closures": {name: [to_json(c) for c in pieces] for name, pieces in snapshot.closures.items()},
         "horizon": None if snapshot.horizon is None else [snapshot.horizon.time, snapshot.horizon.version],
@@ -171,7 +182,7 @@ def read_checkpoint(name: str, data: bytes) -> Snapshot:
     try:
         table = pa.ipc.open_file(pa.py_buffer(body)).read_all()
         metadata = table.schema.metadata or {}
-        if metadata.get(b"statestore.format") != FORMAT:
+        if metadata.get(b"statestore.format") not in (FORMAT, *OLDER_FORMATS):
             raise _corrupt(name, f"format {metadata.get(b'statestore.format')!r}")
         state = json.loads(metadata[b"statestore.state"])
         if state["version"] != _version_of(name):
@@ -216,7 +227,10 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> Snapshot:
         check_horizon(horizon)
     if len(versions) != state["version"] + 1:
         raise ValueError(f"{len(versions)} commits for version {state['version']}")
-    snapshot = Snapshot(state["version"], versions, segments, closures, horizon, state["changelogs"])
+    snapshot = Snapshot(
+        state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", "")
+    )
+    check_text(snapshot.store, "store")
     check_layout(snapshot)
     return snapshot
 

@@ -6,29 +6,35 @@ rows' new places. Expiry drops whole files (docs/format.md, "Expiry").
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from statestore.catalog.claims import CLAIMED_FILE, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
-from statestore.catalog.log import CommitEntry, Horizon, read_entry, write_entry
+from statestore.catalog.log import CommitEntry, Horizon, entry_name, read_entry, write_entry
 from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.new_files import NewFiles
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import TEMPORARY
+from statestore.catalog.storage import TEMPORARY, local_root
 from statestore.catalog.write import after_publish, new_entry, remove_files
-from statestore.formats.errors import ConflictError
+from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.segment_meta import FileRef, SegmentMeta
 
 MAX_ATTEMPTS = 20
 
 # What writers make and may leave behind when they die; vacuum looks at nothing else, so it never removes a file that
 # someone else put into the directory.
+STAGING = "staging"
 LEFT_BEHIND = re.compile(
-    rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|staging/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
+    rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )
 
 
@@ -48,10 +54,11 @@ def run_compaction(files: SegmentFiles, base: Snapshot, full: bool) -> Snapshot:
     snapshot = base
     for _ in range(MAX_ATTEMPTS):
         snapshot = load_snapshot(files.storage, base=snapshot)
-        rewrite = compact(files, snapshot, full)
-        if not rewrite.removed:
-            return snapshot
-        published = _publish_rewrite(files, snapshot, rewrite)
+        with claim(files.storage) as claimed:
+            rewrite = compact(files, snapshot, full, claimed)
+            if not rewrite.removed:
+                return snapshot
+            published = _publish_rewrite(files, snapshot, rewrite)
         if published is not None:
             return published
     raise ConflictError(
@@ -64,25 +71,33 @@ def run_compaction(files: SegmentFiles, base: Snapshot, full: bool) -> Snapshot:
 def _publish_rewrite(files: SegmentFiles, base: Snapshot, rewrite: Rewrite) -> Snapshot | None:
     """None if another compaction or an expiry removed a segment that this one read."""
     storage = files.storage
-    storage.create_many(rewrite.new.buffers)
     removed = tuple(m.name for m in rewrite.removed)
-    at, carried = base, NewFiles()
-    while True:
-        entry = _rewrite_entry(at, rewrite, carried, removed)
-        try:
-            write_entry(storage, entry)
-            return after_publish(storage, at, entry)
-        except ConflictError:
-            remove_files(storage, carried)
-        at = load_snapshot(storage, base=at)
-        if not set(removed) <= {m.name for m in at.segments}:
-            remove_files(storage, rewrite.new)
-            return None
-        carried = _carry(files, base, at, rewrite)
+    at, carried = base, NewFiles(rewrite.new.claim)
+    try:
+        storage.create_many(rewrite.new.buffers)
+        while True:
+            entry = _rewrite_entry(at, rewrite, carried, removed)
+            try:
+                write_entry(storage, entry)
+                return after_publish(storage, at, entry)
+            except ConflictError:
+                remove_files(storage, carried)
+            at = load_snapshot(storage, base=at)
+            if not set(removed) <= {m.name for m in at.segments}:
+                remove_files(storage, rewrite.new)
+                return None
+            carried = _carry(files, base, at, rewrite)
+    except CommitUnknownError:
+        raise
+    except StateStoreError:
+        remove_files(storage, rewrite.new)
+        remove_files(storage, carried)
+        raise
 
 
 def _rewrite_entry(at: Snapshot, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
     new = NewFiles(
+        rewrite.new.claim,
         {**rewrite.new.buffers, **carried.buffers},
         rewrite.new.segments,
         [*rewrite.new.closures, *carried.closures],
@@ -92,7 +107,7 @@ def _rewrite_entry(at: Snapshot, rewrite: Rewrite, carried: NewFiles, removed: t
 
 def _carry(files: SegmentFiles, base: Snapshot, at: Snapshot, rewrite: Rewrite) -> NewFiles:
     """Closures that commits after ``base`` put on the rewritten segments, at the rows' new places."""
-    carried = NewFiles()
+    carried = NewFiles(rewrite.new.claim)
     pieces = [c for m in rewrite.removed for c in at.closures.get(m.name, ()) if c.version > base.version]
     carried.add_closures(moved_closures(files, rewrite, pieces))
     files.storage.create_many(carried.buffers)
@@ -141,19 +156,70 @@ class Unneeded:
 
 
 def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run: bool) -> list[Unneeded]:
-    """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old."""
+    """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old.
+
+    Whatever the clock says, no file is removed that a commit which is under way may still name (`claims`).
+    """
     storage = files.storage
-    newest = load_snapshot(storage, base=base)
     cutoff = time.time_ns() // 1000 - older_than_us
+    # The order matters: a claim that nobody holds once its file was listed belongs to a commit that is in the log by
+    # now or never will be.
+    listed = [item for item in storage.list("") if LEFT_BEHIND.fullmatch(item.name) and item.modified_us <= cutoff]
+    root = local_root(storage)
+    claimed = set() if root is None else held_claims(root, {c for item in listed if (c := _claim_of(item.name))})
+    newest = load_snapshot(storage, base=base)
+    files.check_identity()  # what was listed is this store's, and not of one that took its place
+    if not dry_run:
+        storage.settle(entry_name(newest.version))  # what is removed must not be needed by what a power failure leaves
     needed = _needed_since(files, newest, cutoff)
     found = [
         Unneeded(item.name, item.bytes)
-        for item in storage.list("")
-        if LEFT_BEHIND.fullmatch(item.name) and item.name not in needed and item.modified_us <= cutoff
+        for item in listed
+        if item.name not in needed and _claim_of(item.name) not in claimed and not _is_locked(root, item.name)
     ]
     if not dry_run:
+        folders = [] if root is None else _old_folders(root / STAGING, cutoff)
         for item in found:
             storage.delete(item.name)
+        if root is not None:
+            remove_abandoned_claims(root)
+            for folder in folders:
+                with contextlib.suppress(OSError):  # it is not empty: somebody stages there
+                    folder.rmdir()
+    return found
+
+
+def _claim_of(name: str) -> str | None:
+    match = CLAIMED_FILE.fullmatch(name)
+    return None if match is None else match[1]
+
+
+def _is_locked(root: Path | None, name: str) -> bool:
+    """Whether a temporary file is being written by somebody who holds it by a lock, as changelogs are."""
+    if root is None or TEMPORARY not in name:
+        return False
+    try:
+        file = os.open(root / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _old_folders(staging: Path, cutoff: int) -> list[Path]:
+    """Folders of Spark's writes that were not changed since, the innermost first, and the one around them."""
+    found = []
+    for folder, _, _ in os.walk(staging, topdown=False):
+        with contextlib.suppress(OSError):
+            if folder == str(staging) or Path(folder).stat().st_mtime_ns // 1000 <= cutoff:
+                found.append(Path(folder))
     return found
 
 
@@ -163,7 +229,7 @@ def _needed_since(files: SegmentFiles, newest: Snapshot, cutoff: int) -> set[str
     first = int(older[-1]) if len(older) else 0
     needed = file_names(newest)
     if first < newest.version:
-        needed |= file_names(load_snapshot(files.storage, version=first))
+        needed |= file_names(load_snapshot(files.storage, version=first, store=files.spec.store_id))
         for version in range(first + 1, newest.version + 1):
             entry = read_entry(files.storage, version)
             refs = [ref for m in entry.added for ref in (m.file, m.index)] + [c.file for c in entry.closures]

@@ -55,8 +55,12 @@ class RowBlock:
 
 @dataclass
 class NewFiles:
-    """Files to be created and what the commit says about them."""
+    """Files to be created and what the commit says about them.
 
+    ``claim`` is the id of the claim that keeps them from vacuum until the commit is published.
+    """
+
+    claim: str = ""
     buffers: dict[str, pa.Buffer] = field(default_factory=dict)
     segments: list[SegmentMeta] = field(default_factory=list)
     closures: list[ClosureSlice] = field(default_factory=list)
@@ -65,6 +69,9 @@ class NewFiles:
     def bytes(self) -> int:
         return sum(buffer.size for buffer in self.buffers.values())
 
+    def _new_name(self, ending: str) -> str:
+        return f"segments/{self.claim}{uuid.uuid4().hex[len(self.claim) :]}{ending}"
+
     def add_segment(
         self, spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool, late: Bools, hashes: Hashes | None = None
     ) -> SegmentMeta:
@@ -72,7 +79,7 @@ class NewFiles:
         if hashes is None:
             hashes = hash_keys([_one_chunk(c) for c in block.columns[: len(spec.key)]])
         groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), spec.key_groups)
-        name = f"segments/{uuid.uuid4().hex}.arrow"
+        name = self._new_name(".arrow")
         data, meta = encode_segment(
             name,
             block_table(spec, block, role, tombstone),
@@ -84,7 +91,7 @@ class NewFiles:
         )
         self.buffers[name] = data
         if meta.rows >= INDEX_MIN_ROWS:
-            index_name = f"segments/{uuid.uuid4().hex}.index.arrow"
+            index_name = self._new_name(".index.arrow")
             self.buffers[index_name], ref = encode_index(index_name, hashes)
             meta = replace(meta, index=ref)
         self.segments.append(meta)
@@ -93,7 +100,7 @@ class NewFiles:
     def add_closures(self, parts: Sequence[tuple[str, int, Ints, Ints]]) -> None:
         """(segment, version, rows ascending, new ends) each."""
         if parts:
-            name = f"segments/{uuid.uuid4().hex}.closures.arrow"
+            name = self._new_name(".closures.arrow")
             self.buffers[name], slices = encode_closures(name, parts)
             self.closures += slices
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from statestore.catalog.log import entry_name
 from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.store_identity import replaced, stored_identity
+from statestore.catalog.store_spec import STORE_FILE, StoreSpec
 from statestore.formats.closures import read_closures
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
@@ -42,14 +44,37 @@ class SegmentFiles:
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
         self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
         self._newest: Snapshot | None = None
+        self._identity: Hashable = None  # the state of the store's description when its identity was compared
+        self._settled = False
         # Kept here for bulk writers (``current_rows``): one for all handles of the process.
         self._current: object = None
         self.bulk_commits = 0
 
     def snapshot(self) -> Snapshot:
-        """The store as of its newest commit: one look for further log entries, none of them read twice."""
-        newest = self._newest = load_snapshot(self.storage, base=self._newest)
+        """The store as of its newest commit: one look for further log entries, none of them read twice.
+
+        Raises NotFoundError STORE_REPLACED if the store was dropped, or another one is in its place.
+        """
+        newest = self._newest = load_snapshot(self.storage, base=self._newest, store=self.spec.store_id)
+        self.check_identity()
         return newest
+
+    def settle(self) -> None:
+        """Make the store's directories survive a power failure, once for each process that commits to it: who made
+        them may have died before."""
+        if not self._settled:
+            self.storage.settle(entry_name(0))
+            self._settled = True
+
+    def check_identity(self) -> None:
+        """Raise NotFoundError STORE_REPLACED unless the store that was opened is still there: one look at a file."""
+        state = self.storage.state(STORE_FILE)
+        if state is None:
+            raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
+        if state != self._identity:
+            if stored_identity(self.storage.read(STORE_FILE)) != self.spec.store_id:
+                raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
+            self._identity = state
 
     def segment(self, meta: SegmentMeta) -> Segment:
         return self._once(("segment", meta.name), lambda: self._open_segment(meta))

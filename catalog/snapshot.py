@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.log import CommitEntry, Horizon
+from statestore.catalog.log import CommitEntry, Horizon, entry_name
+from statestore.catalog.store_identity import replaced
 from statestore.formats.errors import CorruptError
 from statestore.formats.segment_meta import ClosureSlice, SegmentMeta
 
@@ -164,6 +165,7 @@ class Snapshot:
     closures: Mapping[str, tuple[ClosureSlice, ...]] = field(default_factory=dict)
     horizon: Horizon | None = None
     changelogs: Mapping[str, int] = field(default_factory=dict)
+    store: str = ""  # the identity of the store, empty while only entries of format 1 were read
 
     @cached_property
     def stream_time_us(self) -> int:
@@ -180,12 +182,17 @@ EMPTY = Snapshot(-1, Versions(_Columns(64), 0))
 
 
 def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
-    """The snapshot after one more commit. Raises CorruptError LOG_CORRUPT if the entry does not fit."""
+    """The snapshot after one more commit.
+
+    Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it is another store's.
+    """
     if entry.version != snapshot.version + 1:
         raise CorruptError(
             "LOG_CORRUPT",
             f"version {entry.version} follows version {snapshot.version}; restore the missing log entries",
         )
+    if snapshot.store and entry.store not in ("", snapshot.store):
+        raise replaced(entry_name(entry.version), snapshot.store)
     removed = set(entry.removed)
     segments = (*snapshot.segments, *entry.added)
     if removed:
@@ -208,6 +215,7 @@ def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
         closures,
         entry.horizon or snapshot.horizon,
         _followed(snapshot.changelogs, entry.changelogs),
+        snapshot.store or entry.store,
     )
 
 

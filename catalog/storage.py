@@ -10,17 +10,25 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.disk_errors import disk_errors, storage_error
+from statestore.formats.errors import (
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+    StorageError,
+    UnsupportedError,
+)
 
 Data: TypeAlias = "bytes | pa.Buffer"
 TEMPORARY = ".tmp-"
+CREATE_ATTEMPTS = 5
 NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -32,15 +40,36 @@ class ObjectInfo(NamedTuple):
     modified_us: int
 
 
+@dataclass(frozen=True)
+class Guard:
+    """A file of the store that decides whether another one may be created: ``check`` gets its bytes, or None where it
+    is absent, and raises if they are not those of the store that the writer means.
+
+    The guard is read in the very directory in which the new file appears, so no store that is put in the place of
+    another one is extended by writers of the old one.
+    """
+
+    name: str
+    check: Callable[[bytes | None], None]
+
+
 class StorageExistsError(StateStoreError):
     """A create-only write found a file of that name."""
+
+
+class UnsettledError(StorageError):
+    """A file was created under its name, and a power failure may take it back: its directory could not be synced."""
 
 
 class Storage(Protocol):
     """Files of one store, by relative names with slashes. Missing ones raise NotFoundError FILE_NOT_FOUND."""
 
-    def create(self, name: str, data: Data) -> None:
-        """Write a new file durably and atomically; StorageExistsError if there is one of that name."""
+    def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
+        """Write a new file durably and atomically; StorageExistsError if there is one of that name, UnsettledError if
+        it is there now and may not be durable, any other error if it is not there."""
+
+    def settle(self, name: str) -> None:
+        """Make a file that exists, with all directories that lead to it, survive a power failure."""
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         """Write new files of unique names durably; a reader knows of none before a commit names it."""
@@ -51,6 +80,9 @@ class Storage(Protocol):
         """The file's bytes without copying them where the storage can."""
 
     def exists(self, name: str) -> bool: ...
+
+    def state(self, name: str) -> Hashable:
+        """Something that differs if another file has taken this name, None if there is no file."""
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """Files in the folder ``prefix`` (ending in a slash; empty: all) and below, in order of name; with ``after``
@@ -91,38 +123,71 @@ class LocalStorage:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_prefix", f"{self.root}/")
 
-    def create(self, name: str, data: Data) -> None:
+    def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
         path = self._path(name)
-        self._make_folder(path.parent)
-        temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+        for _ in range(CREATE_ATTEMPTS):
+            with disk_errors("write", path):
+                self._make_folder(path.parent)
+                if self._created(path, data, guard):
+                    break
+        else:
+            raise StorageError("DISK_FAILED", f"{path}: its temporary file was removed while it was written; try again")
         try:
-            _write_synced(temporary, data)
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                raise StorageExistsError("FILE_EXISTS", f"{path} exists; files are never overwritten") from None
-            except OSError as error:
-                if error.errno not in NO_HARD_LINKS:
-                    raise
-                raise UnsupportedError(
-                    "NO_HARD_LINKS",
-                    f"{path}: the file system of {path.parent} has no hard links, on which commits rest; "
-                    "put the store on another file system",
-                ) from error
+            sync_folder(path.parent)
+        except OSError as error:
+            failed = storage_error(error, "sync its directory after writing", path)
+            raise UnsettledError(failed.code, failed.message, failed.errno, failed.filename) from error
+
+    def _created(self, path: Path, data: Data, guard: Guard | None) -> bool:
+        """Link the new file to its name, in the directory that the guard was read in; False if somebody removed the
+        temporary file meanwhile."""
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        temporary = f"{TEMPORARY}{uuid.uuid4().hex}"
+        try:
+            if guard is not None:
+                guard.check(_read_guard(folder, path, self.root, guard))
+            _write_synced(temporary, data, folder)
+            os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            raise StorageExistsError("FILE_EXISTS", f"{path} exists; files are never overwritten") from None
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            raise UnsupportedError(
+                "NO_HARD_LINKS",
+                f"{path}: the file system of {path.parent} has no hard links, on which commits rest; "
+                "put the store on another file system",
+            ) from error
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-        sync_folder(path.parent)
+            with contextlib.suppress(OSError):  # a name that stays is removed by vacuum
+                os.unlink(temporary, dir_fd=folder)
+            os.close(folder)
+        return True
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         folders = set()
         for name, data in files.items():
             path = self._path(name)
-            self._make_folder(path.parent)
-            _write_synced(path, data)
+            with disk_errors("write", path):
+                self._make_folder(path.parent)
+                _write_synced(path, data)
             folders.add(path.parent)
         for folder in folders:
-            sync_folder(folder)
+            with disk_errors("sync", folder):
+                sync_folder(folder)
+
+    def settle(self, name: str) -> None:
+        path = self._path(name)
+        inside = len(Path(name).parents)  # the others are named by the warehouse and by the directory around it
+        for number, folder in enumerate(list(path.parents)[: inside + 2]):
+            try:
+                with disk_errors("sync", folder):
+                    sync_folder(folder)
+            except StorageError as error:
+                if number < inside or error.errno not in (errno.EACCES, errno.EPERM):
+                    raise
 
     def read(self, name: str) -> bytes:
         path = self._path(name)
@@ -147,20 +212,30 @@ class LocalStorage:
             check_name(name)
         return os.access(self._prefix + name, os.F_OK)  # type: ignore[attr-defined]
 
+    def state(self, name: str) -> Hashable:
+        try:
+            found = Path(self._prefix + name).stat()  # type: ignore[attr-defined]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
+
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         folder = self.root / check_folder(prefix)
         return sorted(_files(folder, prefix, after))
 
     def delete(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._path(name).unlink()
+        path = self._path(name)
+        with disk_errors("remove", path):
+            path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self.root / check_name(name)
 
     def _make_folder(self, folder: Path) -> None:
+        """Make a directory of the store; not the store's own, which would come back after a drop."""
         if not folder.is_dir():
-            self._make_folder(folder.parent)
+            if self.root not in (folder, folder.parent):
+                self._make_folder(folder.parent)
             folder.mkdir(exist_ok=True)
             sync_folder(folder.parent)
 
@@ -185,18 +260,41 @@ def _files(folder: Path, prefix: str, after: str) -> Iterator[ObjectInfo]:
                 yield ObjectInfo(name, found.st_size, found.st_mtime_ns // 1000)
 
 
-def _write_synced(path: Path, data: Data) -> None:
-    with path.open("xb", buffering=0) as file:
+def _read_guard(folder: int, path: Path, root: Path, guard: Guard) -> bytes | None:
+    """The guard's bytes, by the directory that was opened and not by the store's path."""
+    way = "../" * len(path.parent.relative_to(root).parts) + guard.name
+    try:
+        file = os.open(way, os.O_RDONLY | os.O_NONBLOCK, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with os.fdopen(file, "rb") as opened:
+        return opened.read()
+
+
+def _write_synced(path: Path | str, data: Data, folder: int | None = None) -> None:
+    """Write a new file, below the directory ``folder`` where one is given, and force its bytes to the disk."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+    try:
         view = memoryview(data)
         while len(view):
-            view = view[file.write(view) :]
-        os.fsync(file.fileno())
+            view = view[os.write(file, view) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created, renamed or removed in it outlives a power failure."""
+    """Force what was created, renamed or removed in a directory to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directories(folder: Path) -> None:
+    """Make a directory and those above it that are absent, each forced to the disk in its parent."""
+    if not folder.is_dir():
+        make_directories(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.exceptions import NotFoundError as ObjectNotFound
 
-from statestore.catalog.storage import Data, ObjectInfo, StorageExistsError, check_folder, check_name, missing
+from statestore.catalog.storage import Data, Guard, ObjectInfo, StorageExistsError, check_folder, check_name, missing
 
 PARALLEL_PUTS = 8
 # Azure answers a failed create with PreconditionError in some releases of obstore.
@@ -31,11 +31,16 @@ class ObjectStorage:
         if self.prefix:
             object.__setattr__(self, "prefix", check_folder(self.prefix.rstrip("/") + "/"))
 
-    def create(self, name: str, data: Data) -> None:
+    def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
+        if guard is not None:
+            guard.check(self.read(guard.name) if self.exists(guard.name) else None)
         try:
             obstore.put(self.store, self._key(name), memoryview(data).cast("B"), mode="create")
         except EXISTS:
             raise StorageExistsError("FILE_EXISTS", f"object {name} exists; files are never overwritten") from None
+
+    def settle(self, name: str) -> None:
+        """Nothing: an object is durable once its put is answered."""
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         if not files:
@@ -58,6 +63,13 @@ class ObjectStorage:
         except MISSING:
             return False
         return True
+
+    def state(self, name: str) -> Hashable:
+        try:
+            found = obstore.head(self.store, self._key(name))
+        except MISSING:
+            return None
+        return found["e_tag"], found["last_modified"], found["size"]
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         start = f"{self.prefix}{check_folder(prefix)}"

@@ -91,10 +91,10 @@ class StoreMetadata:
         return self.spec.store_id
 
     def versions(self) -> tuple[int, int]:
-        return 0, load_snapshot(self.storage).version
+        return 0, load_snapshot(self.storage, store=self.spec.store_id).version
 
     def table(self, suffix: str, version: int) -> pa.Table:
-        snapshot = load_snapshot(self.storage, version=version)
+        snapshot = load_snapshot(self.storage, version=version, store=self.spec.store_id)
         if suffix == "schema":
             return schema_table(self.spec)
         return {"versions": versions_table, "segments": segments_table, "snapshots": snapshots_table}[suffix](snapshot)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.claims import claim
 from statestore.catalog.current_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
 from statestore.catalog.expired_rows import end_expired
 from statestore.catalog.log import CommitEntry, Horizon, write_entry
@@ -28,7 +29,7 @@ from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot, advance
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import Windowing
-from statestore.formats.errors import ConflictError, StateStoreError
+from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.segment_meta import OPEN
 
@@ -52,28 +53,47 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
     """Commit what ``change`` makes of the newest snapshot; returns the snapshot that holds it.
 
     ``change`` is called again for each attempt and may answer None to leave the store as it is. A transaction that is
-    in the log already is not repeated: the newest snapshot is returned.
+    in the log already is not repeated: the newest snapshot is returned. Whatever is raised, the commit was not made;
+    but for CommitUnknownError, after which `statestore.catalog.log.was_committed` has the answer.
     """
     snapshot = base
+    files.check_identity()
+    files.settle()
     for _ in range(MAX_ATTEMPTS):
         snapshot = load_snapshot(files.storage, base=snapshot)
         wanted = change(snapshot)
         if wanted is None or is_committed(snapshot, wanted.transaction):
             return snapshot
-        prepared = _prepare(files, snapshot, wanted)
-        if not prepared.written:
-            files.storage.create_many(prepared.new.buffers)
-        if publish(files.storage, prepared.new, prepared.entry):
-            committed = after_publish(files.storage, snapshot, prepared.entry)
-            with contextlib.suppress(MemoryError):  # the commit exists, with or without an index for the next
-                carry_on(files, committed, prepared.opened)
+        committed = _attempt(files, snapshot, wanted)
+        if committed is not None:
             return committed
-        give_back(files, prepared.opened.index)
     raise ConflictError(
         "TOO_MANY_CONFLICTS",
         f"store {files.spec.name!r}: lost the race for a version {MAX_ATTEMPTS} times in a row; "
         "reduce the number of writers or retry later",
     )
+
+
+def _attempt(files: SegmentFiles, snapshot: Snapshot, wanted: Change) -> Snapshot | None:
+    """The snapshot with the change as the next version; None if another commit took the version."""
+    with claim(files.storage) as claimed:
+        prepared = _prepare(files, snapshot, wanted, claimed)
+        try:
+            if not prepared.written:
+                files.storage.create_many(prepared.new.buffers)
+            published = publish(files.storage, prepared.new, prepared.entry)
+        except CommitUnknownError:
+            raise
+        except StateStoreError:  # of what else is raised (an interrupt, too) nobody knows whether it was published
+            remove_files(files.storage, prepared.new)
+            raise
+    if not published:
+        give_back(files, prepared.opened.index)
+        return None
+    committed = after_publish(files.storage, snapshot, prepared.entry)
+    with contextlib.suppress(Exception):  # the commit exists, with or without an index for the next
+        carry_on(files, committed, prepared.opened)
+    return committed
 
 
 def is_committed(snapshot: Snapshot, transaction: tuple[str, int] | None) -> bool:
@@ -98,7 +118,7 @@ def after_publish(storage: Storage, snapshot: Snapshot, entry: CommitEntry) -> S
     """
     snapshot = advance(snapshot, entry)
     if snapshot.version % CHECKPOINT_INTERVAL == 0:
-        with contextlib.suppress(StateStoreError, OSError):  # the log says the same, only slower
+        with contextlib.suppress(Exception):  # the log says the same, only slower
             write_checkpoint(storage, snapshot)
     return snapshot
 
@@ -158,6 +178,7 @@ def new_entry(
         dropped=dropped,
         horizon=horizon,
         changelogs=changelogs,
+        store=snapshot.store,
     )
 
 
@@ -171,10 +192,10 @@ class _Prepared:
     written: bool
 
 
-def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> _Prepared:
+def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change, claimed: str) -> _Prepared:
     found = resolve(files, snapshot, change.records, checked=False)
     if found.unchecked is not None:
-        prepared = _prepare_at_once(files, snapshot, change, found, found.unchecked)
+        prepared = _prepare_at_once(files, snapshot, change, found, found.unchecked, claimed)
         if prepared is not None:
             return prepared
         give_back(files, found.index)
@@ -182,7 +203,7 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change) -> _Prepar
     if change.expiring is not None:
         stream_time = max(change.stream_time or snapshot.stream_time_us, snapshot.stream_time_us)
         found = end_expired(files, snapshot, found, change.expiring, stream_time)
-    new = NewFiles()
+    new = NewFiles(claimed)
     opened = _add_rows(files, snapshot, change.records, found, new)
     new.add_closures(_closure_parts(snapshot, found.closures))
     return _prepared(snapshot, change, found, new, opened, written=False)
@@ -194,30 +215,36 @@ def _prepare_at_once(
     change: Change,
     found: Resolution,
     check: Callable[[], list[Closure] | None],
+    claimed: str,
 ) -> _Prepared | None:
     """Write the rows while another thread compares the keys of the rows that they end and writes the closures: either
     takes as long. None, and no file, if the comparison failed."""
 
-    def close_rows() -> NewFiles | None:
+    new, closing = NewFiles(claimed), NewFiles(claimed)
+
+    def close_rows() -> bool:
         closures = check()
         if closures is None:
-            return None
-        closing = NewFiles()
+            return False
         closing.add_closures(_closure_parts(snapshot, closures))
         files.storage.create_many(closing.buffers)
-        return closing
+        return True
 
-    new = NewFiles()
-    with ThreadPoolExecutor(1) as other:  # one for each commit: a thread that is kept would not survive a fork
-        closing = other.submit(close_rows)
-        opened = _add_rows(files, snapshot, change.records, found, new)
-        files.storage.create_many(new.buffers)
-    closed = closing.result()
-    if closed is None:
-        remove_files(files.storage, new)
+    closed = False
+    try:
+        with ThreadPoolExecutor(1) as other:  # one for each commit: a thread that is kept would not survive a fork
+            closed_rows = other.submit(close_rows)
+            opened = _add_rows(files, snapshot, change.records, found, new)
+            files.storage.create_many(new.buffers)
+        closed = closed_rows.result()
+    finally:
+        if not closed:
+            remove_files(files.storage, new)
+            remove_files(files.storage, closing)
+    if not closed:
         return None
-    new.buffers |= closed.buffers
-    new.closures += closed.closures
+    new.buffers |= closing.buffers
+    new.closures += closing.closures
     return _prepared(snapshot, change, found, new, opened, written=True)
 
 

@@ -53,11 +53,11 @@ def race(monkeypatch: pytest.MonkeyPatch) -> Race:
     found = Race()
     publish = snapshot_log.publish
 
-    def raced(storage: Any, known: SnapshotLog, entry: Any) -> SnapshotLog | None:
+    def raced(storage: Any, known: SnapshotLog, entry: Any, store_id: str) -> SnapshotLog | None:
         call, found.between = found.between, None
         if call is not None:
             call()
-        return publish(storage, known, entry)
+        return publish(storage, known, entry, store_id)
 
     monkeypatch.setattr(keyed_store_module, "publish", raced)
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from statestore.catalog.storage import TEMPORARY, Data, LocalStorage, ObjectInfo
+from statestore.catalog.storage import TEMPORARY, Data, Guard, LocalStorage, ObjectInfo
 from statestore.formats.changelog import ChangelogWriter
 
 
@@ -45,12 +45,12 @@ class KillingStorage(LocalStorage):
 
     plan: Plan = field(default_factory=Plan)
 
-    def create(self, name: str, data: Data) -> None:
+    def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
         folder, _, _ = name.rpartition("/")
         temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex}".lstrip("/")
         self.plan.step()
         self.plan.step(lambda: self._write_half(temporary, data))
-        super().create(name, data)
+        super().create(name, data, guard)
         self.plan.step()
 
     def create_many(self, files: Mapping[str, Data]) -> None:

@@ -23,7 +23,7 @@ from statestore.catalog.log import (
     write_entry,
 )
 from statestore.catalog.log_checkpoint import newest_version
-from statestore.catalog.storage import Data, LocalStorage, Storage, StorageExistsError
+from statestore.catalog.storage import Data, Guard, LocalStorage, Storage, StorageExistsError
 from statestore.catalog.storage_objects import ObjectStorage
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
 
@@ -134,7 +134,7 @@ def test_a_forged_entry_is_refused(path: Sequence[str | int], value: Any) -> Non
 
 def test_a_newer_format_is_not_called_damage() -> None:
     with pytest.raises(UnsupportedError, match="LOG_FORMAT"):
-        decode_entry(entry_name(5), forged(["format"], 2))
+        decode_entry(entry_name(5), forged(["format"], 3))
 
 
 def forged(path: Sequence[str | int], value: Any) -> bytes:
@@ -168,9 +168,9 @@ def test_a_version_is_taken_once(tmp_path: Path) -> None:
 class Unreliable(LocalStorage):
     """Says "exists" as object stores do now and then: after its own success, or where nothing is."""
 
-    def create(self, name: str, data: Data) -> None:
+    def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
         if len(self.list("log/")) % 2:
-            super().create(name, data)
+            super().create(name, data, guard)
         else:
             super().create("log/noise", b"")
         raise StorageExistsError("FILE_EXISTS", name)

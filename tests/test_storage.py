@@ -27,6 +27,7 @@ BAD_NAMES = ["", "/", "/etc/passwd", "..", "../x", "a/../x", "a//b", "a/", "./a"
 @pytest.fixture(params=["local", "obstore memory", "obstore local"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "local":
+        (tmp_path / "store").mkdir()
         return LocalStorage(tmp_path / "store")
     store = MemoryStore() if request.param == "obstore memory" else LocalStore(str(tmp_path))
     return ObjectStorage(store, "warehouse/store")
@@ -211,8 +212,8 @@ def failing(error: Exception) -> Callable[..., None]:
 
 
 def noting(steps: list[str], step: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def note(*arguments: Any) -> Any:
+    def note(*arguments: Any, **options: Any) -> Any:
         steps.append(step)
-        return call(*arguments)
+        return call(*arguments, **options)
 
     return note

@@ -124,7 +124,7 @@ class Changelogs:
         assert self._folder is not None
         held = [(name, self._done[name]) for name in sorted(self._adopted)]
         if self._writer is not None:
-            held.append((self._name, 0))
+            held.append((self._name, self._done.get(self._name, 0)))
         for name, done in held:
             if name < after[0]:
                 continue
@@ -139,6 +139,11 @@ class Changelogs:
         """(file name, offset) of everything this handle holds, for the commit that takes it in."""
         own = [(self._name, self._writer.end)] if self._writer is not None else []
         return (*own, *((name, end) for name, (end, _) in self._adopted.items()))
+
+    def mark_committed(self, committed: Mapping[str, int]) -> None:
+        """Take note of how far the log has this handle's files, which go on."""
+        names = [*self._adopted, *([self._name] if self._writer is not None else [])]
+        self._done |= {name: committed[name] for name in names if name in committed}
 
     def discard_own(self) -> None:
         """Remove this handle's file, but none that it adopted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from statestore.catalog.log import was_committed
 from statestore.catalog.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.catalog.segment_files import shared_files
 from statestore.catalog.snapshot import Snapshot
@@ -22,6 +24,7 @@ from statestore.formats.times import duration_ms, from_us, to_us
 
 Time = int | datetime
 
+LOGGER = logging.getLogger("statestore")
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 
 
@@ -51,6 +54,7 @@ class StoreHandle:
         self._snapshot = self._files.snapshot()
         self._dropped = 0  # refused since the last commit
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
+        self._failed_compaction: str | None = None
         self._closed = False
 
     # Table reads
@@ -126,6 +130,16 @@ class StoreHandle:
         self.refresh()
         return versions_table(self._snapshot)
 
+    def was_committed(self, commit: str) -> bool:
+        """Whether the commit with this id took place: that of a `CommitUnknownError`, in its attribute ``commit``.
+
+        A True is durable. Any handle on the store may be asked, in any process. Raises InvalidInputError
+        INVALID_COMMIT for what is no id, StorageError while the disk still fails.
+        """
+        self._check_open()
+        self._files.check_identity()
+        return was_committed(self._storage, commit)
+
     # Upkeep
 
     def compact(self, full: bool = False) -> int:
@@ -196,7 +210,7 @@ class StoreHandle:
 
     # Inside
 
-    def _table_metrics(self) -> dict[str, int]:
+    def _table_metrics(self) -> dict[str, Any]:
         """Counts of the newest version this handle has seen."""
         segments = self._snapshot.segments
         return {
@@ -206,6 +220,7 @@ class StoreHandle:
             "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
             "dropped_records": self.dropped_records,
             "observed_stream_time": self.observed_stream_time,
+            "failed_compaction": self._failed_compaction,
         }
 
     @property
@@ -221,9 +236,21 @@ class StoreHandle:
         return snapshot.version
 
     def _committed(self, snapshot: Snapshot) -> int:
+        """Go on from a commit, and compact if that is due. The commit exists: a compaction that fails raises nothing
+        here, is reported (`metrics`, and the log), and is due again after the next commit."""
         version = self._advance(snapshot)
         if self.auto_compact and may_be_due(snapshot):
-            self._advance(run_compaction(self._files, snapshot, full=False))
+            try:
+                self._advance(run_compaction(self._files, snapshot, full=False))
+                self._failed_compaction = None
+            except Exception as error:
+                self._failed_compaction = f"{type(error).__name__}: {error}"
+                LOGGER.warning(
+                    "store %r: version %d is committed; the compaction after it failed: %s",
+                    self.name,
+                    version,
+                    self._failed_compaction,
+                )
         return version
 
     def _check_writable(self) -> None:

@@ -50,9 +50,15 @@ class Pending:
         self._values = values
         self._from_arrow = [from_arrow(field.type) for field in spec.value]
         self.parts: list[_Singles | _Bulk] = []
+        self._sealed = 0
+
+    def seal(self) -> int:
+        """Let later writes begin a new part; returns the number of parts there are now."""
+        self._sealed = len(self.parts)
+        return self._sealed
 
     def put(self, key: Key, put: Put) -> None:
-        if not self.parts or not isinstance(self.parts[-1], _Singles):
+        if len(self.parts) <= self._sealed or not isinstance(self.parts[-1], _Singles):
             self.parts.append(_Singles())
         part = self.parts[-1]
         assert isinstance(part, _Singles)
@@ -63,6 +69,11 @@ class Pending:
     def put_batch(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self.parts.append(_Bulk(batch))
+
+    def forget(self, first: int, last: int | None = None) -> None:
+        """Remove the parts from number ``first`` up to ``last`` (None: to the end)."""
+        del self.parts[first:last]
+        self._sealed = 0
 
     def puts_of(self, key: Key, key_hash: int) -> list[Put]:
         """All pending puts of a key in the order they were acknowledged."""

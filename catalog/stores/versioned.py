@@ -23,6 +23,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.handle import PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live_state import LiveState
@@ -31,7 +32,7 @@ from statestore.catalog.stores.pending import Pending, records_from_rows, record
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import CommitUnknownError, InvalidInputError
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
@@ -84,6 +85,7 @@ class VersionedStore(StoreHandle):
             for batch in self._changelogs.adopt(self._committed_changelogs):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
+        self._attempt: CommitAttempt | None = None
 
     # Writing
 
@@ -154,6 +156,9 @@ class VersionedStore(StoreHandle):
         ``transaction`` (application, batch number): if the log holds it already, what this handle wrote is discarded as
         a repetition; what it took over from a writer that died stays pending. With nothing to commit the newest version
         is answered and nothing is written.
+
+        After an error the commit was not made, what was put is still pending, and the call can be repeated; after
+        CommitUnknownError it may have been made. Repeating the call then first finds out, and commits nothing twice.
         """
         self._check_writable()
         transaction = check_transaction(transaction)
@@ -161,6 +166,7 @@ class VersionedStore(StoreHandle):
             return self._commit(transaction)
 
     def _commit(self, transaction: tuple[str, int] | None) -> int:
+        self._finish_attempt()
         if not self._pending.parts and not self._dropped and transaction is None:
             return self.refresh()
         records = self._pending.records()
@@ -174,12 +180,35 @@ class VersionedStore(StoreHandle):
             repeated = is_committed(base, transaction)
             return change
 
-        snapshot = commit_change(self._files, self._snapshot, unless_repeated)
+        self._attempt = CommitAttempt(change.changelogs, self._pending.seal(), self._dropped)
+        try:
+            snapshot = commit_change(self._files, self._snapshot, unless_repeated)
+        except CommitUnknownError as error:
+            self._attempt = replace(self._attempt, commit_id=error.commit)
+            raise
+        self._attempt = None
         self._forget_pending(self._adopted_parts if repeated else 0)
         self._dropped = 0
         version = self._committed(snapshot)
         known = None if transaction is None else snapshot.versions.find_transaction(*transaction)
         return version if known is None else known
+
+    def _finish_attempt(self) -> None:
+        """Find out whether a commit that raised took place; if it did, what it took in is pending no more."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self.refresh()
+        if attempt.took_place(self._storage, self._snapshot):
+            self._pending.forget(0, attempt.parts)
+            self._dropped -= attempt.dropped
+            self._adopted_parts = 0
+            self._live.forget()
+            if self._pending.parts:
+                self._changelogs.mark_committed(self._snapshot.changelogs)
+            else:
+                self._changelogs.discard()
+        self._attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, beside what this handle has pending; answers the version.
@@ -300,7 +329,7 @@ class VersionedStore(StoreHandle):
             self._changelogs.discard_own()
         else:
             self._changelogs.discard()
-        del self._pending.parts[keep:]
+        self._pending.forget(keep)
         self._adopted_parts = keep
         self._live.forget()
 

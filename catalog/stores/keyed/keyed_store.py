@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from statestore.catalog.log import entry_name
 from statestore.catalog.maintenance import Unneeded
 from statestore.catalog.storage import LocalStorage, Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
@@ -22,7 +23,7 @@ from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.catalog.stores.keyed.row_keys import prefix_encoder
 from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish
+from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
 from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import checked, claim
 from statestore.catalog.table_reads import ReadableTable, Time
@@ -48,6 +49,8 @@ class KeyedStore:
         self._storage = storage
         self._folder = root
         self._log = SnapshotLog(())
+        self._attempt: tuple[int, tuple[Handle, ...]] | None = None  # a commit whose outcome is open
+        self._settled = False
         self._closed = False
 
     # Tasks
@@ -124,6 +127,8 @@ class KeyedStore:
         new = [file.name for part in parts for file in part.files().values()] + [file.name for file in outputs]
         while True:
             log = self._read()
+            if (made := self._made_before(log, parts)) is not None:
+                return made
             if transaction is not None and (before := log.transaction(transaction)) is not None:
                 self._remove(new)
                 return before
@@ -131,7 +136,10 @@ class KeyedStore:
             self._check_files(log, parts, outputs)
             version = log.newest + 1
             entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
-            published = publish(self._storage, log, entry)
+            self._attempt = version, parts
+            self._settle()
+            published = publish(self._storage, log, entry, self.spec.store_id)
+            self._attempt = None
             if published is not None:
                 self._log = published
                 self._remove(set(log.files()) - set(published.files()))  # outputs of the batch before
@@ -149,7 +157,7 @@ class KeyedStore:
             if entry is None:
                 raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it can not be discarded")
             new = Entry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
-            published = publish(self._storage, log, new)
+            published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:
                 self._log = published
                 self._remove(set(log.files()) - set(published.files()))
@@ -170,6 +178,15 @@ class KeyedStore:
         self._check_open()
         checked = check_transaction(transaction)
         return None if checked is None else self._read().transaction(checked)
+
+    def was_committed(self, commit: str) -> bool:
+        """Whether the commit with this id took place: that of a `CommitUnknownError`, in its attribute ``commit``.
+
+        A True is durable. Raises InvalidInputError INVALID_COMMIT for what is no id.
+        """
+        self._check_open()
+        self._read()
+        return was_committed(self._storage, commit)
 
     def outputs(self, version: int) -> list[Path]:
         """The files that came with a snapshot's batch, after they were compared with their checksums; they are kept
@@ -250,6 +267,23 @@ class KeyedStore:
     def _read(self) -> SnapshotLog:
         self._log = newer_log(LocalStorage(self._folder), self.spec.store_id, self._log)
         return self._log
+
+    def _settle(self) -> None:
+        """Make the store's directories survive a power failure: who made them may have died before."""
+        if not self._settled:
+            self._storage.settle(entry_name(0))
+            self._settled = True
+
+    def _made_before(self, log: SnapshotLog, parts: tuple[Handle, ...]) -> int | None:
+        """The version of an attempt to commit these parts that raised although it took place."""
+        if self._attempt is None or self._attempt[1] != parts:
+            return None
+        version = self._attempt[0]
+        if version > log.newest or log.entries[version - 1].handles != parts:
+            return None
+        self._storage.settle(entry_name(version))
+        self._attempt = None
+        return version
 
     def _check_base(self, log: SnapshotLog, base: int | None) -> None:
         newest = max(log.retained(), default=0)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from statestore.catalog.log import entry_name
 from statestore.catalog.storage import LocalStorage
-from statestore.catalog.store_spec import STORE_FILE, decode_spec
+from statestore.catalog.store_identity import stored_identity
+from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.stores.keyed.snapshot_log import CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.formats.errors import NotFoundError
 
@@ -32,19 +33,25 @@ def shared_log(root: Path, store_id: str) -> SnapshotLog:
 
 def newer_log(storage: LocalStorage, store_id: str, known: SnapshotLog) -> SnapshotLog:
     """The log as it is now, from what was ``known``; as `shared_log`."""
-    if not storage.exists(STORE_FILE) or _identity(storage) != store_id:
-        raise NotFoundError(
-            "STORE_NOT_FOUND",
-            f"the keyed store that was opened in {storage.root} is not there any more: it was dropped, or another was "
-            "put in its place; open it again",
-        )
+    _check_identity(storage, store_id)
     if known.entries and not storage.exists(entry_name(known.newest)):
         known = SnapshotLog(())  # an older copy of the store was put in its place
     found = read_log(storage, known)
+    if found.newest > known.newest:
+        _check_identity(storage, store_id)  # the entries are this store's, and not of one that came meanwhile
     # Else a process that goes on for ever would remember the parts of all snapshots that there ever were.
     crossed = found.newest // CHECKPOINT_INTERVAL > known.newest // CHECKPOINT_INTERVAL
     return folded(found) if crossed else found
 
 
-def _identity(storage: LocalStorage) -> str:
-    return decode_spec(storage.read(STORE_FILE), str(storage.root / STORE_FILE)).store_id
+def _check_identity(storage: LocalStorage, store_id: str) -> None:
+    try:
+        found = stored_identity(storage.read(STORE_FILE))
+    except NotFoundError:
+        found = None
+    if found != store_id:
+        raise NotFoundError(
+            "STORE_NOT_FOUND",
+            f"the keyed store that was opened in {storage.root} is not there any more: it was dropped, or another was "
+            "put in its place; open it again",
+        )

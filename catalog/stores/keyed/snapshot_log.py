@@ -7,6 +7,7 @@ the log is folded into one file, so that opening a store does not read what was 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
@@ -16,12 +17,19 @@ from typing import Any
 
 import xxhash
 
-from statestore.catalog.log import PUBLISH_ATTEMPTS, entry_name
+from statestore.catalog.log import entry_name, published, split_commit_id
 from statestore.catalog.log_checkpoint import ENTRY
 from statestore.catalog.log_checks import INT64, VERSION, check_choice, check_int, check_text
-from statestore.catalog.storage import Storage, StorageExistsError
+from statestore.catalog.storage import Guard, Storage, StorageExistsError
+from statestore.catalog.store_identity import identity_guard
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, check_stored, handle_from_json
-from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.errors import (
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+    UnsupportedError,
+)
 from statestore.formats.segment_meta import FileRef, file_ref_from_json
 
 Transaction = tuple[str, int]
@@ -169,26 +177,37 @@ def _from_checkpoint(storage: Storage) -> SnapshotLog:
     return SnapshotLog(())
 
 
-def publish(storage: Storage, known: SnapshotLog, entry: Entry) -> SnapshotLog | None:
-    """Make the version exist behind those that are ``known``: the log with it, or None if another writer has it."""
-    data = _encoded([entry])
-    name = entry_name(entry.version)
-    for _ in range(PUBLISH_ATTEMPTS):
-        try:
-            storage.create(name, data)
-            break
-        except StorageExistsError:
-            if storage.exists(name):
-                if storage.read(name) == data:
-                    break
-                return None
-    else:
-        raise ConflictError("VERSION_TAKEN", f"version {entry.version} could not be written; try again")
+def publish(storage: Storage, known: SnapshotLog, entry: Entry, store_id: str) -> SnapshotLog | None:
+    """Make the version exist behind those that are ``known``: the log with it, or None if another writer has it.
+
+    Raises NotFoundError STORE_REPLACED if the store with this identity is not there any more, StorageError if the
+    version was not made, CommitUnknownError COMMIT_UNKNOWN if that is open.
+    """
+    guard, attempt = identity_guard(store_id), uuid.uuid4().hex
+    data = _encoded([entry], attempt)
+    if not published(storage, entry_name(entry.version), data, guard, f"{entry.version}-{attempt}"):
+        return None
     log = SnapshotLog((*known.entries, entry))
     if entry.version % CHECKPOINT_INTERVAL == 0:
         log = folded(log)
-        _fold(storage, log)
+        with contextlib.suppress(StateStoreError, OSError):  # the version exists; the entries say the same
+            _fold(storage, log, guard)
     return log
+
+
+def was_committed(storage: Storage, commit_id: str) -> bool:
+    """Whether the attempt with this id is in the log (`statestore.catalog.log.was_committed`)."""
+    version, attempt = split_commit_id(commit_id)
+    name = entry_name(version)
+    try:
+        data = storage.read(name)
+    except NotFoundError:
+        return False
+    _decoded(name, data, [version])
+    if json.loads(data)["log"]["id"] != attempt:
+        return False
+    storage.settle(name)
+    return True
 
 
 def folded(log: SnapshotLog) -> SnapshotLog:
@@ -205,10 +224,10 @@ def folded(log: SnapshotLog) -> SnapshotLog:
     return SnapshotLog(tuple(entries))
 
 
-def _fold(storage: Storage, log: SnapshotLog) -> None:
+def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
     """Write a checkpoint of a folded log, and remove all but the newest ones."""
     try:
-        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries))
+        storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries, uuid.uuid4().hex), guard)
     except StorageExistsError:
         return
     for name in checkpoints(storage)[_KEPT_CHECKPOINTS:]:
@@ -238,8 +257,8 @@ def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
     )
 
 
-def _encoded(entries: Sequence[Entry]) -> bytes:
-    found = {"format": FORMAT_VERSION, "id": uuid.uuid4().hex, "versions": [_to_json(entry) for entry in entries]}
+def _encoded(entries: Sequence[Entry], attempt: str) -> bytes:
+    found = {"format": FORMAT_VERSION, "id": attempt, "versions": [_to_json(entry) for entry in entries]}
     return json.dumps({"checksum": _checksum(found), "log": found}).encode()
 
 

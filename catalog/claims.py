@@ -1,0 +1,104 @@
+"""Claims: how a commit that is under way keeps its files from vacuum.
+
+A writer takes a claim before it creates data files, and gives it up when the commit that names them exists or is given
+up. The names of the files begin with the claim's id. Vacuum removes an unreferenced file only if nobody holds its
+claim, and reads the log after it has asked, so no clock decides. A claim is a lock of the system on a file below
+``claims/``: a writer that dies loses it, a writer that stalls keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from statestore.catalog.storage import Storage, local_root
+from statestore.formats.disk_errors import disk_errors
+
+FOLDER = "claims"
+DIGITS = 16
+CLAIM = re.compile(rf"{FOLDER}/[0-9a-f]{{{DIGITS}}}")
+CLAIMED_FILE = re.compile(rf"segments/([0-9a-f]{{{DIGITS}}})[0-9a-f]{{{32 - DIGITS}}}(?:\.index|\.closures)?\.arrow")
+
+
+@contextlib.contextmanager
+def claim(storage: Storage) -> Iterator[str]:
+    """Hold a new claim; yields its id, with which the names of new files begin.
+
+    Object stores have no locks: there the claim is an empty id, and vacuum goes by age alone.
+    """
+    root = local_root(storage)
+    if root is None:
+        yield ""
+        return
+    with disk_errors("claim the files of a commit in", root):
+        path, file = _take(root)
+    try:
+        yield path.name
+    finally:
+        with contextlib.suppress(OSError):  # an unlocked claim is removed by vacuum
+            path.unlink()
+        os.close(file)
+
+
+def held_claims(root: Path, ids: Iterable[str]) -> set[str]:
+    """Those of the claims that a living writer holds."""
+    return {name for name in ids if not _abandoned(root / FOLDER / name)}
+
+
+def remove_abandoned_claims(root: Path) -> None:
+    """Remove the claims of writers that died."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in list(os.scandir(root / FOLDER)):
+            if CLAIM.fullmatch(f"{FOLDER}/{entry.name}"):
+                _abandoned(Path(entry.path))
+
+
+def any_claim_held(root: Path) -> bool:
+    """Whether a commit is under way in the store at ``root``."""
+    try:
+        names = [entry.name for entry in os.scandir(root / FOLDER)]
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return bool(held_claims(root, (name for name in names if CLAIM.fullmatch(f"{FOLDER}/{name}"))))
+
+
+def _take(root: Path) -> tuple[Path, int]:
+    folder = root / FOLDER
+    while True:
+        path = folder / uuid.uuid4().hex[:DIGITS]
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileNotFoundError:
+            folder.mkdir(exist_ok=True)
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink:  # else vacuum came between the two calls
+                return path, file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _abandoned(path: Path) -> bool:
+    """Whether nobody holds a claim; one that somebody left behind is removed."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True

@@ -1,0 +1,128 @@
+"""Taking a store's folder away, or putting another in its place, so that no process ever sees half of it.
+
+A folder changes its name first and is removed after that. The parent is forced to the disk in between: else a power
+failure could bring the name back with half of the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from statestore.catalog.claims import any_claim_held
+from statestore.catalog.log import entry_name
+from statestore.catalog.storage import sync_folder
+from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
+from statestore.catalog.stores.writer_lock import take_writer_lock
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import ConflictError
+
+DROPPED = ".dropped-"
+REBUILT = ".rebuilt-"
+REPLACED = ".replaced-"
+ID_DIGITS = 32
+CLAIM_WAIT = 30.0  # seconds that a rebuild waits for commits that were under way
+POLL = 0.01
+
+
+def remove_store(root: Path, name: str) -> None:
+    """Remove the store ``name`` of the warehouse at ``root``; ConflictError STORE_LOCKED while a writer holds it."""
+    with disk_errors("remove the store in", root / name), _writer_kept_out(root, name):
+        (root / name).rename(root / f"{DROPPED}{uuid.uuid4().hex}")
+        sync_folder(root)
+        for doomed in root.glob(f"{DROPPED}*"):  # and what an interrupted drop left behind
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def replace_store(root: Path, name: str, folder: Path, version: int) -> None:
+    """Put the store in ``folder`` where ``name`` is, unless that was written to since ``version``.
+
+    Raises ConflictError REBUILD_OVERTAKEN, with everything as it was before, or STORE_LOCKED.
+    """
+    place, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
+    with disk_errors("replace the store in", place):
+        try:
+            with _writer_kept_out(root, name), _held(place) as mine:
+                if not mine:
+                    raise _busy(root, name)
+                place.rename(replaced)
+                # No commit begins by this name from here on; those that had begun are waited for, and then seen.
+                if not _claims_given_up(replaced) or _was_written_to(replaced, version):
+                    replaced.rename(place)
+                    raise ConflictError(
+                        "REBUILD_OVERTAKEN",
+                        f"store {name!r} was written to while it was rebuilt; close the writer, then rebuild again",
+                    )
+                folder.rename(place)
+                sync_folder(root)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def undo_replacement(root: Path, name: str) -> None:
+    """Bring back the store that a rebuild had moved away when it was interrupted.
+
+    Raises ConflictError STORE_BUSY where the rebuild still goes on.
+    """
+    for path in root.glob(f"{REPLACED}*"):
+        if path.name[len(REPLACED) + ID_DIGITS + 1 :] != name:
+            continue
+        deadline = time.monotonic() + CLAIM_WAIT
+        while not (root / name).exists() and path.exists():
+            with contextlib.suppress(FileNotFoundError), _held(path) as mine:
+                if mine and not (root / name).exists():
+                    path.rename(root / name)
+                    return
+            if time.monotonic() > deadline:
+                raise _busy(root, name)
+            time.sleep(POLL)
+
+
+@contextlib.contextmanager
+def _writer_kept_out(root: Path, name: str) -> Iterator[None]:
+    """Hold the lock of the store's writer, wherever its folder goes."""
+    lock = take_writer_lock(root / name, name)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold a lock on a folder as long as its name is changed; yields False if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _busy(root: Path, name: str) -> ConflictError:
+    return ConflictError("STORE_BUSY", f"store {name!r} in {root} is being rebuilt; try again when that has ended")
+
+
+def _claims_given_up(folder: Path) -> bool:
+    deadline = time.monotonic() + CLAIM_WAIT
+    while any_claim_held(folder):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def _was_written_to(folder: Path, version: int) -> bool:
+    return (folder / entry_name(version + 1)).exists() or any((folder / CHANGELOGS).glob("*"))

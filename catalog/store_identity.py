@@ -1,0 +1,39 @@
+"""A store's identity, by which a dropped store is told from a later one of the same name."""
+
+from __future__ import annotations
+
+import json
+
+from statestore.catalog.storage import Guard
+from statestore.catalog.store_spec import STORE_FILE
+from statestore.formats.errors import CorruptError, NotFoundError
+
+
+def identity_guard(store_id: str) -> Guard:
+    """A guard that lets files be created only while the store with this identity is in the directory."""
+
+    def check(data: bytes | None) -> None:
+        if data is None or stored_identity(data) != store_id:
+            raise replaced(STORE_FILE, store_id)
+
+    return Guard(STORE_FILE, check)
+
+
+def stored_identity(data: bytes) -> str:
+    """The identity that the bytes of ``store.json`` hold; CorruptError STORE_CORRUPT if they hold none."""
+    try:
+        found = json.loads(data)["id"]
+        if type(found) is str:
+            return found
+    except (LookupError, TypeError, ValueError, RecursionError):
+        pass
+    raise CorruptError("STORE_CORRUPT", f"{STORE_FILE}: not a store description; restore it from a copy")
+
+
+def replaced(where: str, store_id: str) -> NotFoundError:
+    """The error of a handle, table or connection whose store was dropped or rebuilt since it was opened."""
+    return NotFoundError(
+        "STORE_REPLACED",
+        f"{where}: the store that was opened here (id {store_id}) is gone: it was dropped or rebuilt, or another was "
+        "put in its place; open it again",
+    )

@@ -1,0 +1,202 @@
+"""A handle, table or connection never goes on with another store than the one it was opened on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+import statestore
+from statestore.catalog import store_folders, write
+from statestore.catalog.log import CommitEntry, entry_name, read_entry, write_entry
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.storage import LocalStorage, Storage
+from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.verification import verify
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+
+
+def filled(catalog: statestore.Catalog, name: str, commits: int) -> VersionedStore:
+    """A store with one row a commit, ``name`` and a number as keys."""
+    store = catalog.create_store("s", **COLUMNS)
+    for number in range(commits):
+        store.put(f"{name}{number}", number, timestamp=1000 + number)
+        store.commit()
+    return store
+
+
+def keys_of(store: VersionedStore) -> set[str]:
+    return {row["k"] for row in store.scan().read_all().to_pylist()}
+
+
+@pytest.fixture(params=[1, 3, 5], ids=["younger", "same age", "older"])
+def replaced(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[VersionedStore, VersionedStore]:
+    """A store of three commits that was dropped, and the one of the same name that was made after it."""
+    catalog = statestore.connect(tmp_path)
+    old = filled(catalog, "old", 3)
+    old.history().read_all()
+    statestore.connect(tmp_path).drop_store("s")
+    return old, filled(statestore.connect(tmp_path), "new", request.param)
+
+
+READS: dict[str, Callable[[VersionedStore], object]] = {
+    "scan": lambda store: store.scan().read_all(),
+    "history": lambda store: store.history().read_all(),
+    "changes": lambda store: store.changes(start_version=0).read_all(),
+    "versions": lambda store: store.versions(),
+    "refresh": lambda store: store.refresh(),
+    "compact": lambda store: store.compact(full=True),
+    "expire": lambda store: store.expire(before=1001),
+    "vacuum": lambda store: store.vacuum(older_than=0),
+    "write": lambda store: store.write({"k": ["x"], "v": [1], "timestamp": [9000]}),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_handle_does_not_go_on_with_another_store(replaced: tuple[VersionedStore, VersionedStore], read: str) -> None:
+    old, new = replaced
+    expected, version = keys_of(new), new.version
+    with contextlib.suppress(statestore.InvalidInputError), pytest.raises(statestore.NotFoundError, match="REPLACED"):
+        READS[read](old)
+    assert (keys_of(new), new.refresh()) == (expected, version)
+    assert verify(new._storage.root)[0].ok  # type: ignore[attr-defined]
+
+
+def test_a_commit_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
+    """Nor does what was put before: the new store's next handle takes in nothing of it."""
+    old, new = replaced
+    expected, version = keys_of(new), new.version
+    with contextlib.suppress(statestore.StateStoreError):
+        old.put("old0", 77, timestamp=9000)
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.commit()
+    old.close()
+    new.close()
+    with statestore.connect(new._storage.root.parent).open_store("s") as again:  # type: ignore[attr-defined]
+        assert again.commit() == version
+        assert keys_of(again) == expected
+    assert verify(new._storage.root)[0].ok  # type: ignore[attr-defined]
+
+
+def test_a_store_that_takes_the_place_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last look of a commit and its log entry: the entry is not made in the new store."""
+    old = filled(statestore.connect(tmp_path), "old", 3)
+    old.put("late", 1, timestamp=9000)
+    made: list[VersionedStore] = []
+
+    def overtaken(storage: Storage, entry: CommitEntry) -> None:
+        monkeypatch.setattr(write, "write_entry", write_entry)
+        statestore.connect(tmp_path).drop_store("s")
+        made.append(filled(statestore.connect(tmp_path), "new", 3))
+        write_entry(storage, entry)
+
+    monkeypatch.setattr(write, "write_entry", overtaken)
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.commit()
+    assert keys_of(made[0]) == {"new0", "new1", "new2"}
+    assert made[0].refresh() == 3
+
+
+def test_attached_connections_and_sql(tmp_path: Path) -> None:
+    filled(statestore.connect(tmp_path), "old", 3)
+    connection = statestore.attach(str(tmp_path))
+    assert len(connection.sql("SELECT k FROM s").fetchall()) == 3
+    statestore.connect(tmp_path).drop_store("s")
+    filled(statestore.connect(tmp_path), "new", 5)
+    with pytest.raises(Exception, match="STORE_REPLACED"):
+        connection.sql("SELECT k FROM s").fetchall()
+    found = statestore.sql(str(tmp_path), "SELECT k FROM s").to_pylist()
+    assert {row["k"] for row in found} == {f"new{number}" for number in range(5)}
+
+
+def test_rebuild_waits_for_no_commit_that_it_would_lose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that is made while the rebuild looks away is seen: the old store stays, with the commit."""
+    catalog = statestore.connect(tmp_path)
+    store = filled(catalog, "old", 3)
+    claims_given_up = store_folders._claims_given_up
+
+    def after_a_commit(folder: Path) -> bool:
+        # A writer that had begun before the folder changed its name ends now: it is in the moved folder.
+        inside = LocalStorage(folder)
+        entry = read_entry(inside, 3)
+        snapshot = load_snapshot(inside)
+        write_entry(inside, write.new_entry(snapshot, "write", write.NewFiles(), transaction=("app", 1)))
+        assert entry.version == 3
+        return claims_given_up(folder)
+
+    monkeypatch.setattr(store_folders, "_claims_given_up", after_a_commit)
+    with pytest.raises(statestore.ConflictError, match="REBUILD_OVERTAKEN"):
+        catalog.rebuild("s", key_groups=64)
+    assert store.refresh() == 4
+    assert keys_of(store) == {"old0", "old1", "old2"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
+
+
+def test_a_handle_beside_a_rebuild(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path)
+    store = filled(catalog, "old", 3)
+    catalog.rebuild("s", key_groups=64).close()
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        store.put("old0", 77, timestamp=9000)
+        store.commit()
+    with catalog.open_store("s") as rebuilt:
+        assert keys_of(rebuilt) == {"old0", "old1", "old2"}
+    assert catalog.verify("s").ok
+
+
+def test_a_live_store_is_not_dropped_under_its_writer(tmp_path: Path) -> None:
+    """Two hot tiers in one folder would write over each other's files."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind="key_value", **COLUMNS) as store:
+        store.put("a", 1)
+        with pytest.raises(statestore.ConflictError, match="STORE_LOCKED"):
+            statestore.connect(tmp_path).drop_store("s")
+        store.commit()
+    catalog.drop_store("s")
+    assert catalog.stores() == []
+
+
+def test_an_interrupted_creation_gives_its_identity_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 0 was written, the description was not: the store that is made then has the identity of version 0."""
+    catalog = statestore.connect(tmp_path)
+    create = LocalStorage.create
+
+    def dying(self: LocalStorage, name: str, *arguments: Any) -> None:
+        if name == "store.json":
+            raise KeyboardInterrupt
+        create(self, name, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "create", dying)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.create_store("s", **COLUMNS)
+    store = filled(catalog, "new", 2)
+    assert {read_entry(store._storage, version).store for version in range(3)} == {store.spec.store_id}
+    assert catalog.verify("s").ok
+
+
+def test_logs_of_the_first_format_go_on(tmp_path: Path) -> None:
+    """Their entries have no identity; those that are added have one, and everything reads as one log."""
+    store = filled(statestore.connect(tmp_path), "old", 2)
+    for version in range(3):
+        path = tmp_path / "s" / entry_name(version)
+        commit = json.loads(path.read_text())["commit"]
+        del commit["store"]
+        commit["format"] = 1
+        canonical = json.dumps(commit, sort_keys=True, separators=(",", ":"))
+        path.write_text(json.dumps({"checksum": xxhash.xxh3_64_hexdigest(canonical.encode()), "commit": commit}))
+    store.close()
+    with statestore.connect(tmp_path).open_store("s") as again:
+        again.put("new", 5, timestamp=5000)
+        assert again.commit() == 3
+        assert keys_of(again) == {"old0", "old1", "new"}
+        assert [read_entry(again._storage, version).store for version in range(4)] == ["", "", "", again.spec.store_id]
+    assert statestore.connect(tmp_path).verify("s").ok
