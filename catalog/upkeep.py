@@ -7,7 +7,7 @@ from typing import Protocol
 
 from statestore.catalog.maintenance import Unneeded, run_vacuum
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.storage import Storage
+from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import KEYED, StoreSpec
 from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.formats.errors import UnsupportedError
@@ -53,7 +53,9 @@ class SnapshotsUpkeep:
         )
 
     def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
-        return remove_unneeded(self.storage, older_than_us, dry_run)
+        root = local_root(self.storage)
+        assert root is not None  # keyed stores are local
+        return remove_unneeded(root, self.spec.store_id, older_than_us, dry_run)
 
 
 def upkeep_of(storage: Storage, spec: StoreSpec) -> Upkeep:

@@ -15,6 +15,7 @@ import statestore
 from statestore.catalog import store_folders, write
 from statestore.catalog.log import CommitEntry, entry_name, read_entry, write_entry
 from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.new_files import NewFiles
 from statestore.catalog.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.verification import verify
@@ -24,7 +25,7 @@ COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
 def filled(catalog: statestore.Catalog, name: str, commits: int) -> VersionedStore:
     """A store with one row a commit, ``name`` and a number as keys."""
-    store = catalog.create_store("s", **COLUMNS)
+    store: VersionedStore = catalog.create_store("s", **COLUMNS)
     for number in range(commits):
         store.put(f"{name}{number}", number, timestamp=1000 + number)
         store.commit()
@@ -126,7 +127,7 @@ def test_rebuild_waits_for_no_commit_that_it_would_lose(tmp_path: Path, monkeypa
         inside = LocalStorage(folder)
         entry = read_entry(inside, 3)
         snapshot = load_snapshot(inside)
-        write_entry(inside, write.new_entry(snapshot, "write", write.NewFiles(), transaction=("app", 1)))
+        write_entry(inside, write.new_entry(snapshot, "write", NewFiles(), transaction=("app", 1)))
         assert entry.version == 3
         return claims_given_up(folder)
 

@@ -8,6 +8,7 @@ cache: lost, stale or damaged, it is made anew from segments and changelog. Who 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.handle import PutAllResult, check_transaction
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_recovery import NO_TIME
@@ -23,7 +25,7 @@ from statestore.catalog.stores.live_tables import Accepted, live_table, overwrit
 from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.catalog.stores.tier_handle import TierHandle
 from statestore.catalog.write import Change, commit_change, commit_time
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import CommitUnknownError, InvalidInputError
 
 RESTORE_ROWS = 1 << 16
 
@@ -37,11 +39,15 @@ class LiveStore(TierHandle):
         ``transaction`` (application, batch number): if the log holds it already, what this handle wrote is discarded as
         a repetition; what it took over from a writer that died stays pending. With nothing to commit the newest version
         is answered and nothing is written.
+
+        After an error the commit was not made, what was put is still acknowledged, and the call can be repeated; after
+        CommitUnknownError it may have been made. Repeating the call then first finds out, and commits nothing twice.
         """
         transaction = check_transaction(transaction)
         with self._mutex:
             self._own()
             self._before_commit()
+            self._finish_attempt()
             batches = list(self._changelogs.uncommitted())
             keys, values = (binary_columns(batches, name) for name in ("key", "value"))
             times = np.concatenate([np.empty(0, np.int64), *(batch.column("timestamp") for batch in batches)])
@@ -53,14 +59,33 @@ class LiveStore(TierHandle):
                 return repeated
             found = Accepted(keys, values, self._ost, self._dropped, times)
             consumed = self._changelogs.consumed()
-            snapshot = commit_change(
-                self._files,
-                self._snapshot,
-                lambda base: self._change("write", base, found, transaction, consumed),
-            )
+            self._attempt = CommitAttempt(consumed, dropped=self._dropped)
+            try:
+                snapshot = commit_change(
+                    self._files,
+                    self._snapshot,
+                    lambda base: self._change("write", base, found, transaction, consumed),
+                )
+            except CommitUnknownError as error:
+                self._attempt = replace(self._attempt, commit_id=error.commit)
+                raise
+            self._attempt = None
             self._dropped = 0
             self._after_commit(snapshot)
             return snapshot.version
+
+    def _finish_attempt(self) -> None:
+        """Find out whether a commit that raised took place; if it did, what it took in is uncommitted no more."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self.refresh()
+        if attempt.took_place(self._storage, self._snapshot):
+            self._dropped -= attempt.dropped
+            self._changelogs.mark_committed(self._snapshot.changelogs)
+            if not any(batch.num_rows for batch in self._changelogs.uncommitted()):
+                self._after_commit(self._snapshot)
+        self._attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once; answers the version. What is pending is committed before it.

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.hot_tier import HotTier, Row, TierBrokenError
 from statestore.catalog.stores.latency import Latencies
@@ -61,6 +62,7 @@ class TierHandle(StoreHandle):
         self._ost = NO_TIME  # observed stream time, epoch milliseconds
         self._sequence = 0
         self._latencies = Latencies()
+        self._attempt: CommitAttempt | None = None  # a commit whose outcome is open
         self._segment_name = segment_name_of(spec)
         # Bound methods of others only: a handle in a cycle would keep its lock until the collector comes by.
         self._append: Callable[[bytes, bytes | None, int], Any] | None = None

@@ -18,6 +18,7 @@ from statestore.catalog.storage import LocalStorage, Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.catalog.stores.keyed.row_keys import prefix_encoder
@@ -25,7 +26,7 @@ from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
 from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
-from statestore.catalog.stores.keyed.stored_files import checked, claim
+from statestore.catalog.stores.keyed.stored_files import check_there, checked
 from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError
@@ -133,13 +134,14 @@ class KeyedStore:
                 self._remove(new)
                 return before
             self._check_base(log, base)
-            self._check_files(log, parts, outputs)
-            version = log.newest + 1
-            entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
-            self._attempt = version, parts
             self._settle()
-            published = publish(self._storage, log, entry, self.spec.store_id)
-            self._attempt = None
+            with commit_lock(self._folder, alone=False):
+                self._check_files(log, parts, outputs)
+                version = log.newest + 1
+                entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
+                self._attempt = version, parts
+                published = publish(self._storage, log, entry, self.spec.store_id)
+                self._attempt = None
             if published is not None:
                 self._log = published
                 self._remove(set(log.files()) - set(published.files()))  # outputs of the batch before
@@ -244,7 +246,9 @@ class KeyedStore:
         """Remove files that no kept snapshot names and that are at least that old, such as those of tasks that were
         killed; ``dry_run`` only lists them. With 0 nobody may be taking a snapshot."""
         self._check_writable()
-        return remove_unneeded(self._storage, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run)
+        return remove_unneeded(
+            self._folder, self.spec.store_id, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run
+        )
 
     def close(self) -> None:
         """Give up the handle; backends that were opened with it stay. Safe to call twice."""
@@ -312,9 +316,9 @@ class KeyedStore:
                     )
             for file in part.files().values():
                 if file.name not in part.reused:
-                    claim(self._folder, file)
+                    check_there(self._folder, file)
         for file in outputs:
-            claim(self._folder, file)
+            check_there(self._folder, file)
 
     def _remove(self, names: Iterable[str]) -> None:
         needed = self._read().files()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from pathlib import Path
 
+from statestore.catalog.log import entry_name
 from statestore.catalog.maintenance import Unneeded
-from statestore.catalog.storage import TEMPORARY, ObjectInfo, Storage, local_root
+from statestore.catalog.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage
+from statestore.catalog.stores.keyed.commit_lock import commit_lock
+from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import STORED_FILE
-from statestore.catalog.stores.keyed.snapshot_log import read_log
+from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
 from statestore.catalog.stores.keyed.stored_files import UNFINISHED
 
 # What tasks make and may leave behind when they die; nothing else is looked at, so no file of somebody else is removed.
@@ -23,18 +27,19 @@ def unneeded_files(storage: Storage) -> list[ObjectInfo]:
     return [item for item in listed if item.name not in needed and OURS.fullmatch(item.name)]
 
 
-def remove_unneeded(storage: Storage, older_than_us: int, dry_run: bool) -> list[Unneeded]:
-    """Remove (or only list) those that were not changed for ``older_than_us`` microseconds."""
+def remove_unneeded(root: Path, store_id: str, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+    """Remove (or only list) those that were not changed for ``older_than_us`` microseconds.
+
+    A commit that is under way is waited for, so that no file goes which the log names in the end. Raises ConflictError
+    STORE_BUSY, NotFoundError STORE_NOT_FOUND if the store is not there any more.
+    """
+    storage = LocalStorage(root)
     cutoff = time.time_ns() // 1000 - older_than_us
-    found = [Unneeded(item.name, item.bytes) for item in unneeded_files(storage) if item.modified_us <= cutoff]
-    return found if dry_run else [item for item in found if _removed(storage, item.name, cutoff)]
-
-
-def _removed(storage: Storage, name: str, cutoff: int) -> bool:
-    """Unless somebody commits it this very moment: a commit renews the times of its files first."""
-    root = local_root(storage)
-    with contextlib.suppress(FileNotFoundError):
-        if root is not None and (root / name).stat().st_mtime_ns // 1000 > cutoff:
-            return False
-    storage.delete(name)
-    return True
+    with contextlib.nullcontext() if dry_run else commit_lock(root, alone=True):
+        found = [Unneeded(item.name, item.bytes) for item in unneeded_files(storage) if item.modified_us <= cutoff]
+        newest = newer_log(storage, store_id, SnapshotLog(())).newest
+        if not dry_run:
+            storage.settle(entry_name(newest))  # what is removed must not be needed by what a power failure leaves
+            for item in found:
+                storage.delete(item.name)
+    return found

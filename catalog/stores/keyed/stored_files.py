@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -158,13 +157,9 @@ def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) ->
             shutil.copyfile(source, target)
 
 
-def claim(folder: Path, file: FileRef) -> None:
-    """Have a file that is about to be committed, however old, look new to a vacuum.
-
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED; the bytes are not compared.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        os.utime(folder / file.name)
+def check_there(folder: Path, file: FileRef) -> None:
+    """Raise NotFoundError SNAPSHOT_FILE_MISSING or CorruptError SEGMENT_TRUNCATED unless a file that is about to be
+    committed is there; the bytes are not compared."""
     with opened(folder, file):
         pass
 

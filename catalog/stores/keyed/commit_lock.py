@@ -1,0 +1,52 @@
+"""How the commits of a keyed store and its vacuum keep out of each other's way: a lock of the system on
+the log's folder, not a clock.
+
+A commit holds the lock, with others, from the look at its files until they are named in the log. Vacuum holds it alone
+while it reads the log and removes what that does not name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from statestore.formats.disk_errors import disk_errors, storage_error
+from statestore.formats.errors import ConflictError
+
+LOCKED_FOLDER = "log"
+LOCK_WAIT = 30.0  # seconds
+POLL = 0.005
+
+
+@contextlib.contextmanager
+def commit_lock(root: Path, *, alone: bool) -> Iterator[None]:
+    """Hold the lock of the keyed store at ``root``. Raises ConflictError STORE_BUSY after LOCK_WAIT, StorageError."""
+    path = root / LOCKED_FOLDER
+    with disk_errors("open", path):
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + LOCK_WAIT
+        while not _locked(file, path, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+            if time.monotonic() > deadline:
+                holder = "a commit" if alone else "a vacuum"
+                raise ConflictError(
+                    "STORE_BUSY", f"{path} is held by {holder} for more than {LOCK_WAIT:.0f} seconds; try again later"
+                )
+            time.sleep(POLL)
+        yield
+    finally:
+        os.close(file)
+
+
+def _locked(file: int, path: Path, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise storage_error(error, "lock", path) from error
+    return True

@@ -1,0 +1,237 @@
+"""Vacuum and commits: no file goes that a commit under way may still name, whatever the clocks say."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from keyed_backends import keyed_store
+
+import statestore
+from statestore.catalog import maintenance, storage, write
+from statestore.catalog.claims import any_claim_held, claim, held_claims
+from statestore.catalog.log import CommitEntry, write_entry
+from statestore.catalog.maintenance import LEFT_BEHIND
+from statestore.catalog.storage import LocalStorage, Storage
+from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
+from statestore.catalog.stores.keyed import snapshot_log
+from statestore.catalog.stores.versioned import VersionedStore
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+DAY = 86_400_000_000_000  # nanoseconds
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VersionedStore:
+    found: VersionedStore = statestore.connect(tmp_path).create_store("s", **COLUMNS)
+    found.put("a", 1, timestamp=1000)
+    found.commit()
+    return found
+
+
+def rows_of(store: Any) -> dict[str, int]:
+    return {row["k"]: row["v"] for row in store.scan().read_all().to_pylist()}
+
+
+def vacuuming(root: Path, older_than: int | str, days_ahead: int, patch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`write_entry` with a vacuum of another handle just before it, by a clock that is that far ahead."""
+
+    def late(storage: Storage, entry: CommitEntry) -> None:
+        now = time.time_ns
+        with pytest.MonkeyPatch.context() as clock, statestore.connect(root).open_store("s") as other:
+            clock.setattr(time, "time_ns", lambda: now() + days_ahead * DAY)
+            other.vacuum(older_than=older_than)
+        write_entry(storage, entry)
+
+    return late
+
+
+@pytest.mark.parametrize(("older_than", "days_ahead"), [(0, 0), ("7 days", 8), (0, -8), (0, 800)])
+@pytest.mark.parametrize("act", ["commit", "write", "bulk", "compact"])
+def test_vacuum_in_the_middle_of_a_commit(
+    store: VersionedStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    older_than: int | str,
+    days_ahead: int,
+    act: str,
+) -> None:
+    count = 5_000
+    bulk = pa.table({"k": [f"k{i}" for i in range(count)], "v": range(count), "timestamp": [1500] * count})
+    if act == "bulk":  # the second one writes its closures in another thread
+        store.write(bulk)
+        store.write(bulk.set_column(2, "timestamp", pa.array([1600] * count)))
+    store.put("b", 2, timestamp=2000)
+    if act == "compact":
+        store.commit()
+    late = vacuuming(tmp_path, older_than, days_ahead, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance if act == "compact" else write, "write_entry", late)
+        if act == "commit":
+            store.commit()
+        elif act == "write":
+            store.write(pa.table({"k": ["c"], "v": [3], "timestamp": [3000]}))
+        elif act == "bulk":
+            store.write(bulk.set_column(2, "timestamp", pa.array([2500] * count)))
+        else:
+            store.compact(full=True)
+    expected = {"a": 1} | ({"b": 2} if act in ("commit", "compact") else {"c": 3} if act == "write" else {})
+    found = rows_of(store)
+    assert expected.items() <= found.items() and len(found) == len(expected) + (count if act == "bulk" else 0)
+    assert statestore.connect(tmp_path).verify("s").ok
+    assert not any_claim_held(tmp_path / "s")
+
+
+def test_a_file_of_a_dead_writer_goes(store: VersionedStore, tmp_path: Path) -> None:
+    """And its claim: nobody holds the lock any more."""
+    root = tmp_path / "s"
+    (root / "claims").mkdir(exist_ok=True)
+    (root / "claims" / ("0" * 16)).write_bytes(b"")
+    left = root / "segments" / ("0" * 32 + ".arrow")
+    left.write_bytes(b"x")
+    assert [item.name for item in store.vacuum(older_than=0)] == [f"segments/{left.name}"]
+    assert not left.exists() and not list((root / "claims").iterdir())
+
+
+def test_a_file_of_a_living_writer_stays(store: VersionedStore, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with claim(store._storage) as name:
+        left = root / "segments" / f"{name}{'0' * 16}.arrow"
+        left.write_bytes(b"x")
+        assert LEFT_BEHIND.fullmatch(f"segments/{left.name}")
+        assert held_claims(root, [name, "f" * 16]) == {name}
+        assert store.vacuum(older_than=0) == [] and left.exists()
+    assert len(store.vacuum(older_than=0)) == 1 and not left.exists()
+
+
+def test_a_claim_that_vacuum_removes_while_it_is_made_is_made_again(
+    store: VersionedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+    removed: list[str] = []
+
+    def after_vacuum(file: int, how: int) -> None:
+        path = Path(f"/proc/self/fd/{file}").readlink()
+        if path.parent.name == "claims" and not removed:
+            removed.append(path.name)
+            path.unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", after_vacuum)
+    with claim(store._storage) as name:
+        assert removed and name != removed[0]
+        assert held_claims(store._storage.root, [name]) == {name}  # type: ignore[attr-defined]
+
+
+def test_temporary_files_that_somebody_holds_stay(store: VersionedStore, tmp_path: Path) -> None:
+    """As a changelog that is being made."""
+    path = tmp_path / "s" / "changelog" / ".tmp-1"
+    path.parent.mkdir(exist_ok=True)
+    file = os.open(path, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    assert store.vacuum(older_than=0) == [] and path.exists()
+    os.close(file)
+    assert [item.name for item in store.vacuum(older_than=0)] == ["changelog/.tmp-1"]
+
+
+def test_what_a_killed_spark_driver_staged_goes_with_its_folders(store: VersionedStore, tmp_path: Path) -> None:
+    staging = tmp_path / "s" / "staging"
+    for folder, names in (("one", ["a.arrow"]), ("two", [])):
+        (staging / folder).mkdir(parents=True)
+        for name in names:
+            (staging / folder / name).write_bytes(b"x")
+    assert store.vacuum(older_than="1 day") == [] and (staging / "two").is_dir()
+    assert [item.name for item in store.vacuum(older_than=0)] == ["staging/one/a.arrow"]
+    assert not staging.exists()
+
+
+def test_vacuum_forces_the_log_to_the_disk_before_it_removes_anything(
+    store: VersionedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure could take back the entry that made a file unneeded, but not the removal."""
+    store.put("b", 2, timestamp=2000)
+    store.commit()
+    store.compact(full=True)
+    steps: list[str] = []
+    settle, delete = LocalStorage.settle, LocalStorage.delete
+
+    def settling(storage: LocalStorage, name: str) -> None:
+        steps.append(name)
+        settle(storage, name)
+
+    def deleting(storage: LocalStorage, name: str) -> None:
+        steps.append("delete")
+        delete(storage, name)
+
+    monkeypatch.setattr(LocalStorage, "settle", settling)
+    monkeypatch.setattr(LocalStorage, "delete", deleting)
+    assert store.vacuum(older_than=0)
+    assert steps[0] == "log/00000000000000000003.json" and set(steps[1:]) == {"delete"}
+
+
+@pytest.mark.parametrize("days_ahead", [0, 8])
+def test_vacuum_in_the_middle_of_a_keyed_commit_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days_ahead: int
+) -> None:
+    """Between the look at the parts' files and the log entry no vacuum runs; afterwards the files are named."""
+    found = keyed_store(tmp_path)
+    publish = snapshot_log.publish
+    refused: list[str] = []
+
+    def late(storage: Any, known: Any, entry: Any, store_id: str) -> Any:
+        now = time.time_ns
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: now() + days_ahead * DAY)
+            patch.setattr("statestore.catalog.stores.keyed.commit_lock.LOCK_WAIT", 0.05)
+            with pytest.raises(statestore.ConflictError, match="STORE_BUSY") as raised:
+                statestore.connect(found._folder.parent).open_store("s").vacuum(0)
+        refused.append(raised.value.code)
+        return publish(storage, known, entry, store_id)
+
+    with found.backend(directory=tmp_path / "local") as backend:
+        state = backend.value_state("total", "bigint")
+        backend.set_current_key("a")
+        state.update(1)
+        part = backend.snapshot("full").result()
+        monkeypatch.setattr(keyed_store_module, "publish", late)
+        version = found.commit([part])
+    assert refused == ["STORE_BUSY"]
+    assert found.vacuum(0) == []
+    assert found.scan("total", version=version).read_all().num_rows == 1
+
+
+def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = keyed_store(tmp_path)
+    sync = storage.sync_folder
+    broken = [False]
+
+    def failing(folder: Path) -> None:
+        if broken[0] and folder.name == "log":
+            raise OSError(5, "Input/output error")
+        sync(folder)
+
+    monkeypatch.setattr(storage, "sync_folder", failing)
+    with found.backend(directory=tmp_path / "local") as backend:
+        state = backend.value_state("total", "bigint")
+        for value in (1, 2):
+            backend.set_current_key("a")
+            state.update(value)
+            part = backend.snapshot("incremental").result()
+            broken[0] = value == 2
+            if value == 1:
+                assert found.commit([part]) == 1
+                backend.notify_complete(1)
+                continue
+            with pytest.raises(statestore.CommitUnknownError) as raised:
+                found.commit([part])
+            broken[0] = False
+            assert found.was_committed(raised.value.commit)
+            assert not found.was_committed("7-" + raised.value.commit.split("-")[1])
+            assert found.commit([part]) == 2
+    assert found.versions() == [1, 2]
