@@ -92,7 +92,7 @@ def verify_store(
     spec = _spec(storage, report)
     if spec.kind == KEYED if spec is not None else is_keyed(storage):
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
-    log = verify_log(storage, listed, report)
+    log = verify_log(storage, listed, report, "" if spec is None else spec.store_id)
     verify_data(storage, spec, log, listed, report)
     uncommitted = _verify_changelogs(storage, spec, log, report)
     _drop_overtaken(storage, log, report)

@@ -38,8 +38,9 @@ class LogFindings:
     checkpoints: int = 0
 
 
-def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report) -> LogFindings:
-    """Replay the log from its beginning, over gaps with the help of checkpoints."""
+def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store: str = "") -> LogFindings:
+    """Replay the log of the store with the identity ``store`` (empty: not known) from its beginning, over gaps with the
+    help of checkpoints."""
     sizes = {item.name: item.bytes for item in listed}
     marks = {int(found[1]): item.name for item in listed if (found := NAME.fullmatch(item.name))}
     entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
@@ -47,7 +48,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report) -> Lo
     if not entries and not marks:
         report.add(_missing(0, 0, "every read and write of the store: its log is empty"))
         return findings
-    snapshot: Snapshot | None = EMPTY
+    snapshot: Snapshot | None = replace(EMPTY, store=store)
     expected = 0
     for version in sorted({*entries, *marks}):
         absent = version - 1 if version in entries else version

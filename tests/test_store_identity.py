@@ -201,3 +201,16 @@ def test_logs_of_the_first_format_go_on(tmp_path: Path) -> None:
         assert keys_of(again) == {"old0", "old1", "new"}
         assert [read_entry(again._storage, version).store for version in range(4)] == ["", "", "", again.spec.store_id]
     assert statestore.connect(tmp_path).verify("s").ok
+
+
+def test_verify_names_entries_of_another_store(tmp_path: Path) -> None:
+    """As a copy of the wrong folder leaves them."""
+    for name in ("one", "two"):
+        with filled(statestore.connect(tmp_path / name), name, 2):
+            pass
+    source, target = (tmp_path / name / "s" / entry_name(2) for name in ("one", "two"))
+    target.write_bytes(source.read_bytes())
+    found = verify(tmp_path / "two")[0]
+    assert ("STORE_REPLACED", entry_name(2)) in [(problem.code, problem.file) for problem in found.problems]
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        statestore.connect(tmp_path / "two").open_store("s")
