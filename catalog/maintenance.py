@@ -195,7 +195,8 @@ def _claim_of(name: str) -> str | None:
 
 
 def _is_locked(root: Path | None, name: str) -> bool:
-    """Whether a temporary file is being written by somebody who holds it by a lock, as changelogs are."""
+    """Whether somebody who holds a lock writes a temporary file, as changelogs are made; not if it has its final name
+    already."""
     if root is None or TEMPORARY not in name:
         return False
     try:
@@ -205,6 +206,8 @@ def _is_locked(root: Path | None, name: str) -> bool:
     except OSError:
         return True
     try:
+        if os.fstat(file).st_nlink > 1:
+            return False
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return True

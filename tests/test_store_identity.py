@@ -69,6 +69,15 @@ def test_a_handle_does_not_go_on_with_another_store(replaced: tuple[VersionedSto
     assert verify(new._storage.root)[0].ok  # type: ignore[attr-defined]
 
 
+def test_point_reads_notice_a_while_later(replaced: tuple[VersionedStore, VersionedStore]) -> None:
+    """Until then they answer what the old store had."""
+    old, _ = replaced
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        for _ in range(200):
+            found = old.get("old0")
+            assert found is not None and found.value == 0
+
+
 def test_a_commit_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
     """Nor does what was put before: the new store's next handle takes in nothing of it."""
     old, new = replaced

@@ -241,6 +241,7 @@ class VersionedStore(StoreHandle):
         gets.count = number = gets.count + 1
         if number & SAMPLE:
             return self._get(key, as_of)
+        self._files.check_identity()  # as every scan does, but too dear for each point read
         begin = perf_counter_ns()
         found = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)

@@ -20,6 +20,7 @@ from statestore.catalog.discovery import rows_spec
 from statestore.catalog.stores.kinds import check_columns
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError
 from statestore.formats.locations import not_local, parse_location
 
@@ -58,7 +59,11 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
     if first is None:
         return Staged(None, partition, query_id)
     path = folder / f"{partition:06d}-{uuid.uuid4().hex}.arrow"
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, first.schema) as file:
+    with (
+        disk_errors("stage rows in", path),
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_stream(sink, first.schema) as file,
+    ):
         file.write_batch(first)
         for batch in batches:
             file.write_batch(batch)
@@ -93,5 +98,13 @@ def remove_folder(folder: Path) -> None:
 
 def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for file in files:
-        with pa.memory_map(file) as source, pa.ipc.open_stream(source) as stream:
+        try:
+            source = pa.memory_map(file)
+        except FileNotFoundError:
+            raise ConflictError(
+                "STAGED_FILE_MISSING",
+                f"{file}, which a task of this write staged, is gone: vacuum removed it (older_than is less than the "
+                "time the write took). Nothing was committed; write again",
+            ) from None
+        with source, pa.ipc.open_stream(source) as stream:
             yield from stream
