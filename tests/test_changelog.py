@@ -17,7 +17,9 @@ import pytest
 import xxhash
 
 from statestore.formats import changelog
-from statestore.formats.changelog import HEADER, MAGIC, ROW_SCHEMA, ChangelogWriter, read_changelog, try_adopt
+from statestore.formats.changelog import ROW_SCHEMA, read_changelog
+from statestore.formats.changelog_frames import HEADER, MAGIC
+from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 
 TIME = pa.timestamp("us", "UTC")
