@@ -43,6 +43,7 @@ MASKED = 1 << 61
 SECTOR = 512  # what a disk writes at once, at least
 SMALL = SECTOR - HEADER.size  # a longer payload may fill a sector
 ZEROS = bytes(32)
+BLOCK, FEW = 28, 8  # words of 8 bytes; every sector within a payload has a whole block
 MASK_BYTES = 8
 
 
@@ -77,32 +78,29 @@ def mark_frame(position: int, synced: int) -> bytes:
     return HEADER.pack(MARK_MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, position | MARK_SEED)) + payload
 
 
-def has_zeros(payload: pa.Buffer) -> bool:
-    """Whether the payload has 32 zero bytes in a row; perhaps also where it has only 24."""
-    words = np.frombuffer(payload, np.uint64, payload.size // 8) == 0
-    return bool((words[:-2] & words[1:-1] & words[2:]).any())
+def is_sparse(payload: pa.Buffer) -> bool:
+    """Whether the payload has a stretch of 224 bytes that is zeros but for a few: every sector has more than half."""
+    words = np.frombuffer(payload, np.uint64, payload.size // 8)
+    blocks = (words[: len(words) // BLOCK * BLOCK] != 0).reshape(-1, BLOCK)
+    return bool((blocks.sum(axis=1, dtype=np.uint8) < FEW).any())
 
 
-def masked(payload: bytes | pa.Buffer) -> bytes:
-    """The payload as it is stored where it has a long run of zeros: a mask, and the payload XORed with it."""
-    while True:
-        mask = os.urandom(MASK_BYTES)
-        found = mask + _xor(payload, mask)
-        if ZEROS not in found:
-            return found
+def masked(payload: bytes | pa.Buffer) -> pa.Buffer:
+    """The payload as it is stored where it has a long run of zeros: a random mask, and the payload XORed with it."""
+    size = memoryview(payload).nbytes
+    mask = np.frombuffer(os.urandom(MASK_BYTES), np.uint64)
+    stored = np.empty(1 + -(-size // MASK_BYTES), np.uint64)
+    stored[0], stored[-1] = mask[0], 0
+    stored.view(np.uint8)[MASK_BYTES : MASK_BYTES + size] = np.frombuffer(payload, np.uint8)
+    stored[1:] ^= mask
+    return pa.py_buffer(stored).slice(0, MASK_BYTES + size)
 
 
 def unmasked(stored: bytes) -> bytes:
     """The payload that `masked` was given."""
-    return _xor(memoryview(stored)[MASK_BYTES:], stored[:MASK_BYTES])
-
-
-def _xor(data: bytes | memoryview | pa.Buffer, mask: bytes) -> bytes:
-    size = memoryview(data).nbytes
-    words: npt.NDArray[np.uint64] = np.zeros(-(-size // MASK_BYTES), np.uint64)
-    words.view(np.uint8)[:size] = np.frombuffer(data, np.uint8)
-    words ^= np.frombuffer(mask, np.uint64)
-    return words.view(np.uint8)[:size].tobytes()
+    words = np.frombuffer(stored + bytes(-len(stored) % MASK_BYTES), np.uint64)
+    payload: npt.NDArray[np.uint64] = words[1:] ^ words[0]
+    return payload.tobytes()[: len(stored) - MASK_BYTES]
 
 
 def open_changelog(path: Path, flags: int) -> int:

@@ -32,7 +32,7 @@ from statestore.formats.changelog_frames import (
     SMALL,
     VERSION,
     ZEROS,
-    has_zeros,
+    is_sparse,
     mark_frame,
     masked,
     open_changelog,
@@ -59,7 +59,7 @@ class ChangelogWriter:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
                 metadata = {**(schema.metadata or {}), MADE_AT: str(made_at).encode()}
-                self._write(schema.with_metadata(metadata if made_at >= 0 else schema.metadata).serialize())
+                self._write_message(schema.with_metadata(metadata if made_at >= 0 else schema.metadata).serialize())
                 os.link(temporary, path)
             except BaseException:
                 self.close()
@@ -125,23 +125,21 @@ class ChangelogWriter:
             raise InvalidInputError("WRONG_SCHEMA", f"{self.path}: batch of {batch.schema}, expected {self._schema}")
         if not self._is_sound:
             self._mend()
-        return self._write(batch.serialize())
+        return self._write_message(batch.serialize())
 
     def append_row(self, key: bytes, value: bytes | None, time: int) -> int:
         """Like ``append`` of one row, in the form of ROW_SCHEMA; the write path of single puts."""
         if not self._is_sound:
             self._mend()
-        start = self._end
         row = ROW.pack(time, len(key), value is not None)
         payload = row + key if value is None else b"".join((row, key, value))
         size = len(payload)
-        magic, seed = ROW_MAGIC, ROW_SEED
-        if size > SMALL and ZEROS in payload:
-            magic, seed, payload = MASKED_ROW_MAGIC, ROW_SEED | MASKED, masked(payload)
-            size = len(payload)
-        if size > MAX_PAYLOAD:
-            raise self._too_large(size)
-        frame = HEADER.pack(magic, size, xxhash.xxh3_64_intdigest(payload, start | seed)) + payload
+        if size > SMALL:
+            if ZEROS in payload:
+                return self._write(MASKED_ROW_MAGIC, ROW_SEED | MASKED, masked(payload))
+            return self._write(ROW_MAGIC, ROW_SEED, pa.py_buffer(payload))
+        start = self._end
+        frame = HEADER.pack(ROW_MAGIC, size, xxhash.xxh3_64_intdigest(payload, start | ROW_SEED)) + payload
         try:
             written = os.write(self._file, frame)
             if written != len(frame):
@@ -202,12 +200,16 @@ class ChangelogWriter:
 
     # Inside
 
-    def _write(self, payload: pa.Buffer) -> int:
-        magic, seed, body = MAGIC, SEED, payload
-        if payload.size > SMALL and has_zeros(payload):
-            magic, seed, body = MASKED_MAGIC, SEED | MASKED, pa.py_buffer(masked(payload))
+    def _write_message(self, payload: pa.Buffer) -> int:
+        if payload.size > SMALL and is_sparse(payload):
+            return self._write(MASKED_MAGIC, SEED | MASKED, masked(payload))
+        return self._write(MAGIC, SEED, payload)
+
+    def _write(self, magic: bytes, seed: int, body: pa.Buffer) -> int:
         if body.size > MAX_PAYLOAD:
-            raise self._too_large(body.size)
+            raise InvalidInputError(
+                "BATCH_TOO_LARGE", f"{self.path}: a batch of {body.size} bytes, at most {MAX_PAYLOAD}; split it"
+            )
         start = self._end
         header = HEADER.pack(magic, body.size, xxhash.xxh3_64_intdigest(body, start | seed))
         total = HEADER.size + body.size
@@ -285,11 +287,6 @@ class ChangelogWriter:
         self._are_folders_synced = False
         with contextlib.suppress(OSError):
             os.close(old)
-
-    def _too_large(self, size: int) -> InvalidInputError:
-        return InvalidInputError(
-            "BATCH_TOO_LARGE", f"{self.path}: a batch of {size} bytes, at most {MAX_PAYLOAD}; split it"
-        )
 
 
 def try_adopt(path: Path) -> ChangelogWriter | None:
