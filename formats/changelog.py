@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.changelog_damage import is_never_written, next_good_frame, synced_after
+from statestore.formats.changelog_damage import is_never_written, next_good_frame, synced_after, synced_by
 from statestore.formats.changelog_frames import (
     ANY_KIND,
     HEADER,
@@ -48,6 +48,7 @@ MADE_AT = b"statestore.version"
 """Metadata of the schema: the store's newest version when the file was made, so that only later ones can name it."""
 
 _log = logging.getLogger("statestore")
+_unpack_row = ROW.unpack_from  # looked up once: single rows are many
 
 
 class Changelog:
@@ -161,11 +162,21 @@ class Changelog:
                         self.end = position = position + HEADER.size + length
                         yield kind, unmasked(payload) if kind.is_masked else payload, position
                         if position < after:
-                            self.end = position = file.seek(min(after, size))
+                            self.end = position = self._skip(file, position, min(after, size))
                         continue
                     problem = "checksum does not match"
             self._judge(file, position, header, problem)
             return
+
+    def _skip(self, file: BinaryIO, position: int, after: int) -> int:
+        """Go to ``after``, and take note of a sync mark that ends there."""
+        start = after - HEADER.size - MARK.size
+        if start >= position:
+            file.seek(start)
+            synced = synced_by(file.read(HEADER.size + MARK.size), start)
+            if synced is not None:
+                self.synced, self.mark_end = synced, after
+        return file.seek(after)
 
     def _judge(self, file: BinaryIO, position: int, header: bytes, problem: str) -> None:
         """Return if the frame at ``position`` and all behind it were never acknowledged, or not before a power cut."""
@@ -229,7 +240,7 @@ class _Rows:
         """False if the payload is no row."""
         if len(payload) < ROW.size:
             return False
-        time, length, has_value = ROW.unpack_from(payload)
+        time, length, has_value = _unpack_row(payload)
         stop = ROW.size + length
         if stop > len(payload) or (stop < len(payload) and not has_value):
             return False

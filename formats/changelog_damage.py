@@ -58,16 +58,25 @@ def next_good_frame(data: bytes, start: int, version: int) -> GoodFrame | None:
     return None
 
 
+def synced_by(frame: bytes, start: int) -> int | None:
+    """How far the sync mark that these bytes at ``start`` begin with says that the file is on the disk; None if they
+    are no whole mark."""
+    if len(frame) < HEADER.size + MARK.size:
+        return None
+    magic, length, checksum = HEADER.unpack_from(frame)
+    payload = frame[HEADER.size : HEADER.size + MARK.size]
+    whole = length == MARK.size and xxhash.xxh3_64_intdigest(payload, start | MARK_SEED) == checksum
+    found: int = MARK.unpack(payload)[0]
+    return found if magic == MARK_MAGIC and whole else None
+
+
 def synced_after(data: bytes, position: int) -> bool:
     """Whether a good sync mark says that what lies at ``position`` was forced to the disk."""
     at = data.find(MARK_MAGIC, position)
     while at >= 0:
-        if at + HEADER.size + MARK.size <= len(data):
-            _, length, checksum = HEADER.unpack_from(data, at)
-            payload = data[at + HEADER.size : at + HEADER.size + MARK.size]
-            whole = length == MARK.size and xxhash.xxh3_64_intdigest(payload, at | MARK_SEED) == checksum
-            if whole and MARK.unpack(payload)[0] > position:
-                return True
+        synced = synced_by(data[at : at + HEADER.size + MARK.size], at)
+        if synced is not None and synced > position:
+            return True
         at = data.find(MARK_MAGIC, at + 1)
     return False
 

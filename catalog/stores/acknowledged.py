@@ -111,7 +111,9 @@ class Changelogs:
         """
         self.take_over(committed)
         try:
-            return list(self.uncommitted()) if self._adopted else []
+            batches = list(self.uncommitted()) if self._adopted else []
+            self._resume()
+            return batches
         except BaseException:
             self.close()
             raise
@@ -186,7 +188,8 @@ class Changelogs:
         if self._writer is None:
             return
         if self._own_from:
-            self._writer.cut(self._own_from)
+            if self._writer.end > self._own_from:
+                self._writer.cut(self._own_from)
             return
         try:
             self._writer.discard()
