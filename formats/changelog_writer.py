@@ -178,6 +178,8 @@ class ChangelogWriter:
 
     def cut(self, end: int) -> None:
         """Take back everything from ``end`` on."""
+        if end == self._end and self._is_sound:
+            return
         self._end = end
         self._synced, self._marked = min(self._synced, end), min(self._marked, end)
         self._is_torn, self._is_sound = True, False

@@ -188,8 +188,7 @@ class Changelogs:
         if self._writer is None:
             return
         if self._own_from:
-            if self._writer.end > self._own_from:
-                self._writer.cut(self._own_from)
+            self._writer.cut(self._own_from)
             return
         try:
             self._writer.discard()
