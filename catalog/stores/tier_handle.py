@@ -12,7 +12,7 @@ import contextlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.commit_attempt import CommitAttempt
+from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.hot_tier import HotTier, Row, TierBrokenError
 from statestore.catalog.stores.latency import Latencies
@@ -55,7 +56,7 @@ class TierHandle(StoreHandle):
         self._forms = row_forms(spec)
         self._mutex = threading.RLock()
         self._lock: int | None = None
-        self._changelogs = Changelogs(root, ROW_SCHEMA)
+        self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
         self._tier: HotTier | None = None
         self._private: tempfile.TemporaryDirectory[str] | None = None
         self._tier_version = -1  # of a private tier
@@ -83,10 +84,12 @@ class TierHandle(StoreHandle):
                     self._changelogs.sync()
                     self._save_tier()
             finally:
-                self._changelogs.close()
-                self._append = None
-                self._drop_tier()
-                super().close()
+                try:
+                    self._changelogs.close()
+                finally:
+                    self._append = None
+                    self._drop_tier()
+                    super().close()
 
     def metrics(self) -> dict[str, Any]:
         """Counts as of now, and for each kind of call its count and, in microseconds, mean and 99th percentile of a
@@ -188,6 +191,7 @@ class TierHandle(StoreHandle):
                 self._drop_tier()
                 self._lock = lock
             try:
+                self._changelogs.version = self._snapshot.version
                 self._changelogs.take_over(self._committed_changelogs)
                 self._open_tier()
             except BaseException:
@@ -200,7 +204,7 @@ class TierHandle(StoreHandle):
     def _open_tier(self) -> None:
         tier = HotTier(self._root / FOLDER, self.name, self._segment_name)
         with self._latencies.time("restore"):
-            state = catch_up(self._content(), tier, self.spec, self._snapshot, self._changelogs)
+            state = catch_up(self._content(), tier, self._files, self._snapshot, self._changelogs)
         self._tier = tier
         self._ost = max(self._ost, state.stream_time)
         self._sequence = max(self._sequence, state.sequence)
@@ -272,6 +276,7 @@ class TierHandle(StoreHandle):
             dropped=self._dropped,
             segments=tuple(self._tier.segments()),
             boot=this_boot(),
+            held=self._changelogs.extents(),
         )
         write_checkpoint(self._root / FOLDER, checkpoint)
 
@@ -286,6 +291,6 @@ class TierHandle(StoreHandle):
             os.close(self._lock)
             self._lock = None
 
-    def _committed_changelogs(self) -> Any:
+    def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
         self._advance(self._files.snapshot())
-        return self._snapshot.changelogs
+        return consumed_ends(self._storage, self._snapshot, names)
