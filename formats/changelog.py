@@ -96,6 +96,11 @@ class ChangelogWriter:
             raise
         return end
 
+    def cut(self, end: int) -> None:
+        """Take back what was appended behind ``end``, the end of a frame."""
+        os.ftruncate(self._file, end)
+        self._end = end
+
     def sync(self) -> None:
         """Make what was appended survive power loss."""
         os.fsync(self._file)
@@ -140,6 +145,11 @@ class ChangelogWriter:
     def _write_rest(self, rest: memoryview) -> None:
         while rest:
             rest = rest[os.write(self._file, rest) :]
+
+
+def row_frame_bytes(key: bytes, value: bytes | None) -> int:
+    """How much `ChangelogWriter.append_row` adds to the file."""
+    return HEADER.size + ROW.size + len(key) + len(value or b"")
 
 
 def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:

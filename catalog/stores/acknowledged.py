@@ -158,8 +158,15 @@ class Changelogs:
 
     def close(self) -> None:
         """Give up the locks and leave the records to the next handle."""
+        try:
+            if self._writer is not None:
+                self._writer.sync()
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Like `close`, with nothing forced to the disk: in a forked child the files are the parent's."""
         if self._writer is not None:
-            self._writer.sync()
             self._writer.close()
             self._writer = None
         for _, lock in self._adopted.values():

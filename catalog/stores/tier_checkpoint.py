@@ -12,6 +12,8 @@ from pathlib import Path
 
 import xxhash
 
+from statestore.catalog.stores.tier_marks import DatabaseMark
+
 FILE = "checkpoint.json"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -19,7 +21,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 @dataclass(frozen=True)
 class TierCheckpoint:
     """``stream_time`` in epoch milliseconds, ``sequence`` the last number given to a row, ``dropped`` the records
-    refused since the last commit, ``segments`` what is there.
+    refused since the last commit, ``segments`` the databases there are: one that holds less than its mark says is not
+    used.
 
     ``boot`` is the run of the machine it was written in: rows that were never forced to the disk end with it, in the
     changelog and perhaps not in the tier.
@@ -32,7 +35,7 @@ class TierCheckpoint:
     stream_time: int
     sequence: int
     dropped: int
-    segments: tuple[int, ...]
+    segments: tuple[DatabaseMark, ...]
     boot: str
 
 
@@ -53,13 +56,20 @@ def write_checkpoint(folder: Path, checkpoint: TierCheckpoint) -> None:
     temporary.replace(folder / FILE)
 
 
+def remove_checkpoint(folder: Path) -> None:
+    """Have the tier made anew at its next opening."""
+    (folder / FILE).unlink(missing_ok=True)
+
+
 def read_checkpoint(folder: Path) -> TierCheckpoint | None:
-    """None if there is none or it can not be trusted: then the tier is made anew."""
+    """None if there is none or it cannot be trusted: then the tier is made anew."""
     try:
+        if not (folder / FILE).is_file():  # a pipe would never end
+            return None
         document = json.loads((folder / FILE).read_text())
         if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:
             return None
         fields = json.loads(document["tier"])
-        return TierCheckpoint(**{**fields, "segments": tuple(fields["segments"])})
+        return TierCheckpoint(**{**fields, "segments": tuple(DatabaseMark(**mark) for mark in fields["segments"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
