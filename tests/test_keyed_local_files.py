@@ -74,8 +74,8 @@ child = os.fork()
 if child == 0:
     try:
         state.value()
-    except statestore.InvalidInputError as error:
-        assert error.code == "BACKEND_CLOSED"
+    except statestore.UnsupportedError as error:
+        assert error.code == "FORKED"
         backend.dispose()
         del state
         del backend
