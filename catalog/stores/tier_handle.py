@@ -109,6 +109,7 @@ class TierHandle(StoreHandle):
             self._tier.leave()
         self._remove_private = None
         self._release()
+        leave_in_forks(self)
 
     def metrics(self) -> dict[str, Any]:
         """Counts as of now, and for each kind of call its count and, in microseconds, mean and 99th percentile of a

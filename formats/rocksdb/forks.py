@@ -57,7 +57,8 @@ def forked_error(what: str) -> UnsupportedError:
 
 
 def leave_in_forks(owner: Inherited) -> None:
-    """Call ``owner.leave()`` in each forked child, as long as the owner is alive."""
+    """Call ``owner.leave()`` in forked children, if the owner is alive then. An owner that goes on in the child asks
+    again there."""
     _inherited.add(owner)
 
 
@@ -69,9 +70,10 @@ def keep_for_ever(*natives: object) -> None:
 
 
 def _after_fork() -> None:
-    for owner in list(_inherited):
-        owner.leave()
+    owners = list(_inherited)
     _inherited.clear()
+    for owner in owners:
+        owner.leave()
     if _Process.used:
         _Process.forked = True
         _exit_without_destructors()
