@@ -126,10 +126,8 @@ def versioned_reads(store: Any) -> Iterator[tuple[str, Rows]]:
     versions = [(key, row.valid_from, row.value) for key in KEYS for row in store.get_versions(key)]
     yield "get_versions", versions
     yield "get as of", [(key, time, store.get(key, as_of=time).value) for key in KEYS for time in TIMES]
-    newest = [(key, store.get(key)) for key in KEYS]
-    assert [(key, row.valid_from, row.value) for key, row in newest] == [
-        (k, TIMES[-1], text(k, TIMES[-1])) for k in KEYS
-    ]
+    newest = [(key, found.valid_from, found.value) for key in KEYS if (found := store.get(key))]
+    assert newest == [(key, TIMES[-1], text(key, TIMES[-1])) for key in KEYS]
 
 
 READS: dict[str, Callable[[Any], Iterator[tuple[str, Rows]]]] = {
@@ -222,7 +220,7 @@ def swap_databases(path: Path, chance: random.Random) -> None:
 DAMAGES: tuple[Damage, ...] = (flip, flip, cut, zero, lengthen, swap, remove, put_a_pipe_there, swap_databases)
 
 
-def write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes | bytearray) -> None:
     path.write_bytes(data)
 
 
