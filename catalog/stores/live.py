@@ -235,19 +235,14 @@ class LiveStore(TierHandle):
         )
 
     def _after_commit(self, snapshot: Snapshot) -> None:
-        """What the commit holds is in the tier; only when that is safe its changelog may go.
+        """Go on from the published version: nothing that fails here may fail the commit.
 
-        The version is published: nothing that fails here may fail the commit. A changelog that cannot be removed is
-        named by the log, so that nobody applies it again; a tier that cannot be flushed is made anew.
+        The changelog's records are in the table, so it may go, though the tier is not flushed: its checkpoint is older
+        than the commit, and such a tier is not used. A changelog that cannot be removed is named by the log, so that
+        nobody applies it again.
         """
         self._snapshot = snapshot
         self._append = None
-        tier = self._tier
-        if tier is not None:
-            try:
-                tier.flush()
-            except TierBrokenError as error:
-                self._lose_tier(tier, error, anew=True)
         try:
             self._changelogs.discard()
         except OSError:

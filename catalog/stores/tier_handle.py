@@ -219,6 +219,7 @@ class TierHandle(StoreHandle):
             self._lock = lock
             try:
                 with disk_errors("open the changelog", self._root):
+                    self._advance(self._files.snapshot())  # others may have committed until the lock was free
                     self._changelogs.take_over(self._committed_changelogs)
                 return self._open_tier(first=True)
             except BaseException:
@@ -327,13 +328,18 @@ class TierHandle(StoreHandle):
                 self._drop_tier()
 
     def _save_tier(self) -> None:
-        """Flush the tier and say how far it has come. If that fails it is opened again when it is needed."""
+        """Flush the tier and say how far it has come.
+
+        Where the disk refuses, the tier goes on answering from memory what a later flush may still write; the first row
+        that it does not take has it opened again.
+        """
         tier = self._tier
         if tier is not None:
             try:
                 self._write_checkpoint(tier)
             except TierBrokenError as error:
-                self._lose_tier(tier, error)
+                if error.damaged:
+                    self._lose_tier(tier, error)
 
     def _write_checkpoint(self, tier: HotTier) -> None:
         tier.flush()
