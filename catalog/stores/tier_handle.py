@@ -25,7 +25,6 @@ from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import Latencies
 from statestore.catalog.stores.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live_rows import row_forms
-from statestore.catalog.stores.local_directory import take_directory
 from statestore.catalog.stores.segment_names import segment_name_of
 from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
 from statestore.catalog.stores.tier_errors import TierBrokenError
@@ -34,6 +33,7 @@ from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.changelog import ROW_SCHEMA
 from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
+from statestore.formats.local_directory import take_directory
 from statestore.formats.rocksdb.forks import leave_in_forks, writing_rocksdb
 from statestore.formats.times import MAX_MS, MIN_MS, to_us
 

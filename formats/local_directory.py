@@ -1,4 +1,5 @@
-"""Directories for local files that end with their process: a reader's own hot tier, a keyed backend's database.
+"""Directories for local files that end with their process: a reader's own hot tier, a keyed backend's database, copies
+of files that RocksDB is to read.
 
 A directory is held by a lock that the system takes back from an owner that dies, so nobody has to tell the dead from
 the living by their names or ages. Whoever takes a directory removes those of dead processes, and so does vacuum.
@@ -15,6 +16,7 @@ import stat
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.rocksdb.forks import leave_in_forks
 
-_FOLDER = "statestore"
+_FOLDER = "statestore-local"
 _LOCK = "owner.lock"
 _NEW, _DEAD = "new-", "dead-"
 _NEW_SECONDS = 3600
@@ -76,6 +78,19 @@ def take_directory(parent: str | Path | None = None) -> LocalDirectory:
             with contextlib.suppress(FileNotFoundError):  # the folder, or the directory, was removed meanwhile
                 return _taken(root, parent is None)
         raise FileNotFoundError(2, "each new directory is removed at once", str(root))
+
+
+@contextlib.contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """An empty folder in the system's temporary directory, removed at the end, or after the process has died."""
+    directory = take_directory()
+    try:
+        files = directory.path / "files"
+        with disk_errors("make a folder", files):
+            files.mkdir()
+        yield files
+    finally:
+        directory.remove()
 
 
 def remove_abandoned(root: Path | None = None) -> None:
