@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.flink.key_groups import key_groups
 from statestore.formats.ipc_file import open_file, verify_everything
+from statestore.formats.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.segment_meta import FileRef
 
@@ -207,8 +207,8 @@ def _verify_part(root: Path, spec: StoreSpec, part: Handle) -> int:
     """How many rows it has. Raises CorruptError ROW_CORRUPT, ROCKSDB_FILE or WRONG_KEY_GROUP."""
     if part.kind == "full":
         return sum(_verify_table(root, spec, part, state) for state in part.tables)
-    with TemporaryDirectory(prefix="statestore-") as folder:
-        directory = Path(folder, "database")
+    with temporary_directory() as folder:
+        directory = folder / "database"
         place(root, part, directory)
         count = 0
         for state in part.states:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import statestore
@@ -106,6 +107,23 @@ def test_a_process_that_dies_after_an_unknown_outcome(tmp_path: Path, disk: Disk
         assert again.commit() == 3
         assert rows_of(again) == {"zero": 0, "a": 1, "b": 2}
         assert len(again.changes(start_version=0).read_all()) == 3
+
+
+@every_kind
+def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path, disk: Disk, kind: str) -> None:
+    """The hot tier has what the table has."""
+    rows = pa.table({"k": ["a"], "v": pa.array([5], pa.int64()), "timestamp": pa.array([1500], pa.int64())})
+    with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
+        put(store, "zero", 0)
+        store.commit()
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError) as raised:
+            store.write(rows.select(["k", "v"]) if kind == "key_value" else rows)
+        disk.broken = False
+        assert store.was_committed(raised.value.commit)
+        found = store.get("a")
+        assert (found if kind == "key_value" else found.value) == 5
+        assert rows_of(store) == {"zero": 0, "a": 5}
 
 
 @every_kind

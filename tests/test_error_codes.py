@@ -10,7 +10,7 @@ from source_tree import modules
 from statestore.formats.errors import StateStoreError
 
 NAMES = {"StateStoreError", *(kind.__name__ for kind in StateStoreError.__subclasses__())}
-CODE = re.compile(r"[A-Z]+(_[A-Z]+)+")
+CODE = re.compile(r"[A-Z]+(_[A-Z]+)*")
 
 
 def raised_calls() -> list[tuple[str, ast.Call]]:

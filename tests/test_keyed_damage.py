@@ -184,3 +184,44 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
         for handle in (store, reader):
             remembered = [entry.version for entry in handle._read().entries if entry.handles]
             assert len(remembered) <= 2, remembered
+
+
+def test_damage_to_the_local_database_is_no_short_answer(tmp_path: Path) -> None:
+    """Its rows are nowhere else yet: a read that meets a damaged block raises, whichever read it is."""
+    store = statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "string"})
+    with store.backend(directory=tmp_path / "local") as backend:
+        values, words = backend.value_state("v", "string"), backend.list_state("words", "string")
+        for number in range(600):
+            backend.set_current_key(f"key-{number:03}")
+            values.update("value" * 20)
+            words.add("word" * 20)
+        version = store.commit([backend.snapshot("incremental").result()])
+    with store.backend(directory=tmp_path / "local", version=version) as backend:
+        values, words = backend.value_state("v", "string"), backend.list_state("words", "string")
+        backend.set_current_key("key-000")
+        for path in (tmp_path / "local").rglob("*.sst"):
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.chmod(0o600)
+            path.write_bytes(data)
+        met = 0
+        for read in (
+            lambda: len(list(backend.keys("v"))),
+            lambda: len(list(backend.keys("words"))),
+            lambda: backend.num_entries() // 2,
+        ):
+            try:
+                assert read() == 600
+            except statestore.CorruptError as error:
+                assert error.code == "LOCAL_STATE"
+                met += 1
+        for number in range(600):
+            backend.set_current_key(f"key-{number:03}")
+            try:
+                assert (values.value(), words.get()) == ("value" * 20, ["word" * 20])
+            except statestore.CorruptError as error:
+                assert error.code == "LOCAL_STATE"
+                met += 1
+        with pytest.raises(statestore.CorruptError):
+            backend.snapshot("full").result(60)
+    assert met

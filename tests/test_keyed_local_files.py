@@ -17,10 +17,11 @@ from keyed_backends import local
 from keyed_gates import KINDS, WAIT
 
 import statestore
-from statestore.catalog.stores.keyed import local_directory, taking
+from statestore.catalog.stores.keyed import taking
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
+from statestore.formats import local_directory
 
 pytest_plugins = ["keyed_fixtures"]
 
@@ -73,8 +74,8 @@ child = os.fork()
 if child == 0:
     try:
         state.value()
-    except statestore.InvalidInputError as error:
-        assert error.code == "BACKEND_CLOSED"
+    except statestore.UnsupportedError as error:
+        assert error.code == "FORKED"
         backend.dispose()
         del state
         del backend

@@ -141,6 +141,16 @@ def test_another_process_is_refused_too(catalog: statestore.Catalog, kind: str) 
     assert "STORE_LOCKED" in done.stderr
 
 
+def test_a_handle_that_was_opened_before_a_commit_answers_it(catalog: statestore.Catalog, kind: str) -> None:
+    """Its first live verb takes the lock, and with it what others have committed until then."""
+    create(catalog, kind).close()
+    with catalog.open_store("s") as store:
+        with catalog.open_store("s") as other:
+            put(other, "a", 1)
+            other.commit()
+        assert live_rows(store) == [("a", 1)]
+
+
 def test_threads_take_turns(catalog: statestore.Catalog) -> None:
     """Puts of several threads are all there, each key with the last value of its thread."""
     with create(catalog, "key_value") as store:

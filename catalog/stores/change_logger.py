@@ -31,14 +31,17 @@ class ChangeLogger:
         self._dirty.pop(row_key, None)
         return self._are_many()
 
-    def take(self) -> Iterator[tuple[bytes, bool]]:
-        """(row key, whether it was removed) of everything to send, in order; nothing waits afterwards."""
-        removed, dirty = self._removed, self._dirty
-        self._removed, self._dirty = {}, {}
-        for row_key in removed:
+    def waiting(self) -> Iterator[tuple[bytes, bool]]:
+        """(row key, whether it was removed) of everything to send, in order; each waits until it was `sent`."""
+        for row_key in list(self._removed):
             yield row_key, True
-        for row_key in dirty:
+        for row_key in list(self._dirty):
             yield row_key, False
+
+    def sent(self, row_key: bytes) -> None:
+        """The row was logged."""
+        self._removed.pop(row_key, None)
+        self._dirty.pop(row_key, None)
 
     def _are_many(self) -> bool:
         return len(self._dirty) > THRESHOLD or len(self._removed) > THRESHOLD

@@ -7,10 +7,10 @@ is cured by making it anew. Keys sort as unsigned bytes. The directories are tho
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,47 +21,53 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
-    ReadOptions,
     SstFileWriter,
     WriteOptions,
 )
 
-from statestore.formats.errors import InvalidInputError
+from statestore.catalog.stores.tier_errors import TierBrokenError, broken
+from statestore.catalog.stores.tier_marks import DatabaseMark, Marker, check_directory, check_sequence
+from statestore.catalog.stores.tier_scan import Row, TierScan
+from statestore.formats.errors import StateStoreError
+from statestore.formats.rocksdb.forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
 ONE = 0  # the segment number of a tier that is one database
 WRITE_BUFFER_BYTES = 64 << 20
 CACHE_BYTES = 50 << 20
-SCAN_ROWS = 256
 
 SegmentName = Callable[[int], str]
-Row = tuple[bytes, bytes]
-
-
-class TierBrokenError(Exception):
-    """The tier can not be read; it has to be made anew. Never leaves the package."""
 
 
 class HotTier:
-    """Databases under ``root``. ``segment_name`` names the directory of a segment, None for one database."""
+    """Databases under ``root``. ``segment_name`` names the directory of a segment, None for one database.
+
+    Whatever RocksDB or the disk refuses is a TierBrokenError; then the tier is closed, and another one is made.
+    """
 
     def __init__(self, root: Path, store: str, segment_name: SegmentName | None = None) -> None:
         self.root = root
         self._store = store
         self._segment_name = segment_name
+        self._closed = False
         self._databases: dict[int, Any] = {}
-        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._markers: dict[int, Marker] = {}
+        self._scans: weakref.WeakSet[TierScan] = weakref.WeakSet()
         self._options = _options()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
+        leave_in_forks(self)
 
     # Databases
 
-    def open(self, segments: Iterable[int]) -> None:
-        """Open what was left there; TierBrokenError if a database is damaged or missing."""
-        for segment in segments:
-            if not self._path(segment).is_dir():
-                raise TierBrokenError(f"{self._path(segment)} is missing")
-            self._open(segment)
+    def open(self, marks: Iterable[DatabaseMark]) -> None:
+        """Open what was left there; TierBrokenError if a database is damaged, missing, or lost what its mark tells."""
+        with _native():
+            for mark in marks:
+                path = self._path(mark.segment)
+                if not path.is_dir():
+                    raise TierBrokenError(f"{path} is missing")
+                check_directory(path, mark)
+                check_sequence(path, self._open(mark.segment), mark)
 
     def segments(self) -> list[int]:
         """The segments there are, ascending."""
@@ -70,128 +76,166 @@ class HotTier:
     def database(self, segment: int) -> Any:
         """The database of a segment, made where absent."""
         found = self._databases.get(segment)
-        return self._open(segment) if found is None else found
+        return self._made(segment) if found is None else found
 
     def drop_before(self, segment: int) -> bool:
         """Remove all segments before ``segment``; whether there were any."""
         dead = [number for number in self._databases if number < segment]
         for old in dead:
-            self._databases.pop(old).close()
+            self._markers.pop(old, None)
+            _close(self._databases.pop(old))
             shutil.rmtree(self._path(old), ignore_errors=True)
         return bool(dead)
 
     def flush(self) -> None:
         """Make what was written survive the end of this process."""
-        for database in self._databases.values():
-            database.flush()
+        with _native():
+            for database in list(self._databases.values()):
+                database.flush()
+
+    def marks(self) -> tuple[DatabaseMark, ...]:
+        """What tells later whether these databases still hold all that they hold now; to be called after `flush`."""
+        with _native():
+            found = sorted(self._databases.items())
+            return tuple(self._marker(segment).mark(database) for segment, database in found)
 
     def close(self) -> None:
+        """Give up all databases; what was not flushed may be lost, and iterators end with a TierBrokenError."""
+        self._closed = True
         for scan in list(self._scans):
-            scan.rows = None
-        for database in self._databases.values():
-            database.close()
+            scan.close()
+        while self._databases:
+            _close(self._databases.popitem()[1])
+        self._markers.clear()
+
+    def leave(self) -> None:
+        """In a forked child: forget the databases, which are the parent's."""
+        keep_for_ever(*self._databases.values(), self._options, self._unlogged)
+        for scan in list(self._scans):
+            scan.leave()
+        self._closed = True
         self._databases.clear()
 
-    def destroy(self) -> None:
-        """Close and remove everything, so that an empty tier begins."""
-        self.close()
-        shutil.rmtree(self.root, ignore_errors=True)
+    def remove_files(self) -> None:
+        """Remove everything, of this and of earlier tiers, so that an empty one begins."""
+        with _native(), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.root)
 
     # Rows
 
     def put(self, segment: int, key: bytes, value: bytes | None) -> None:
         """Write a row, or (None) remove it."""
         database = self._databases.get(segment)
-        if value is not None:
-            (self._open(segment) if database is None else database)[key] = value
-        elif database is not None:
-            del database[key]
+        try:
+            if value is not None:
+                (self._made(segment) if database is None else database)[key] = value
+            elif database is not None:
+                del database[key]
+            elif self._closed:
+                raise TierBrokenError("the tier is closed")
+        except StateStoreError:
+            raise
+        except Exception as error:
+            raise broken(error) from error
 
     def delete_range(self, segment: int, low: bytes, high: bytes) -> None:
         """Remove the rows with ``low`` <= key < ``high``."""
-        database = self._databases.get(segment)
+        database = self._existing(segment)
         if database is not None:
-            database.delete_range(low, high)
+            with _native():
+                database.delete_range(low, high)
 
     def get(self, segment: int, key: bytes) -> bytes | None:
-        database = self._databases.get(segment)
+        database = self._existing(segment)
         if database is None:
             return None
         try:
             found: bytes | None = database.get(key)
         except Exception as error:
-            raise _broken(error) from error
+            raise broken(error) from error
         return found
 
     def ingest(self, segment: int, rows: dict[bytes, bytes | None]) -> None:
         """Write many rows at once, over those that are there; None removes."""
         if not rows:
             return
-        file = self.root / "ingested.sst"
-        self.root.mkdir(parents=True, exist_ok=True)
-        database = self.database(segment)
-        writer = SstFileWriter(self._options)
-        writer.open(str(file))
-        for key in sorted(rows):
-            value = rows[key]
-            if value is None:
-                del writer[key]
-            else:
-                writer[key] = value
-        writer.finish()
-        database.ingest_external_file([str(file)])
-        file.unlink(missing_ok=True)
+        with _native():
+            database = self.database(segment)
+            file = self.root / "ingested.sst"
+            writer = SstFileWriter(self._options)
+            writer.open(str(file))
+            for key in sorted(rows):
+                value = rows[key]
+                if value is None:
+                    del writer[key]
+                else:
+                    writer[key] = value
+            writer.finish()
+            database.ingest_external_file([str(file)])
+            file.unlink(missing_ok=True)
 
     def scan(
         self, segment: int, low: bytes | None = None, high: bytes | None = None, backwards: bool = False
     ) -> Iterator[Row]:
         """Rows with ``low`` <= key < ``high`` (None: without end) of one segment, as of the scan's first row.
 
-        Raises InvalidInputError STORE_CLOSED if the store is closed before the scan has ended.
+        Raises TierBrokenError where damage ends it early, or the tier is closed under it. A segment that is dropped
+        meanwhile ends.
         """
-        database = self._databases.get(segment)
+        database = self._existing(segment)
         if database is None:
             return
-        options = ReadOptions()
-        if high is not None:
-            options.set_iterate_upper_bound(high)
-        # rocksdict takes a lower bound for an upper one, so it is a place to begin or, backwards, to end.
-        begin = None if backwards else low
-        found = iter(database.items(backwards=backwards, from_key=begin, read_opt=options))
-        scan = _Scan(found if not backwards or low is None else takewhile(lambda row: row[0] >= low, found))
-        self._scans.add(scan)
+        scan: TierScan | None = None
         try:
-            while True:
-                if scan.rows is None:
-                    raise InvalidInputError(
-                        "STORE_CLOSED", f"store {self._store!r} was closed under an iterator; open it and ask again"
-                    )
-                rows = list(islice(scan.rows, SCAN_ROWS))
+            scan = TierScan(database, low, high, backwards)
+            self._scans.add(scan)
+            while rows := scan.some():
                 yield from rows
-                if len(rows) < SCAN_ROWS:
-                    return
-        except (InvalidInputError, GeneratorExit):
-            raise
+            scan.check_end()
         except Exception as error:
-            raise _broken(error) from error
+            if self._closed or self._databases.get(segment) is database:
+                raise broken(error) from error
         finally:
-            scan.rows = None
+            if scan is not None:
+                scan.close()
 
     def estimated_rows(self) -> int:
         """RocksDB's estimate of the number of rows."""
-        found = (db.property_int_value("rocksdb.estimate-num-keys") for db in self._databases.values())
+        with _native():
+            found = [db.property_int_value("rocksdb.estimate-num-keys") for db in list(self._databases.values())]
         return sum(number or 0 for number in found)
 
+    # Inside
+
+    def _existing(self, segment: int) -> Any:
+        """The database of a segment, None where there is none."""
+        found = self._databases.get(segment)
+        if found is None and self._closed:
+            raise TierBrokenError("the tier is closed")
+        return found
+
+    def _made(self, segment: int) -> Any:
+        """The database of a segment that has none yet: empty, whatever an earlier tier has left in its place."""
+        with _native():
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self._path(segment))
+            return self._open(segment)
+
     def _open(self, segment: int) -> Any:
+        if self._closed:
+            raise TierBrokenError("the tier is closed")
         path = self._path(segment)
+        writing_rocksdb()
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            database = Rdict(str(path), self._options, access_type=AccessType.read_write())
-        except Exception as error:
-            raise _broken(error) from error
+        database = Rdict(str(path), self._options, access_type=AccessType.read_write())
         database.set_write_options(self._unlogged)
         self._databases[segment] = database
         return database
+
+    def _marker(self, segment: int) -> Marker:
+        if segment not in self._markers:
+            self._markers[segment] = Marker(segment, self._path(segment))
+        return self._markers[segment]
 
     def _path(self, segment: int) -> Path:
         if self._segment_name is None:
@@ -199,18 +243,21 @@ class HotTier:
         return self.root / self._segment_name(segment)
 
 
-class _Scan:
-    """A native iterator that closing the store can take away: while one lives, RocksDB keeps its lock."""
+@contextlib.contextmanager
+def _native() -> Iterator[None]:
+    """Raise what RocksDB or the system refuses as TierBrokenError."""
+    try:
+        yield
+    except StateStoreError:
+        raise
+    except Exception as error:
+        raise broken(error) from error
 
-    def __init__(self, rows: Iterator[Row]) -> None:
-        self.rows: Iterator[Row] | None = rows
 
-
-def _broken(error: Exception) -> Exception:
-    """Damage becomes a TierBrokenError; everything else (a full disk, a lock) stays what it is."""
-    text = str(error)
-    damaged = "Corruption" in text or "No such file" in text or "Invalid argument" in text
-    return TierBrokenError(text) if damaged else error
+def _close(database: Any) -> None:
+    """RocksDB flushes as it closes, and may fail; the database is given up all the same."""
+    with contextlib.suppress(Exception):
+        database.close()
 
 
 def _options() -> Any:

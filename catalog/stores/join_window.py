@@ -15,9 +15,11 @@ from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.change_logger import ChangeLogger
 from statestore.catalog.stores.handle import Time
+from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.segmented import SegmentedStore, Windowed, one_key
+from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.stores.window import START, SUFFIX_BYTES
 from statestore.formats.kafka.window_keys import SUFFIX
 
@@ -35,6 +37,7 @@ class JoinWindowStore(SegmentedStore):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         batched = spec.windowing is not None and spec.windowing.batched_changelog
         self._logger = ChangeLogger() if batched else None
+        self._unsent: dict[bytes, bytes | None] = {}  # the rows that wait to be sent: a tier may be lost meanwhile
 
     def put(self, key: Any, value: Any, timestamp: Time) -> bytes | None:
         """Add a row; answers its row key, or None if its segment is older than the newest ``num_segments`` (then it is
@@ -56,8 +59,8 @@ class JoinWindowStore(SegmentedStore):
             if self._logger is None:
                 self._put_row(segment, row_key, cells, moment)
             else:
-                assert self._tier is not None
-                self._tier.put(segment, row_key, cells)
+                self._unsent[row_key] = cells
+                self._put_unsent(segment, row_key, cells)
                 if self._logger.add(row_key):
                     self._send(self._logger)
         if begin:
@@ -95,11 +98,38 @@ class JoinWindowStore(SegmentedStore):
             self._send(self._logger)
 
     def _send(self, logger: ChangeLogger) -> None:
-        append = self._append or self._open_changelog()
-        tier, segment_of = self._own(), self._rule.segment
-        for row_key, removed in logger.take():
+        """Log the rows that wait; those that the changelog refuses go on waiting. As in 2016, a row whose segment is
+        gone by now is logged as removed."""
+        if not self._unsent:
+            return
+        append = self._append or self._changelogs.writer().append_row
+        rule = self._rule
+        first_live = rule.first_live_segment(self._ost)
+        for row_key, removed in logger.waiting():
             moment = _time_of(row_key)
-            append(row_key, None if removed else tier.get(segment_of(moment), row_key), moment)
+            gone = removed or rule.segment(moment) < first_live
+            append(row_key, None if gone else self._unsent[row_key], moment)
+            logger.sent(row_key)
+            del self._unsent[row_key]
+
+    def _put_unsent(self, segment: int, row_key: bytes, cells: bytes | None) -> None:
+        tier = self._tier
+        if tier is not None:
+            try:
+                tier.put(segment, row_key, cells)
+            except TierBrokenError as error:
+                self._lose_tier(tier, error)
+
+    def _opened(self, tier: HotTier) -> None:
+        rule = self._rule
+        for row_key, cells in self._unsent.items():
+            segment = rule.segment(_time_of(row_key))
+            if segment >= rule.first_live_segment(self._ost):
+                tier.put(segment, row_key, cells)
+
+    def leave(self) -> None:
+        self._unsent.clear()
+        super().leave()
 
 
 def _time_of(row_key: bytes) -> int:

@@ -18,6 +18,7 @@ from statestore.catalog.stores.handle import PutAllResult, Time
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live import LiveStore
+from statestore.catalog.stores.tier_errors import broken
 from statestore.formats.errors import InvalidInputError
 
 EXACT_COUNT = 100_000  # up to so many rows are counted rather than estimated
@@ -73,10 +74,13 @@ class KeyValueStore(LiveStore):
         moment = int(time.time() * 1000) if timestamp is None else self._time(timestamp, "timestamp")
         with self._mutex:
             (self._append or self._open_changelog())(row_key, cells, moment)
-            if cells is None:
-                del self._database[row_key]
-            else:
-                self._database[row_key] = cells
+            try:
+                if cells is None:
+                    del self._database[row_key]
+                else:
+                    self._database[row_key] = cells
+            except Exception as error:  # acknowledged: a tier that is opened again gets it from the changelog
+                self._lose_tier(self._tier, broken(error))
             if moment > self._ost:
                 self._ost = moment
         if begin:

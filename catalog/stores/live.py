@@ -7,6 +7,7 @@ cache: lost, stale or damaged, it is made anew from segments and changelog. Who 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -24,9 +25,11 @@ from statestore.catalog.stores.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live_tables import Accepted, live_table, overwritten
 from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.catalog.stores.tier_checkpoint import remove_checkpoint
+from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.stores.tier_handle import FOLDER, TierHandle
 from statestore.catalog.write import Change, commit_change, commit_time
-from statestore.formats.errors import CommitUnknownError, InvalidInputError
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
 
 RESTORE_ROWS = 1 << 16
 
@@ -46,7 +49,7 @@ class LiveStore(TierHandle):
         """
         transaction = check_transaction(transaction)
         with self._mutex:
-            self._own()
+            self._own_log()
             self._before_commit()
             self._finish_attempt()
             batches = list(self._changelogs.uncommitted())
@@ -97,7 +100,7 @@ class LiveStore(TierHandle):
             raise InvalidInputError("INVALID_MODE", f"write mode {mode!r}; expected 'append' or 'overwrite'")
         transaction = check_transaction(transaction)
         with self._mutex:
-            tier = self._own()
+            self._own()
             self.commit()
             repeated = self._version_of(transaction)
             if repeated is not None:
@@ -106,11 +109,15 @@ class LiveStore(TierHandle):
             if not len(found.row_keys) and not found.dropped and transaction is None and mode == "append":
                 return self.version
             if mode == "overwrite":
-                found = self._overwriting(tier, found)
+                found = self._overwriting(found)
             operation = "write" if mode == "append" else "overwrite"
-            snapshot = commit_change(
-                self._files, self._snapshot, lambda base: self._change(operation, base, found, transaction, ())
-            )
+            try:
+                snapshot = commit_change(
+                    self._files, self._snapshot, lambda base: self._change(operation, base, found, transaction, ())
+                )
+            except CommitUnknownError:
+                self._make_anew()  # of what the table has, if it has these rows
+                raise
             self._observe(found.stream_time)
             self._snapshot = snapshot
             self._take_written(operation, found)
@@ -137,27 +144,36 @@ class LiveStore(TierHandle):
     def flush(self) -> None:
         """Make what was acknowledged survive the end of the machine, too, and a restart cost nothing."""
         with self._mutex:
-            self._own()
+            self._own_log()
             with self._latencies.time("flush"):
-                self._before_commit()
-                self._changelogs.sync()
+                with disk_errors("sync the changelog", self._root):
+                    self._before_commit()
+                    self._changelogs.sync()
                 self._save_tier()
 
     def changelog(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """(row key, value, epoch milliseconds) of everything acknowledged since the last commit, as logged."""
         with self._mutex:
-            self._own()
-            batches = list(self._changelogs.uncommitted())
+            self._own_log()
+            with disk_errors("read the changelog", self._root):
+                batches = list(self._changelogs.uncommitted())
         for batch in batches:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     # For the kinds
 
     def _put_row(self, segment: int, key: bytes, value: bytes | None, time: int) -> None:
-        """Acknowledge one row and put it into the tier; the caller holds the mutex and owns the store."""
+        """Acknowledge one row and put it into the tier; the caller holds the mutex and owns the store.
+
+        From the changelog on the row is acknowledged: a tier that fails gets it from there when it is opened again.
+        """
         (self._append or self._open_changelog())(key, value, time)
-        assert self._tier is not None
-        self._tier.put(segment, key, value)
+        tier = self._tier
+        if tier is not None:
+            try:
+                tier.put(segment, key, value)
+            except TierBrokenError as error:
+                self._lose_tier(tier, error)
 
     def _restore_rows(self, rows: Iterable[tuple[bytes, bytes | None, int]]) -> None:
         """Take in (row key, value, time) of a changelog, many at once; those of dead segments are left out."""
@@ -180,26 +196,42 @@ class LiveStore(TierHandle):
     def _open_changelog(self) -> Callable[[bytes, bytes | None, int], Any]:
         """How rows are appended to the changelog, which is made if it is not there yet."""
         self._own()
-        self._append = self._changelogs.writer().append_row
+        with disk_errors("make a changelog", self._root):
+            self._append = self._changelogs.writer().append_row
         return self._append
+
+    def _own_log(self) -> None:
+        """Own the store, with or without a tier: one that has failed is not needed by what only reads the changelog."""
+        if self._lock is None or self._ost == NO_TIME:
+            self._own()
 
     def _acknowledge(self, found: Accepted) -> None:
         """Log rows as one batch and put them into the tier."""
         if len(found.row_keys):
-            self._changelogs.append(found.batch(self._forms))
+            with disk_errors("write the changelog", self._root):
+                self._changelogs.append(found.batch(self._forms))
             self._observe(found.stream_time)
             self._into_tier(found)
 
     def _into_tier(self, found: Accepted) -> None:
-        assert self._tier is not None
+        """Put rows that changelog or table hold into the tier; one that fails gets them when it is opened again."""
+        tier = self._tier
+        if tier is not None:
+            try:
+                self._apply(tier, found)
+            except TierBrokenError as error:
+                self._lose_tier(tier, error)
+
+    def _apply(self, tier: HotTier, found: Accepted) -> None:
+        """Hook: put rows into the tier."""
         segments = self._forms.segments(self._forms.times(found.row_keys))
         windowing = self.spec.windowing
         first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
-        apply_rows(self._tier, found.row_keys, found.values, segments, first_live)
+        apply_rows(tier, found.row_keys, found.values, segments, first_live)
 
-    def _overwriting(self, tier: HotTier, found: Accepted) -> Accepted:
+    def _overwriting(self, found: Accepted) -> Accepted:
         """Hook: the rows, and what removes all others."""
-        return overwritten(self._forms, tier, found)
+        return self._read(lambda tier: overwritten(self._forms, tier, found))
 
     def _take_written(self, operation: str, found: Accepted) -> None:
         """Hook: put what ``write`` has committed into the tier."""
@@ -231,13 +263,19 @@ class LiveStore(TierHandle):
         )
 
     def _after_commit(self, snapshot: Snapshot) -> None:
-        """What the commit holds is in the tier; only when that is safe its changelog may go."""
+        """Go on from the published version: nothing that fails here may fail the commit.
+
+        The changelog's records are in the table, so it may go, though the tier is not flushed: its checkpoint is older
+        than the commit, and such a tier is not used. A changelog that cannot be removed is named by the log, so that
+        nobody applies it again.
+        """
         self._snapshot = snapshot
         self._changelogs.version = snapshot.version
         self._append = None
-        if self._tier is not None:
-            self._tier.flush()
-        self._changelogs.discard()
+        try:
+            self._changelogs.discard()
+        except OSError:
+            self._changelogs.leave()
         self._save_tier()
         self._committed(snapshot)
 
@@ -248,8 +286,15 @@ class LiveStore(TierHandle):
 
     def _discard_own(self) -> None:
         """Forget what this handle acknowledged, in the tier, too."""
+        remove_checkpoint(self._root / FOLDER)  # whoever comes next must not find what is discarded in the tier
         self._append = None
-        remove_checkpoint(self._root / FOLDER)  # it knows of what goes now, and is written again by the repair
         self._changelogs.discard_own()
         self._ost, self._dropped = NO_TIME, 0
-        self._repair()
+        self._make_anew()
+
+    def _make_anew(self) -> None:
+        """Have a tier made of what table and changelog hold; by the next call that needs it, if it fails now."""
+        self._lose_tier(self._tier, TierBrokenError("it holds what the store does not"))
+        self._anew = True
+        with contextlib.suppress(StorageError):
+            self._own()

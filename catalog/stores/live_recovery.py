@@ -17,11 +17,12 @@ from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.catalog.stores.hot_tier import HotTier, TierBrokenError
+from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_rows import RowForms, apply_rows
 from statestore.catalog.stores.missing_changelogs import expected_extents, is_of_this_boot, missing
 from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint
+from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint, remove_checkpoint
+from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.state_table import Query
 
@@ -55,14 +56,20 @@ class Content:
 
 
 def catch_up(
-    content: Content, tier: HotTier, files: SegmentFiles, snapshot: Snapshot, changelogs: Changelogs
-) -> TierState:
-    """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged.
+    content: Content,
+    new_tier: Callable[[], HotTier],
+    files: SegmentFiles,
+    snapshot: Snapshot,
+    changelogs: Changelogs,
+    anew: bool = False,
+) -> tuple[HotTier, TierState]:
+    """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged, or if ``anew``.
 
-    Raises CorruptError CHANGELOG_CORRUPT if the tier's checkpoint knows of acknowledged writes that are gone: the tier
-    would answer what no table will ever have.
+    Raises TierBrokenError where a new one cannot be made, either, and CorruptError CHANGELOG_CORRUPT if the tier's
+    checkpoint knows of acknowledged writes that are gone: the tier would answer what no table will ever have.
     """
-    spec, checkpoint = files.spec, read_checkpoint(tier.root)
+    spec, tier = files.spec, new_tier()
+    checkpoint = None if anew else read_checkpoint(tier.root)
     if checkpoint is not None:
         _expect_acknowledged(checkpoint, files, snapshot, changelogs)
     if checkpoint is not None and _usable(checkpoint, spec, snapshot):
@@ -70,10 +77,15 @@ def catch_up(
             tier.open(checkpoint.segments)
             stream_time = max(checkpoint.stream_time, _stream_time(spec, snapshot))
             state = TierState(stream_time, checkpoint.sequence, checkpoint.dropped)
-            return _replay(content, tier, changelogs.uncommitted((checkpoint.changelog, checkpoint.offset)), state)
+            tail = changelogs.uncommitted((checkpoint.changelog, checkpoint.offset))
+            return tier, _replay(content, tier, tail, state)
         except TierBrokenError:
-            pass
-    return rebuild(content, tier, snapshot, changelogs)
+            tier.close()
+            tier = new_tier()
+        except BaseException:
+            tier.close()
+            raise
+    return tier, _rebuild(content, tier, snapshot, changelogs)
 
 
 def _expect_acknowledged(
@@ -87,19 +99,24 @@ def _expect_acknowledged(
         changelogs.expect(*extent)
 
 
-def rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs | None) -> TierState:
+def _rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs) -> TierState:
     """Make the tier anew from what is committed and then what is acknowledged."""
-    tier.destroy()
-    state = content.fill(tier, snapshot)
-    return state if changelogs is None else _replay(content, tier, changelogs.uncommitted(), state)
+    try:
+        try:
+            remove_checkpoint(tier.root)
+        except OSError as error:
+            raise broken(error) from error
+        tier.remove_files()
+        return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, snapshot))
+    except BaseException:
+        tier.close()
+        raise
 
 
-def follow_commits(content: Content, tier: HotTier, snapshot: Snapshot, version: int) -> TierState:
-    """Bring a tier that holds exactly commit ``version`` (-1: nothing) to ``snapshot``."""
+def can_follow(content: Content, snapshot: Snapshot, version: int) -> bool:
+    """Whether a tier that holds exactly commit ``version`` (-1: nothing) can be brought to ``snapshot``."""
     horizon = snapshot.horizon
-    if version < 0 or (horizon is not None and version < horizon.version) or content.follow is None:
-        return rebuild(content, tier, snapshot, None)
-    return content.follow(tier, snapshot, version)
+    return version >= 0 and content.follow is not None and not (horizon is not None and version < horizon.version)
 
 
 def rows_content(files: SegmentFiles, forms: RowForms) -> Content:

@@ -6,6 +6,7 @@ hot tier, and any number of writers: `VersionedStore`.)
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
 from typing import Any
@@ -25,10 +26,12 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.stores.versioned import PutResult, Record
 from statestore.catalog.stores.versioned_content import put_rows, versions_content
 from statestore.catalog.stores.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.catalog.write import Change
+from statestore.formats.errors import StorageError
 from statestore.formats.kafka.versioned_store import decode_latest
 from statestore.formats.times import from_us
 
@@ -62,10 +65,15 @@ class LiveVersionedStore(LiveStore):
             if self._is_late(moment):
                 self._dropped += 1
                 return PutResult(False, None)
-            (self._append or self._open_changelog())(key_bytes, cells, moment)
-            self._ost = max(self._ost, moment)
-            assert self._versions is not None
-            end = self._versions.put(key_bytes, cells, moment, self._ost)
+            append = self._append or self._open_changelog()
+            start = self._changelogs.writer().end
+            append(key_bytes, cells, moment)
+            before, self._ost = self._ost, max(self._ost, moment)
+            try:
+                end = self._versions_held().put(key_bytes, cells, moment, self._ost)
+            except TierBrokenError as error:
+                self._lose_tier(self._tier, error, anew=True)
+                end = self._end_of(key_bytes, moment, start, before)
         if begin:
             puts.add(perf_counter_ns() - begin)
         return PutResult(True, None if end == NEWEST else end)
@@ -129,13 +137,34 @@ class LiveVersionedStore(LiveStore):
                     stream_time = max(stream_time, moment)
                     taken.append((serde.key_bytes(key), None if value is None else serde.value_bytes(value), moment))
             append = self._append or self._open_changelog()
-            assert self._versions is not None
             for key_bytes, cells, moment in taken:
                 append(key_bytes, cells, moment)
                 self._ost = max(self._ost, moment)
-                self._versions.put(key_bytes, cells, moment, stream_time)
+            try:
+                for key_bytes, cells, moment in taken:
+                    self._versions_held().put(key_bytes, cells, moment, stream_time)
+            except TierBrokenError as error:
+                self._lose_tier(self._tier, error, anew=True)
 
     # Inside
+
+    def _versions_held(self) -> VersionedTier:
+        if self._versions is None:
+            raise TierBrokenError("the tier is closed", OSError(errno.EIO, "the hot tier was closed"))
+        return self._versions
+
+    def _end_of(self, key: bytes, moment: int, start: int, stream_time: int) -> int:
+        """Where a record ends that the changelog has and the tier did not take: asked of a tier that is made anew.
+
+        Where that cannot be made either, the record is taken back and the put fails.
+        """
+        try:
+            self._own()
+            return self._read(lambda tier: self._of(tier).end_of(key, moment, self._ost))
+        except StorageError:
+            self._changelogs.writer().cut(start)
+            self._ost = stream_time
+            raise
 
     def _is_late(self, moment: int) -> bool:
         horizon = self._snapshot.horizon
@@ -182,18 +211,17 @@ class LiveVersionedStore(LiveStore):
             columns[-2].view(pa.int64()).to_numpy(zero_copy_only=False) // TICK,
         )
 
-    def _into_tier(self, found: Accepted) -> None:
-        assert self._versions is not None
+    def _apply(self, tier: HotTier, found: Accepted) -> None:
         times = found.times_of(self._forms)
         state = TierState(-1, 0)
-        put_rows(self._versions, found.row_keys, found.values, times, 2**62, state, self._ost)
+        put_rows(self._of(tier), found.row_keys, found.values, times, 2**62, state, self._ost)
 
-    def _overwriting(self, tier: HotTier, found: Accepted) -> Accepted:
+    def _overwriting(self, found: Accepted) -> Accepted:
         return found  # `_change` adds what removes the others, for each version that it is tried against
 
     def _take_written(self, operation: str, found: Accepted) -> None:
         if operation == "overwrite":
-            self._repair()
+            self._make_anew()
         else:
             self._into_tier(found)
 

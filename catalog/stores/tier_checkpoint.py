@@ -13,6 +13,7 @@ from pathlib import Path
 import xxhash
 
 from statestore.catalog.storage import sync_folder
+from statestore.catalog.stores.tier_marks import DatabaseMark
 from statestore.formats.disk_errors import disk_errors
 
 FILE = "checkpoint.json"
@@ -22,7 +23,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 @dataclass(frozen=True)
 class TierCheckpoint:
     """``stream_time`` in epoch milliseconds, ``sequence`` the last number given to a row, ``dropped`` the records
-    refused since the last commit, ``segments`` what is there.
+    refused since the last commit, ``segments`` the databases there are: one that holds less than its mark says is not
+    used.
 
     ``boot`` is the run of the machine it was written in: rows that were never forced to the disk end with it, in the
     changelog and perhaps not in the tier. ``held`` are the changelogs that were waiting for a commit: name, how much of
@@ -36,7 +38,7 @@ class TierCheckpoint:
     stream_time: int
     sequence: int
     dropped: int
-    segments: tuple[int, ...]
+    segments: tuple[DatabaseMark, ...]
     boot: str
     held: tuple[tuple[str, int, int], ...] = ()
 
@@ -70,13 +72,16 @@ def remove_checkpoint(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> TierCheckpoint | None:
-    """None if there is none or it can not be trusted: then the tier is made anew."""
+    """None if there is none or it cannot be trusted: then the tier is made anew."""
     try:
+        if not (folder / FILE).is_file():  # a pipe would never end
+            return None
         document = json.loads((folder / FILE).read_text())
         if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:
             return None
         fields = json.loads(document["tier"])
         held = tuple((str(name), int(synced), int(written)) for name, synced, written in fields.pop("held", ()))
-        return TierCheckpoint(**{**fields, "segments": tuple(fields["segments"]), "held": held})
+        segments = tuple(DatabaseMark(**mark) for mark in fields["segments"])
+        return TierCheckpoint(**{**fields, "segments": segments, "held": held})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -10,33 +10,41 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.handle import StoreHandle
-from statestore.catalog.stores.hot_tier import HotTier, Row, TierBrokenError
+from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import Latencies
-from statestore.catalog.stores.live_recovery import NO_TIME, Content, catch_up, follow_commits, rebuild, rows_content
+from statestore.catalog.stores.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live_rows import row_forms
 from statestore.catalog.stores.segment_names import segment_name_of
 from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
+from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.tier_scan import Row
 from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.changelog import ROW_SCHEMA
-from statestore.formats.errors import ConflictError, UnsupportedError
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
+from statestore.formats.local_directory import take_directory
+from statestore.formats.rocksdb.forks import leave_in_forks, writing_rocksdb
 from statestore.formats.times import MAX_MS, MIN_MS, to_us
 
 Answer = TypeVar("Answer")
 
 FOLDER = "live"
 MAX_TIME = 2**63 - 1
+ATTEMPTS = 3
+"""A tier that fails is opened again; if it fails again it is made anew; if that fails the call does."""
 
 
 class TierHandle(StoreHandle):
@@ -58,7 +66,8 @@ class TierHandle(StoreHandle):
         self._lock: int | None = None
         self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
         self._tier: HotTier | None = None
-        self._private: tempfile.TemporaryDirectory[str] | None = None
+        self._anew = False  # the tier that is there is not to be opened again
+        self._remove_private: Callable[[], Any] | None = None  # removes the directory of a private tier
         self._tier_version = -1  # of a private tier
         self._ost = NO_TIME  # observed stream time, epoch milliseconds
         self._sequence = 0
@@ -67,6 +76,7 @@ class TierHandle(StoreHandle):
         self._segment_name = segment_name_of(spec)
         # Bound methods of others only: a handle in a cycle would keep its lock until the collector comes by.
         self._append: Callable[[bytes, bytes | None, int], Any] | None = None
+        leave_in_forks(self)
 
     def __del__(self) -> None:
         """A handle that is dropped without being closed gives up its lock, too."""
@@ -74,22 +84,36 @@ class TierHandle(StoreHandle):
             self.close()
 
     def close(self) -> None:
-        """Give up the handle and the store's lock; safe to call twice."""
+        """Give up the handle and the store's lock; safe to call twice.
+
+        Raises StorageError DISK_FAILED if the end of the changelog cannot be forced to the disk; the handle and its
+        lock are given up all the same, and what was acknowledged belongs to the next handle.
+        """
         with self._mutex:
             if self._closed:
                 return
             try:
                 if self._lock is not None:
-                    self._before_commit()
-                    self._changelogs.sync()
+                    with disk_errors("close the changelog", self._root):
+                        self._before_commit()
+                        self._changelogs.sync()
                     self._save_tier()
             finally:
                 try:
-                    self._changelogs.close()
+                    self._release()
                 finally:
-                    self._append = None
-                    self._drop_tier()
                     super().close()
+
+    def leave(self) -> None:
+        """In a forked child: forget what belongs to the parent. Live verbs are refused from now on, tables are read."""
+        self._mutex = threading.RLock()  # a thread that is not here may have held it
+        self._changelogs.leave()
+        if self._tier is not None:
+            self._tier.leave()
+        self._remove_private = None
+        self._attempt = None
+        self._release()
+        leave_in_forks(self)
 
     def metrics(self) -> dict[str, Any]:
         """Counts as of now, and for each kind of call its count and, in microseconds, mean and 99th percentile of a
@@ -108,10 +132,9 @@ class TierHandle(StoreHandle):
 
     def physical(self) -> Iterator[tuple[str, bytes, bytes]]:
         """(directory, row key, value) of every row in the hot tier, as stored."""
-        tier = self._readable()
-        for segment in tier.segments():
+        for segment in self._read(lambda tier: tier.segments()):
             name = self._segment_name(segment) if self._segment_name else f"rocksdb/{self.name}"
-            for key, value in tier.scan(segment):
+            for key, value in self._rows([segment], None, None, False):
                 yield name, key, value
 
     @property
@@ -132,19 +155,19 @@ class TierHandle(StoreHandle):
         """Move the stream time on, and drop the segments that this ends."""
         if time > self._ost:
             self._ost = time
-            windowing = self.spec.windowing
-            if windowing is not None and self._tier is not None:
-                dropped = self._tier.drop_before(windowing.first_live_segment(time))
-                if dropped and self._lock is not None:
-                    self._save_tier()  # the checkpoint must not tell of segments that are gone
+            if self._tier is not None and self._drop_dead(self._tier) and self._lock is not None:
+                self._save_tier()  # the checkpoint must not name segments that are gone
 
     def _read(self, ask: Callable[[HotTier], Answer]) -> Answer:
-        """The answer of the tier; of a new one, if it turns out to be damaged."""
-        try:
-            return ask(self._readable())
-        except TierBrokenError:
-            self._repair()
-            return ask(self._readable())
+        """The answer of the tier; of another one, if it turns out to be damaged."""
+        for attempt in range(ATTEMPTS):
+            tier = self._readable()
+            try:
+                return ask(tier)
+            except TierBrokenError as error:
+                failure = error
+                self._lose_tier(tier, error, anew=attempt > 0)
+        raise failure.as_storage_error(self._root / FOLDER)
 
     def _rows(self, segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool) -> Iterator[Row]:
         """Rows with ``low`` <= key < ``high`` segment by segment; segments that are dropped meanwhile disappear.
@@ -153,17 +176,22 @@ class TierHandle(StoreHandle):
         """
         for segment in segments:
             first, last = low, high
+            failures = 0
             while True:
+                tier, begin = self._readable(), (first, last)
                 try:
-                    for row in self._readable().scan(segment, first, last, backwards):
+                    for row in tier.scan(segment, first, last, backwards):
                         yield row
                         if backwards:
                             last = row[0]
                         else:
                             first = row[0] + b"\0"
                     break
-                except TierBrokenError:
-                    self._repair()
+                except TierBrokenError as error:
+                    failures = failures + 1 if begin == (first, last) else 1
+                    if failures == ATTEMPTS:
+                        raise error.as_storage_error(self._root / FOLDER) from error
+                    self._lose_tier(tier, error, anew=failures > 1)
 
     def _time(self, time: Any, what: str) -> int:
         """Epoch milliseconds of a time as users give it."""
@@ -182,35 +210,63 @@ class TierHandle(StoreHandle):
 
     def _own(self) -> HotTier:
         """The tier of the store's own directory, held by its lock; opened and caught up at the first call."""
-        if self._lock is not None and self._tier is not None:
-            return self._tier
+        tier = self._tier
+        if self._lock is not None and tier is not None:
+            return tier
         self._check_writable()
         with self._mutex:
-            if self._lock is None:
-                lock = take_writer_lock(self._root, self.name)
-                self._drop_tier()
-                self._lock = lock
+            if self._lock is not None:
+                return self._tier or self._open_tier()
+            writing_rocksdb()
+            lock = take_writer_lock(self._root, self.name)
+            self._drop_tier()
+            self._lock = lock
             try:
-                self._changelogs.version = self._snapshot.version
-                self._changelogs.take_over(self._committed_changelogs)
-                self._open_tier()
+                with disk_errors("open the changelog", self._root):
+                    self._advance(self._files.snapshot())  # others may have committed until the lock was free
+                    self._changelogs.version = self._snapshot.version
+                    self._changelogs.take_over(self._committed_changelogs)
+                return self._open_tier(first=True)
             except BaseException:
-                self._changelogs.close()
-                self._drop_tier()
+                with contextlib.suppress(StateStoreError):
+                    self._release()
                 raise
-            assert self._tier is not None
-            return self._tier
 
-    def _open_tier(self) -> None:
-        tier = HotTier(self._root / FOLDER, self.name, self._segment_name)
-        with self._latencies.time("restore"):
-            state = catch_up(self._content(), tier, self._files, self._snapshot, self._changelogs)
-        self._tier = tier
+    def _open_tier(self, first: bool = False) -> HotTier:
+        """Open the tier and bring it up to date, or make it anew; StorageError DISK_FAILED if neither can be done."""
+        for _ in range(ATTEMPTS):
+            try:
+                with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
+                    self._advance(self._files.snapshot())  # it may have a commit whose outcome was unknown
+                    tier, state = catch_up(
+                        self._content(), self._new_tier, self._files, self._snapshot, self._changelogs, self._anew
+                    )
+                self._tier = tier
+                self._opened(tier)
+                break
+            except TierBrokenError as error:
+                failure = error
+                self._drop_tier()
+                self._anew = True
+        else:
+            raise failure.as_storage_error(self._root / FOLDER)
+        self._anew = False
         self._ost = max(self._ost, state.stream_time)
         self._sequence = max(self._sequence, state.sequence)
-        self._dropped += state.dropped
-        self._opened(tier)
-        self._save_tier()
+        if first:
+            self._dropped += state.dropped
+        self._drop_dead(tier)
+        with contextlib.suppress(TierBrokenError):  # it answers now; the next call that it fails makes it anew
+            self._write_checkpoint(tier)
+        return tier
+
+    def _new_tier(self) -> HotTier:
+        return HotTier(self._root / FOLDER, self.name, self._segment_name)
+
+    def _drop_dead(self, tier: HotTier) -> bool:
+        """Remove the segments that the stream time has ended; whether there were any."""
+        windowing = self.spec.windowing
+        return windowing is not None and tier.drop_before(windowing.first_live_segment(self._ost))
 
     def _content(self) -> Content:
         """How the kind's rows get into a tier."""
@@ -221,8 +277,9 @@ class TierHandle(StoreHandle):
 
     def _readable(self) -> HotTier:
         """The own tier, or one of what is committed where another handle owns the store."""
-        if self._tier is not None and self._lock is not None:
-            return self._tier
+        tier = self._tier
+        if tier is not None and self._lock is not None:
+            return tier
         self._check_open()
         with self._mutex:
             if not self.read_only:
@@ -234,37 +291,64 @@ class TierHandle(StoreHandle):
 
     def _follow_commits(self) -> HotTier:
         """A private tier with the newest committed state."""
+        writing_rocksdb()
         snapshot = self._files.snapshot()
-        if self._tier is None:
-            self._private = tempfile.TemporaryDirectory(prefix="statestore-")
-            self._tier = HotTier(Path(self._private.name), self.name, self._segment_name)
-            self._tier_version = -1
-        if self._tier_version != snapshot.version:
-            state = follow_commits(self._content(), self._tier, snapshot, self._tier_version)
-            self._tier_version = snapshot.version
-            self._ost = state.stream_time
-            self._opened(self._tier)
-            self._advance(snapshot)
+        if self._tier is not None and self._tier_version == snapshot.version:
+            return self._tier
+        for _ in range(ATTEMPTS):
+            try:
+                tier = self._brought_to(snapshot)
+                self._opened(tier)
+                self._tier_version = snapshot.version
+                self._advance(snapshot)
+                return tier
+            except TierBrokenError as error:
+                failure = error
+                self._drop_tier()
+            except BaseException:
+                self._drop_tier()
+                raise
+        raise failure.as_storage_error("the reader's own hot tier, in the folder for temporary files")
+
+    def _brought_to(self, snapshot: Snapshot) -> HotTier:
+        """The private tier, or a new one, with exactly what a snapshot holds."""
+        content = self._content()
+        if self._tier is not None and can_follow(content, snapshot, self._tier_version):
+            assert content.follow is not None
+            state = content.follow(self._tier, snapshot, self._tier_version)
+        else:
+            self._drop_tier()
+            directory = take_directory()
+            self._remove_private = weakref.finalize(self, directory.remove)
+            self._tier = HotTier(directory.path / FOLDER, self.name, self._segment_name)
+            state = content.fill(self._tier, snapshot)
+        self._ost = state.stream_time
         return self._tier
 
-    def _repair(self) -> None:
-        """Make the tier anew."""
+    def _lose_tier(self, tier: HotTier | None, error: TierBrokenError, anew: bool = False) -> None:
+        """Give up a tier that fails. The next call that needs one opens it again, or makes it anew if it is damaged."""
         with self._mutex:
-            if self._tier is None:
-                return
-            if self._lock is None:
-                self._tier.destroy()
-                self._tier_version = -1
-                return
-            state = rebuild(self._content(), self._tier, self._snapshot, self._changelogs)
-            self._ost = max(self._ost, state.stream_time)
-            self._opened(self._tier)
-            self._save_tier()
+            if tier is not None and self._tier is tier:
+                self._anew = self._lock is not None and (anew or error.damaged)
+                self._append = None
+                self._drop_tier()
 
     def _save_tier(self) -> None:
-        """Flush the tier and say how far it has come."""
-        assert self._tier is not None
-        self._tier.flush()
+        """Flush the tier and say how far it has come.
+
+        Where the disk refuses, the tier goes on answering from memory what a later flush may still write; the first row
+        that it does not take has it opened again.
+        """
+        tier = self._tier
+        if tier is not None:
+            try:
+                self._write_checkpoint(tier)
+            except TierBrokenError as error:
+                if error.damaged:
+                    self._lose_tier(tier, error)
+
+    def _write_checkpoint(self, tier: HotTier) -> None:
+        tier.flush()
         name, end = self._changelogs.position()
         checkpoint = TierCheckpoint(
             store_id=self.spec.store_id,
@@ -274,22 +358,34 @@ class TierHandle(StoreHandle):
             stream_time=self._ost,
             sequence=self._sequence,
             dropped=self._dropped,
-            segments=tuple(self._tier.segments()),
+            segments=tier.marks(),
             boot=this_boot(),
             held=self._changelogs.extents(),
         )
-        write_checkpoint(self._root / FOLDER, checkpoint)
+        with contextlib.suppress(OSError):  # the one before holds, too: it only says less
+            write_checkpoint(self._root / FOLDER, checkpoint)
 
     def _drop_tier(self) -> None:
-        if self._tier is not None:
-            self._tier.close()
-            self._tier = None
-        if self._private is not None:
-            self._private.cleanup()
-            self._private = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Close the tier, and remove a private one; never fails."""
+        tier, self._tier = self._tier, None
+        if tier is not None:
+            tier.close()
+        remove, self._remove_private = self._remove_private, None
+        if remove is not None:
+            remove()
+        self._tier_version = -1
+
+    def _release(self) -> None:
+        """Give up tier, changelogs and lock."""
+        self._append = None
+        self._drop_tier()
+        try:
+            with disk_errors("close the changelog", self._root):
+                self._changelogs.close()
+        finally:
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                os.close(lock)
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
         self._advance(self._files.snapshot())

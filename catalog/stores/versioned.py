@@ -25,7 +25,7 @@ from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.consumed import consumed_ends
-from statestore.catalog.stores.handle import PutAllResult, StoreHandle, Time, check_transaction
+from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
@@ -35,6 +35,7 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import CommitUnknownError, InvalidInputError
 from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.rocksdb.forks import leave_in_forks
 from statestore.formats.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import from_us, to_us
@@ -92,6 +93,19 @@ class VersionedStore(StoreHandle):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
         self._attempt: CommitAttempt | None = None
+        leave_in_forks(self)
+
+    def leave(self) -> None:
+        """In a forked child: what is pending belongs to the parent and its changelog; the handle goes on as if just
+        opened, with a changelog of its own."""
+        self._mutex = threading.RLock()  # a thread that is not here may have held it
+        self._changelogs.leave()
+        self._pending.forget(0)
+        self._attempt = None
+        self._live.forget()
+        self._adopted_parts = self._dropped = 0
+        self._stream_time = NO_STREAM_TIME
+        leave_in_forks(self)
 
     # Writing
 

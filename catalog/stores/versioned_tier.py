@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from statestore.catalog.stores.hot_tier import ONE, HotTier
+from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.versioned_store import (
     LATEST_SEGMENT,
     TIME,
@@ -55,10 +57,9 @@ class VersionedTier:
                 self._tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
                 return NEWEST
         for segment in self._later_segments(time):
-            stored = self._tier.get(ONE, row_key(segment, key))
-            if stored is None:
+            row = self._row(segment, key)
+            if row is None:
                 continue
-            row = decode_row(stored)
             if row.next <= time:
                 break
             if row.min <= time:
@@ -79,10 +80,9 @@ class VersionedTier:
         if moment < stream_time - self._retention:
             return None
         for segment in self._later_segments(moment):
-            stored = self._tier.get(ONE, row_key(segment, key))
-            if stored is None:
+            row = self._row(segment, key)
+            if row is None:
                 continue
-            row = decode_row(stored)
             if row.next <= moment:
                 return None
             if row.min <= moment:
@@ -90,6 +90,28 @@ class VersionedTier:
                 start, value = row.versions[place]
                 return None if value is None else (start, end, value)
         return None
+
+    def end_of(self, key: bytes, time: int, stream_time: int) -> int:
+        """Where the version or tombstone that was put at ``time`` ends: what `put` answered for it.
+
+        Beyond the newest version nothing ends. A version whose segment is dead is stored nowhere; it ends where the
+        oldest one that is stored begins.
+        """
+        self._drop_dead(stream_time)
+        latest = self.get(key)
+        if latest is not None and time >= latest[0]:
+            return NEWEST
+        following = None if latest is None else latest[0]
+        for segment in self._later_segments(time):
+            row = self._row(segment, key)
+            if row is None:
+                continue
+            if row.next <= time:
+                break
+            if row.min <= time:
+                return row.find(time)[1]
+            following = row.min
+        return NEWEST if following is None else following
 
     def versions(self, key: bytes, first: int, last: int, stream_time: int) -> Iterator[Version]:
         """Versions with valid_from <= ``last`` and valid_to > ``first``, newest first; tombstones are left out."""
@@ -99,8 +121,8 @@ class VersionedTier:
         if last < stream_time - self._retention:
             return
         for segment in self._later_segments(first):
-            stored = self._tier.get(ONE, row_key(segment, key))
-            for start, end, value in [] if stored is None else decode_row(stored).intervals():
+            row = self._row(segment, key)
+            for start, end, value in [] if row is None else row.intervals():
                 if value is not None and start <= last and end > first:
                     yield start, end, value
 
@@ -163,7 +185,10 @@ class VersionedTier:
 
     def _row(self, segment: int, key: bytes) -> SegmentRow | None:
         stored = self._tier.get(ONE, row_key(segment, key))
-        return None if stored is None else decode_row(stored)
+        try:
+            return None if stored is None else decode_row(stored)
+        except CorruptError as error:
+            raise TierBrokenError(str(error)) from error
 
     def _store(self, segment: int, key: bytes, row: SegmentRow) -> None:
         self._segments.add(segment)

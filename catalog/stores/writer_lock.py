@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import stat
 from pathlib import Path
 
-from statestore.formats.errors import ConflictError
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import ConflictError, CorruptError
 
 LOCK_FILE = "writer.lock"
 
@@ -14,21 +17,42 @@ LOCK_FILE = "writer.lock"
 def take_writer_lock(root: Path, store: str) -> int:
     """The lock of the store at ``root``: a file descriptor, to be closed to give it up.
 
-    Raises ConflictError STORE_LOCKED, naming the process that holds it, without waiting.
+    Raises ConflictError STORE_LOCKED, naming the process that holds it, without waiting; StorageError DISK_FAILED;
+    CorruptError LOCK_FILE where something that is no file has the lock's name.
     """
     path = root / LOCK_FILE
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(file, 32).decode("ascii", "replace").strip() or "unknown"
-        os.close(file)
-        who = "this process, by another handle" if owner == str(os.getpid()) else f"process {owner}"
-        raise ConflictError(
-            "STORE_LOCKED",
-            f"store {store!r} is open for writing in {who} ({path}); close it there, or open it here with "
-            "read_only=True to read what is committed",
-        ) from None
-    os.ftruncate(file, 0)
-    os.write(file, str(os.getpid()).encode())
-    return file
+    with disk_errors("lock the store for writing", path):
+        _refuse_other_than_file(path)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(file)
+            os.close(file)
+            who = "this process, by another handle" if owner == str(os.getpid()) else f"process {owner}"
+            raise ConflictError(
+                "STORE_LOCKED",
+                f"store {store!r} is open for writing in {who} ({path}); close it there, or open it here with "
+                "read_only=True to read what is committed",
+            ) from None
+        except BaseException:
+            os.close(file)
+            raise
+        with contextlib.suppress(OSError):  # the lock holds, whatever can be said about its owner
+            os.ftruncate(file, 0)
+            os.write(file, str(os.getpid()).encode())
+        return file
+
+
+def _refuse_other_than_file(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise CorruptError(
+                "LOCK_FILE", f"{path} is no regular file, so the store cannot be locked for writing; remove it"
+            )
+
+
+def _owner(file: int) -> str:
+    with contextlib.suppress(OSError):
+        return os.read(file, 32).decode("ascii", "replace").strip() or "unknown"
+    return "unknown"

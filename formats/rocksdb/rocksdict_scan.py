@@ -10,6 +10,7 @@ import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
 from statestore.formats.rocksdb.damage import corrupt
+from statestore.formats.rocksdb.forks import using_rocksdb
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 
@@ -44,6 +45,7 @@ def scan_with_rocksdict(
 @contextmanager
 def _opened(directory: Path, family: str) -> Iterator[Rdict]:
     own = {} if family == DEFAULT_FAMILY else {family: Options(raw_mode=True)}
+    using_rocksdb()
     try:
         database = Rdict(
             str(directory),

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pyarrow as pa
 
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -64,8 +64,7 @@ def zip_rows(
     Raises CorruptError SPARK_STATE_FILE, NotFoundError SPARK_STATE_NOT_FOUND, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
     path = folder.at(file.name).path
-    with TemporaryDirectory(prefix="statestore-") as name:
-        directory = Path(name)
+    with temporary_directory() as directory:
         with _opened(folder, file.name, path) as members:
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)

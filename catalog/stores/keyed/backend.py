@@ -6,7 +6,6 @@ The rules are those of Flink's ``RocksDBKeyedStateBackend``. One thread uses a b
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import uuid
 import weakref
@@ -19,7 +18,6 @@ import pyarrow as pa
 
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.database import LocalDatabase, Row
-from statestore.catalog.stores.keyed.local_directory import LocalDirectory, take_directory
 from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
 from statestore.catalog.stores.keyed.row_keys import (
     GROUP_BYTES,
@@ -48,6 +46,7 @@ from statestore.catalog.stores.keyed.value_columns import ValueColumns
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.key_groups import key_group_function
 from statestore.formats.key_codec import KeyCodec
+from statestore.formats.local_directory import LocalDirectory, take_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.types import make_schema
 
@@ -66,7 +65,7 @@ class KeyedBackend:
     def __init__(self, store: StoreSpec, key_groups: range, folder: Path, local: LocalDirectory) -> None:
         self.key_groups = key_groups
         self._folder, self._store_id, self._key, self._local = folder, store.store_id, store.key, local
-        self._forgotten = weakref.finalize(self, local.remove_in, os.getpid())
+        self._forgotten = weakref.finalize(self, local.remove)
         self._uid = uuid.uuid4().hex
         self._base: tuple[int, Handle] | None = None
         self._running: list[Running] = []

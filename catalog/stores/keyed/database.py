@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
+import contextlib
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
@@ -25,8 +24,11 @@ from rocksdict import (
     WriteOptions,
 )
 
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.disk_errors import storage_error
+from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.rocksdb.forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
 from statestore.formats.rocksdb.key_ranges import successor
+from statestore.formats.rocksdb.native_errors import system_error
 
 CACHE_BYTES = 50 << 20
 WRITE_BUFFER_BYTES = 16 << 20
@@ -40,23 +42,32 @@ Row = tuple[bytes, bytes]
 
 
 class LocalDatabase:
-    """The rows of all states. Every call after `close` raises InvalidInputError BACKEND_CLOSED."""
+    """The rows of all states.
+
+    Every call after `close` raises InvalidInputError BACKEND_CLOSED, and in a fork of the process that opened it
+    UnsupportedError FORKED. What RocksDB refuses is StorageError DISK_FAILED, and CorruptError LOCAL_STATE where the
+    files are damaged: then what is not in a snapshot is lost, and never answered in part.
+    """
 
     def __init__(self, directory: Path, states: Iterable[str] = ()) -> None:
         """With what is in the directory; ``states`` are created where they are missing, all at once: one by one each
         costs a write of all options."""
         self.directory = directory
-        families = Rdict.list_cf(str(directory)) if (directory / "CURRENT").exists() else []
-        own = {name: _options() for name in (*families, *states) if name != "default"}
-        options = _options()
-        options.create_missing_column_families(True)
-        self._root: Any = Rdict(
-            str(directory), options, column_families=own or None, access_type=AccessType.read_write()
-        )
-        self._unlogged = WriteOptions()
-        setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
-        self._tables: dict[str, Any] = {name: self._opened(name) for name in own}
-        _OPEN.add(self)
+        self._left = False
+        self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        writing_rocksdb()
+        with self._native():
+            families = Rdict.list_cf(str(directory)) if (directory / "CURRENT").exists() else []
+            own = {name: _options() for name in (*families, *states) if name != "default"}
+            options = _options()
+            options.create_missing_column_families(True)
+            self._root: Any = Rdict(
+                str(directory), options, column_families=own or None, access_type=AccessType.read_write()
+            )
+            self._unlogged = WriteOptions()
+            setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
+            self._tables: dict[str, Any] = {name: self._opened(name) for name in own}
+        leave_in_forks(self)
 
     def states(self) -> list[str]:
         return sorted(self._tables)
@@ -65,36 +76,50 @@ class LocalDatabase:
         """A column family for a state, unless it has one."""
         self.check()
         if state not in self._tables:
-            self._root.create_column_family(state, _options())
-            self._tables[state] = self._opened(state)
+            with self._native():
+                self._root.create_column_family(state, _options())
+                self._tables[state] = self._opened(state)
 
     def get(self, state: str, key: bytes) -> bytes | None:
-        found: bytes | None = self._table(state).get(key)
+        table = self._table(state)
+        try:
+            found: bytes | None = table.get(key)
+        except Exception as error:
+            raise self._failure(error) from error
         return found
 
     def get_many(self, state: str, keys: list[bytes]) -> list[bytes | None]:
         """The value of each key."""
-        found: list[bytes | None] = self._table(state).get(keys)
+        table = self._table(state)
+        with self._native():
+            found: list[bytes | None] = table.get(keys)
         return found
 
     def keys_between(self, state: str, first: bytes, stop: bytes) -> list[bytes]:
         """The keys of the rows from ``first`` to before ``stop``."""
-        reading = ReadOptions()
-        reading.set_iterate_upper_bound(stop)
-        rows = self._table(state).iter(reading)
-        rows.seek(first)
-        found = []
-        while rows.valid():
-            found.append(rows.key())
-            rows.next()
-        rows.status()
+        table = self._table(state)
+        with self._native():
+            cursor = self._cursor(table, first, stop)  # held as long as its iterator
+            rows, found = cursor.rows, []
+            while rows.valid():
+                found.append(rows.key())
+                rows.next()
+            rows.status()
         return found
 
     def put(self, state: str, key: bytes, value: bytes) -> None:
-        self._table(state)[key] = value
+        table = self._table(state)
+        try:
+            table[key] = value
+        except Exception as error:
+            raise self._failure(error) from error
 
     def delete(self, state: str, key: bytes) -> None:
-        del self._table(state)[key]
+        table = self._table(state)
+        try:
+            del table[key]
+        except Exception as error:
+            raise self._failure(error) from error
 
     def delete_prefix(self, state: str, prefix: bytes) -> None:
         """All rows whose keys begin so."""
@@ -109,15 +134,18 @@ class LocalDatabase:
         for key in keys:
             batch.delete(key, family)
         for prefix in prefixes:
-            self._delete_prefix(state, prefix, batch, family)
+            with self._native():
+                self._delete_prefix(state, prefix, batch, family)
         for key, value in rows:
             batch.put(key, value, family)
-        table.write(batch, self._unlogged)
+        with self._native():
+            table.write(batch, self._unlogged)
 
     def _delete_prefix(self, state: str, prefix: bytes, batch: Any, family: Any) -> None:
         """Row by row where they are few: each read after a deleted range goes through all such ranges that are still
         in memory, so that one for each key that is cleared would take quadratic time."""
-        found, _reading = self._sought(state, prefix)
+        cursor = self._sought(state, prefix)  # held as long as its iterator
+        found = cursor.rows
         end = successor(prefix)  # None: nothing but ff, no key is behind these rows
         most = RANGE_ROWS if end is not None else sys.maxsize
         for _ in range(most):
@@ -130,36 +158,43 @@ class LocalDatabase:
 
     def rows(self, state: str, prefix: bytes = b"") -> Iterator[Row]:
         """The rows whose keys begin so, in the order of their bytes, as they are at this call."""
-        return self._walked(*self._sought(state, prefix))
+        return self._walked(self._sought(state, prefix))
 
     def keys(self, state: str, prefix: bytes) -> Iterator[bytes]:
         """Those of `rows`; values are not read."""
-        found, _reading = self._sought(state, prefix)
-        while found.valid():
-            yield found.key()
-            self.check()
-            found.next()
-        found.status()
+        cursor = self._sought(state, prefix)
+        while (found := self._at(cursor, values=False)) is not None:
+            yield found[0]
 
-    def _sought(self, state: str, prefix: bytes) -> tuple[Any, ReadOptions]:
-        """An iterator at the first of these rows, and its options, which have to live as long."""
+    def _sought(self, state: str, prefix: bytes) -> _Cursor:
+        """A cursor at the first of these rows."""
         table = self._table(state)
-        reading = ReadOptions()
-        end = successor(prefix) if prefix else None
-        if end is not None:
-            reading.set_iterate_upper_bound(end)
-        found = table.iter(reading)
-        found.seek(prefix) if prefix else found.seek_to_first()
-        return found, reading
+        with self._native():
+            return self._cursor(table, prefix, successor(prefix) if prefix else None)
 
-    def _walked(self, found: Any, reading: ReadOptions) -> Iterator[Row]:
-        """``reading`` is only held: the iterator reads its bound out of the options' own memory."""
+    def _cursor(self, table: Any, first: bytes, stop: bytes | None) -> _Cursor:
+        cursor = _Cursor(table, first, stop)
+        self._cursors.add(cursor)
+        return cursor
+
+    def _walked(self, cursor: _Cursor) -> Iterator[Row]:
+        while (found := self._at(cursor)) is not None:
+            yield found
+
+    def _at(self, cursor: _Cursor, values: bool = True) -> Row | None:
+        """The row that the cursor is at, which goes on to the next; None behind the last. Damage raises."""
         self.check()
-        while found.valid():
-            yield found.key(), found.value()
-            self.check()
-            found.next()
-        found.status()
+        rows = cursor.rows
+        try:
+            if cursor.begun:
+                rows.next()
+            cursor.begun = True
+            if rows.valid():
+                return rows.key(), rows.value() if values else b""
+            rows.status()
+        except Exception as error:
+            raise self._failure(error) from error
+        return None
 
     def load(self, state: str, rows: pa.RecordBatch) -> None:
         """Many rows (key, value: binary) at once."""
@@ -167,12 +202,14 @@ class LocalDatabase:
         batch = WriteBatch(raw_mode=True)
         for key, value in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True):
             batch.put(key, value, family)
-        table.write(batch, self._unlogged)
+        with self._native():
+            table.write(batch, self._unlogged)
 
     def checkpoint(self, directory: Path) -> None:
         """All rows as they are now, as files in a new directory: hard links that no later write touches."""
         self.check()
-        Checkpoint(self._root).create_checkpoint(str(directory))
+        with self._native():
+            Checkpoint(self._root).create_checkpoint(str(directory))
 
     @property
     def closed(self) -> bool:
@@ -182,19 +219,22 @@ class LocalDatabase:
         """Families first, the database last; once is enough."""
         if self._root is None:
             return
-        for table in self._tables.values():
-            table.close()
+        tables = list(self._tables.values())
+        root, self._root = self._root, None
         self._tables.clear()
-        self._root.close()
-        self._root = None
+        for native in (*tables, root):
+            with contextlib.suppress(Exception):  # it flushes as it closes, for nobody: the files are removed
+                native.close()
 
     def leave(self) -> None:
-        """To the process that this one is a fork of: closed here, without a call of RocksDB, whose threads are not in
-        the fork, so that even closing would wait for ever."""
-        for native in (self._root, *self._tables.values()):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))  # never freed
-        self._tables.clear()
-        self._root = None
+        """In a forked child: closed, without a call of RocksDB; the database is the parent's."""
+        if self._root is not None:
+            keep_for_ever(self._root, *self._tables.values(), self._unlogged)
+            for cursor in list(self._cursors):
+                keep_for_ever(cursor.rows, cursor.reading)
+            self._left = True
+            self._tables.clear()
+            self._root = None
 
     def _opened(self, state: str) -> Any:
         table = self._root.get_column_family(state)
@@ -205,24 +245,46 @@ class LocalDatabase:
         self.check()
         return self._tables[state]
 
+    @contextlib.contextmanager
+    def _native(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        """An error of RocksDB or of the system as ours."""
+        if type(error) is not Exception and not isinstance(error, OSError):
+            return error
+        refusal = system_error(error)
+        if refusal is not None:
+            return storage_error(refusal, "use the local database", self.directory)
+        return CorruptError(
+            "LOCAL_STATE",
+            f"{self.directory}: {error}; the backend's local files are damaged: dispose it and open another one, which "
+            "has what is in the snapshot",
+        )
+
     def check(self) -> None:
-        """Raises InvalidInputError BACKEND_CLOSED after `close`."""
+        """Raises InvalidInputError BACKEND_CLOSED after `close`, UnsupportedError FORKED in a fork."""
         if self._root is None:
+            if self._left:
+                raise forked_error(f"the keyed backend in {self.directory} cannot be used")
             raise InvalidInputError(
                 "BACKEND_CLOSED", f"the keyed backend in {self.directory} is closed; open another one"
             )
 
 
-_OPEN: weakref.WeakSet[LocalDatabase] = weakref.WeakSet()
+class _Cursor:
+    """A native iterator from a key on, and its options, out of whose memory it reads its bound."""
 
-
-def _leave_all() -> None:
-    for database in list(_OPEN):
-        if not database.closed:
-            database.leave()
-
-
-os.register_at_fork(after_in_child=_leave_all)
+    def __init__(self, table: Any, first: bytes, stop: bytes | None) -> None:
+        self.begun = False
+        self.reading = ReadOptions()
+        if stop is not None:
+            self.reading.set_iterate_upper_bound(stop)
+        self.rows = table.iter(self.reading)
+        self.rows.seek(first) if first else self.rows.seek_to_first()
 
 
 def _options() -> Any:

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from statestore.catalog.stores.keyed.state_spec import StateSpec, widest
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import check_filters, mask
+from statestore.formats.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
@@ -259,8 +259,8 @@ class KeyedTable:
         if not ranges:
             return
         decode = decoder(self.spec.key, known[self.state])
-        with TemporaryDirectory(prefix="statestore-") as name:
-            directory = Path(name, "database")
+        with temporary_directory() as folder:
+            directory = folder / "database"
             place(self.root, handle, directory)
             yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
 

@@ -8,6 +8,7 @@ failed, it leaves nothing.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,7 @@ from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Ints, decoder, table_schema
 from statestore.catalog.stores.keyed.stored_files import store_batches, store_copy
 from statestore.formats.errors import ConflictError
+from statestore.formats.rocksdb.forks import forked_error
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.segment_meta import FileRef
 
@@ -43,12 +45,16 @@ class Running:
 
     future: Future[Handle]
     cancelled: threading.Event
+    process: int
 
     def result(self, timeout: float | None = None) -> Handle:
         """Waits for the task's part, at most ``timeout`` seconds (TimeoutError).
 
-        Raises ConflictError SNAPSHOT_CANCELLED, or what went wrong.
+        Raises ConflictError SNAPSHOT_CANCELLED, or what went wrong; UnsupportedError FORKED in a fork, which does not
+        have the thread that writes it.
         """
+        if os.getpid() != self.process:
+            raise forked_error("a snapshot cannot be waited for")
         return self.future.result(timeout)
 
     def done(self) -> bool:
@@ -66,7 +72,7 @@ def start(
     """Write the snapshot that ``handle`` begins to describe, of the RocksDB checkpoint in ``checkpoint``, which is
     removed in the end. ``base``: the confirmed snapshot that an incremental one builds on. ``owner`` is held until
     then: a backend that nobody holds removes its local files."""
-    running = Running(Future(), threading.Event())
+    running = Running(Future(), threading.Event(), os.getpid())
 
     def check() -> None:
         if running.cancelled.is_set():

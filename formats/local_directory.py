@@ -1,0 +1,170 @@
+"""Directories for local files that end with their process: a reader's own hot tier, a keyed backend's database, copies
+of files that RocksDB is to read.
+
+A directory is held by a lock that the system takes back from an owner that dies, so nobody has to tell the dead from
+the living by their names or ages. Whoever takes a directory removes those of dead processes, and so does vacuum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.rocksdb.forks import leave_in_forks
+
+_FOLDER = "statestore-local"
+_LOCK = "owner.lock"
+_NEW, _DEAD = "new-", "dead-"
+_NEW_SECONDS = 3600
+"""How long a directory may be without its lock; its owner makes another one if a clock was wrong about that."""
+_ATTEMPTS = 100
+_OURS = re.compile(r"(new-|dead-|)[0-9a-f]{32}")
+"""Nothing else is touched: users choose the folder, and may have their own ``new-orders`` in it."""
+
+
+@dataclass(frozen=True)
+class LocalDirectory:
+    """A directory that is this process's until `remove`."""
+
+    path: Path
+    lock: int
+    process: int
+    in_temporary: bool
+
+    def remove(self) -> None:
+        """With everything in it; to be called once. Nothing in a fork of the process whose it is."""
+        if os.getpid() != self.process:
+            return
+        _remove(self.path)
+        os.close(self.lock)
+        if self.in_temporary:
+            _remove_empty(self.path.parent)
+
+    def leave(self) -> None:
+        """In a forked child: the lock is the parent's alone, and ends with it."""
+        with contextlib.suppress(OSError):
+            os.close(self.lock)
+
+
+def take_directory(parent: str | Path | None = None) -> LocalDirectory:
+    """A new directory below ``parent``, by default in the system's temporary directory.
+
+    Raises InvalidInputError FOREIGN_DIRECTORY, StorageError DISK_FAILED.
+    """
+    root = _temporary() if parent is None else Path(parent)
+    with disk_errors("make a directory for local files", root):
+        for attempt in range(_ATTEMPTS):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if parent is None and not _is_own_folder(root):
+                raise InvalidInputError(
+                    "FOREIGN_DIRECTORY",
+                    f"{root} belongs to another user, who could change the state in it; set TMPDIR, or give a "
+                    "directory=",
+                )
+            if attempt == 0:
+                _sweep(root)
+            with contextlib.suppress(FileNotFoundError):  # the folder, or the directory, was removed meanwhile
+                return _taken(root, parent is None)
+        raise FileNotFoundError(2, "each new directory is removed at once", str(root))
+
+
+@contextlib.contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """An empty folder in the system's temporary directory, removed at the end, or after the process has died."""
+    directory = take_directory()
+    try:
+        files = directory.path / "files"
+        with disk_errors("make a folder", files):
+            files.mkdir()
+        yield files
+    finally:
+        directory.remove()
+
+
+def remove_abandoned(root: Path | None = None) -> None:
+    """Remove directories whose owners are dead, by default those in the system's temporary directory; others that
+    somebody put there stay. What cannot be removed stays, too."""
+    with contextlib.suppress(OSError):
+        if root is not None:
+            _sweep(root)
+        elif _is_own_folder(_temporary()):
+            _sweep(_temporary())
+            _remove_empty(_temporary())
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir(), f"{_FOLDER}-{os.getuid()}")
+
+
+def _is_own_folder(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def _taken(root: Path, in_temporary: bool) -> LocalDirectory:
+    name = uuid.uuid4().hex
+    unfinished = root / f"{_NEW}{name}"
+    unfinished.mkdir(mode=0o700)
+    lock = -1
+    try:
+        lock = os.open(unfinished / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unfinished.rename(root / name)
+    except BaseException:
+        if lock >= 0:
+            os.close(lock)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    found = LocalDirectory(root / name, lock, os.getpid(), in_temporary)
+    leave_in_forks(found)
+    return found
+
+
+def _sweep(root: Path) -> None:
+    for path in list(root.iterdir()):
+        name = _OURS.fullmatch(path.name)
+        if name is None or path.is_symlink():
+            continue
+        if name[1] == _DEAD:
+            shutil.rmtree(path, ignore_errors=True)
+        elif name[1] == _NEW:
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - _NEW_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+        else:
+            _remove_unless_held(path)
+
+
+def _remove_unless_held(path: Path) -> None:
+    with contextlib.suppress(OSError):  # held, no directory of ours, or removed meanwhile
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+        finally:
+            os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    """Under a name that says so first: who dies on the way may have removed the lock and not the rest."""
+    doomed = path.with_name(f"{_DEAD}{path.name}")
+    with contextlib.suppress(OSError):
+        path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # not empty: others have directories there
+        folder.rmdir()

@@ -1,0 +1,93 @@
+"""RocksDB and forks. The threads that RocksDB flushes and compacts with are not in a forked child, so that a database
+there waits for them for ever: at its first flush, when it is closed, and when the process ends.
+
+A child of a process that has opened any database may read databases that it opens itself (read-only), and may open none
+for writing. Databases that it inherited are left to the parent: no call of RocksDB is made for them, not even by the
+garbage collector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import weakref
+from typing import Any, Protocol
+
+from statestore.formats.errors import UnsupportedError
+
+
+class Inherited(Protocol):
+    """An object with resources that a forked child must not use."""
+
+    def leave(self) -> None:
+        """Called in the child, right after the fork: give up what belongs to the parent, without a call of RocksDB."""
+
+
+class _Process:
+    """What this process has done; a fork of it inherits the first."""
+
+    used = False  # RocksDB was used, so that its threads may exist
+    forked = False  # they do not exist, and cannot be started
+
+
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def using_rocksdb() -> None:
+    """Note that this process uses RocksDB; to be called before a database is opened, in any mode."""
+    _Process.used = True
+
+
+def writing_rocksdb() -> None:
+    """Like `using_rocksdb`, before a database is opened for writing. Raises UnsupportedError FORKED."""
+    if _Process.forked:
+        raise forked_error("a RocksDB database cannot be opened for writing")
+    using_rocksdb()
+
+
+def forked_error(what: str) -> UnsupportedError:
+    """The error for something that a forked child cannot do."""
+    return UnsupportedError(
+        "FORKED",
+        f"{what} in process {os.getpid()}: it was forked from a process that had used RocksDB, whose threads are not "
+        'in the fork; start processes with multiprocessing\'s method "spawn" or "forkserver", or fork before the first '
+        "live store or keyed backend is used",
+    )
+
+
+def leave_in_forks(owner: Inherited) -> None:
+    """Call ``owner.leave()`` in forked children, if the owner is alive then. An owner that goes on in the child asks
+    again there."""
+    _inherited.add(owner)
+
+
+def keep_for_ever(*natives: object) -> None:
+    """Have objects never freed: their destructors would call RocksDB."""
+    for native in natives:
+        if native is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+
+
+def _after_fork() -> None:
+    owners = list(_inherited)
+    _inherited.clear()
+    for owner in owners:
+        owner.leave()
+    if _Process.used:
+        _Process.forked = True
+        _exit_without_destructors()
+
+
+def _exit_without_destructors() -> None:
+    """RocksDB's destructors at the end of the process would join threads that do not exist, which aborts it: have
+    ``exit`` flush C's streams and end the process with its status instead. By then Python has run its own exit
+    handlers. (`os._exit`, as in multiprocessing's children, runs no destructors anyway.)"""
+    with contextlib.suppress(AttributeError, OSError):  # on_exit is glibc's
+        library = ctypes.CDLL(None)
+        on_exit, end, flush = library.on_exit, library._exit, library.fcloseall
+        on_exit(ctypes.cast(end, ctypes.c_void_p), None)  # called last: the order is the opposite one
+        on_exit(ctypes.cast(flush, ctypes.c_void_p), None)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,146 @@
+"""Directories for local files in the temporary folder: none outlives its process for long, and no other is touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import statestore
+from statestore.formats.local_directory import remove_abandoned, take_directory, temporary_directory
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+READER = """
+import os, signal, sys, statestore
+reader = statestore.connect(sys.argv[1]).open_store("s", read_only=True)
+assert reader.get("a") == 1
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of the test's own."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+def made(root: Path) -> statestore.Catalog:
+    catalog = statestore.connect(root)
+    with catalog.create_store("s", kind="key_value", **COLUMNS) as store:
+        store.put("a", 1)
+        store.commit()
+    return catalog
+
+
+def directories(temporary: Path) -> list[Path]:
+    return [path for folder in temporary.iterdir() for path in folder.iterdir()]
+
+
+def kill_a_reader(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", READER, str(root)], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_the_next_reader_removes_those_of_killed_readers(tmp_path: Path, temporary: Path) -> None:
+    catalog = made(tmp_path / "warehouse")
+    with catalog.open_store("s", read_only=True) as living:
+        assert living.get("a") == 1
+        (own,) = directories(temporary)
+        for _ in range(2):
+            kill_a_reader(tmp_path / "warehouse")
+        assert len(directories(temporary)) == 2, "the second has removed the first's"
+        with catalog.open_store("s", read_only=True) as reader:
+            assert reader.get("a") == 1
+            assert own in directories(temporary) and len(directories(temporary)) == 2
+        assert directories(temporary) == [own]
+        assert [row.key for row in living.all()] == ["a"]
+    assert not list(temporary.iterdir())
+
+
+def test_upkeep_removes_them_too(tmp_path: Path, temporary: Path) -> None:
+    made(tmp_path / "warehouse")
+    kill_a_reader(tmp_path / "warehouse")
+    assert directories(temporary)
+    remove_abandoned()
+    assert not list(temporary.iterdir())
+    remove_abandoned()  # nothing there
+
+
+def test_nothing_else_is_removed(tmp_path: Path, temporary: Path) -> None:
+    """Links are not followed, and files and folders with other names stay, however old."""
+    made(tmp_path / "warehouse")
+    kill_a_reader(tmp_path / "warehouse")
+    (folder,) = temporary.iterdir()
+    precious = tmp_path / "precious"
+    (precious / "deep").mkdir(parents=True)
+    (precious / "owner.lock").touch()
+    for name in ("0" * 32, "dead-" + "1" * 32, "new-" + "2" * 32):
+        (folder / name).symlink_to(precious)
+    (folder / "data").mkdir()
+    (folder / ("3" * 32)).mkdir()
+    os.utime(folder / "data", (0, 0))
+    pipe = folder / ("4" * 32)
+    pipe.mkdir()
+    os.mkfifo(pipe / "owner.lock")
+    kept = {path.name for path in folder.iterdir() if path.is_symlink()} | {"data", "3" * 32}
+    remove_abandoned()
+    assert {path.name for path in folder.iterdir()} >= kept
+    assert not [path for path in folder.iterdir() if (path / "live").exists()]
+    assert (precious / "deep").is_dir() and (precious / "owner.lock").is_file()
+
+
+def test_a_folder_of_somebody_else_is_neither_used_nor_swept(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = take_directory()
+    (folder,) = temporary.iterdir()
+    os.close(directory.lock)  # as if its process were dead
+    stranger = os.getuid() + 1
+    folder.rename(folder.with_name(f"statestore-local-{stranger}"))
+    monkeypatch.setattr(os, "getuid", lambda: stranger)
+    remove_abandoned()
+    assert directories(temporary)
+    with pytest.raises(statestore.InvalidInputError, match="FOREIGN_DIRECTORY"):
+        take_directory()
+
+
+def test_directories_are_taken_and_given_up_side_by_side(temporary: Path) -> None:
+    """The folder that they lie in comes and goes with them; nobody loses a directory to another."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for number in range(30):
+                with temporary_directory() as folder:
+                    (folder / "mine").write_text(str(number))
+                    remove_abandoned()
+                    assert (folder / "mine").read_text() == str(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert not list(temporary.iterdir())
+
+
+def test_a_disk_that_takes_no_directory_is_a_storage_error(tmp_path: Path, temporary: Path) -> None:
+    catalog = made(tmp_path / "warehouse")
+    (temporary / f"statestore-local-{os.getuid()}").write_text("no folder")
+    with (
+        catalog.open_store("s", read_only=True) as reader,
+        pytest.raises((statestore.StorageError, statestore.InvalidInputError)),
+    ):
+        reader.get("a")
