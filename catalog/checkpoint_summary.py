@@ -32,7 +32,7 @@ def summarize_checkpoint(checkpoint: Checkpoint, store: Store, kept: Sequence[in
         kept[-1],
         None if times is None else times[0],
         None if times is None else times[-1],
-        sum(_bytes(checkpoint.folder(store, number)) for number in store.partitions),
+        sum(_bytes(checkpoint.folder(store, number)) for number in store.folders),
     )
 
 

@@ -87,18 +87,28 @@ def _cut(batch: pa.RecordBatch | None, until: bytes) -> tuple[pa.RecordBatch | N
 def _compared(old: pa.RecordBatch | None, new: pa.RecordBatch | None) -> Iterator[Changes]:
     if old is None or new is None:
         if new is not None and new.num_rows:
-            yield _changes(PUT, new)
+            yield put(new)
         if old is not None and old.num_rows:
-            yield _changes(DELETE, old)
+            yield removed(old)
         return
     place = pc.index_in(new.column(0), old.column(0))
     same = pc.equal(new.column(1), old.column(1).take(place)).fill_null(False)
     if not pc.all(same).as_py():
-        yield _changes(PUT, new.filter(pc.invert(same)))
+        yield put(new.filter(pc.invert(same)))
     gone = np.ones(old.num_rows, np.bool_)
     gone[place.drop_null().to_numpy()] = False
     if gone.any():
-        yield _changes(DELETE, old.filter(pa.array(gone)))
+        yield removed(old.filter(pa.array(gone)))
+
+
+def put(rows: pa.RecordBatch) -> Changes:
+    """Rows as they are written."""
+    return _changes(PUT, rows)
+
+
+def removed(rows: pa.RecordBatch) -> Changes:
+    """Rows as they are deleted."""
+    return _changes(DELETE, rows)
 
 
 def _changes(kind: int, rows: pa.RecordBatch) -> Changes:
