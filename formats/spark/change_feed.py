@@ -20,7 +20,7 @@ from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.damage import unsupported
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.kept_batches import read_batches
-from statestore.formats.spark.partition_load import open_partition, uid_of, version_changes
+from statestore.formats.spark.partition_load import Partition, has_change_file, open_partition, uid_of, version_changes
 from statestore.formats.spark.query_metadata import Batch, moves_rows
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.state_rows import row_form
@@ -58,12 +58,20 @@ def read_changes(
     before: Batch | None = None
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
         store = view.store.at(batch)
-        if batch.batch_id >= first_batch and partition in store.partitions and not moves_rows(before, batch):
+        if batch.batch_id >= first_batch and partition in store.partitions:
             source = open_partition(replace(checkpoint, batch=batch), store, partition, view.family.name)
-            for changes in version_changes(source, batch.version, uid_of(source, batch.uids)):
+            for changes in _written(source, before, batch):
                 if len(changes):
                     yield _feed(decoder, changes, batch.batch_id, partition)
         before = batch
+
+
+def _written(source: Partition, before: Batch | None, batch: Batch) -> Iterator[Changes]:
+    uid = uid_of(source, batch.uids)
+    was_skipped = before is not None and before.version == batch.version
+    if was_skipped or (moves_rows(before, batch) and not has_change_file(source, batch.version, uid)):
+        return iter(())
+    return version_changes(source, batch.version, uid)
 
 
 def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -> list[Batch]:

@@ -24,7 +24,8 @@ import pyarrow as pa
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.family_ids import changes_of_family, rows_of_family
-from statestore.formats.spark.key_bounds import KeyBounds, changes_within
+from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
+from statestore.formats.spark.load_plan import CHANGES
 from statestore.formats.spark.partition_load import (
     FAMILY_BYTES,
     Partition,
@@ -41,7 +42,7 @@ from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of
 from statestore.formats.spark.row_presence import OPEN, intervals, net_changes
 from statestore.formats.spark.spans import Ints, spans_of
-from statestore.formats.spark.state_difference import changes_between, put, removed
+from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
 from statestore.formats.spark.views import View
 from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
@@ -94,9 +95,19 @@ class PartitionBatches:
         found = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
         return next((number for number in found if number is not None), None)
 
+    @cached_property
+    def _ids(self) -> dict[tuple[int, int], int | None]:
+        """The id of the family by batch and partition."""
+        return {}
+
     def id_in(self, partition: Partition) -> int | None:
         """The id that keys of a partition have as of its batch. Only a repartition gives new ones."""
-        return self.family_id if self.groups is None else family_of(partition)
+        if self.groups is None:
+            return self.family_id
+        place = partition.checkpoint.batch.batch_id, partition.number
+        if place not in self._ids:
+            self._ids[place] = family_of(partition)
+        return self._ids[place]
 
     def ranges(self, partition: Partition) -> Sequence[KeyBounds] | None:
         """``lookup`` as ranges of stored keys."""
@@ -106,7 +117,21 @@ class PartitionBatches:
         """The id to give to keys of a partition, None if they have it."""
         if self.groups is None or self.family_id is None:
             return None
-        return None if family_of(partition) == self.family_id else self.family_id
+        return None if self.id_in(partition) == self.family_id else self.family_id
+
+    def named(self, partition: Partition, changes: Changes) -> Changes:
+        """Changes of a partition, those that are looked up, under the id that keys of all batches are to have."""
+        ranges, other = self.ranges(partition), self.other_id(partition)
+        if ranges is not None:
+            changes = changes_within(changes, ranges)
+        return changes if other is None else changes_of_family(changes, other, self.checked)
+
+    def stored(self, partition: Partition, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The same of rows."""
+        ranges, other = self.ranges(partition), self.other_id(partition)
+        if ranges is not None:
+            rows = rows_within(rows, ranges)
+        return rows if other is None else rows_of_family(rows, other, self.checked)
 
     @property
     def checked(self) -> bytes | None:
@@ -168,40 +193,41 @@ def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator
 
 
 def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
-    """What each batch after the first wrote, or each. One that only repartitioned the state changed nothing."""
+    """What each batch after the first wrote, or each."""
     for number, batch in enumerate(batches):
-        before = batches[number - 1] if number else None
-        if (not number and not with_first) or moves_rows(before, batch):
-            continue
-        for partition, changes in _changes_of(source, before, batch):
-            ranges, other = source.ranges(partition), source.other_id(partition)
-            if ranges is not None:
-                changes = changes_within(changes, ranges)
-            if other is not None:
-                changes = changes_of_family(changes, other, source.checked)
-            if len(changes):
-                yield batch.batch_id, partition.number, parts_of(changes)
+        if number or with_first:
+            for partition, changes in _changes_of(source, batches[number - 1] if number else None, batch):
+                if len(changes):
+                    yield batch.batch_id, partition, parts_of(changes)
 
 
-def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[tuple[Partition, Changes]]:
-    after = source.opened(batch)
-    left = set() if before is None else set(source.numbers(before)) - {partition.number for partition in after}
-    if before is not None and left:  # a single task went on after its state had been spread over partitions
-        for partition in source.opened(before):
-            yield from ((partition, removed(rows)) for rows in stored_rows(partition, lambda rows: rows))
-        for partition in after:
-            yield from ((partition, put(rows)) for rows in stored_rows(partition, lambda rows: rows))
+def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[tuple[int, Changes]]:
+    """(partition, changes in it) of the rows that are looked up, under the id of their family in all batches."""
+    if before is not None and before.version == batch.version:  # it was skipped
         return
-    then: dict[int, Partition] = {}
-    for partition in after:
+    after = source.opened(batch)
+    if before is not None and source.numbers(before) != source.numbers(batch):
+        then = source.opened(before)
+        if not (moves_rows(before, batch) and _is_copied([*then, *after], batch)):
+            yield from changes_between(then, after, source.stored)
+        return
+    then = []
+    for number, partition in enumerate(after):
         uid = uid_of(partition, batch.uids)
         if has_change_file(partition, batch.version, uid):
-            found = version_changes(partition, batch.version, uid)
-        else:
-            if before is not None and not then:
-                then = {each.number: each for each in source.opened(before)}
-            found = changes_between(then.get(partition.number), partition)
-        yield from ((partition, changes) for changes in found)
+            yield from (
+                (partition.number, source.named(partition, c)) for c in version_changes(partition, batch.version, uid)
+            )
+            continue
+        if before is not None and not then:
+            then = source.opened(before)
+        yield from changes_between(then[number : number + 1], [partition], source.stored)
+
+
+def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
+    """Whether a batch wrote all state though others write what they changed: then Spark took it over as it was."""
+    logs = {file.version for partition in partitions for file in partition.files if file.kind in CHANGES}
+    return bool(logs) and batch.version not in logs
 
 
 def _base(
@@ -219,7 +245,7 @@ def _base(
             ranges = [(key, key + b"\0") for key in asked]
             if other is not None:
                 bare = [(key[FAMILY_BYTES:], key[FAMILY_BYTES:] + b"\0") for key in asked]
-                ranges = of_family(family_of(partition), bare)
+                ranges = of_family(source.id_in(partition), bare)
         each = partial(_parted, source, later, decoder, other)
         for changed, rest in stored_rows(partition, each, key_ranges=ranges):
             yield partition.number, changed, rest
