@@ -10,7 +10,7 @@ import pyarrow as pa
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import check_filters, mask
 from statestore.formats.locations import Location
-from statestore.formats.spark.change_feed import feed_schema, read_changes
+from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.located import open_located
 from statestore.formats.spark.unique_names import renamed, unique_fields
@@ -77,9 +77,9 @@ class CheckpointFeed:
     def splits(self, query: Query) -> Sequence[FeedSplit]:
         self.schema(query)
         check_filters(query.filters, self.schema(replace(query, columns=None)))
-        store = self._view(self._checkpoint()).store
-        store.check_partitions(str(self.location))
-        return [FeedSplit(partition) for partition in store.partitions]
+        checkpoint = self._checkpoint()
+        partitions = partitions_of_feed(checkpoint, self._view(checkpoint), self.first, self.last)
+        return [FeedSplit(partition) for partition in partitions]
 
     def read(self, split: FeedSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)

@@ -6,7 +6,8 @@ it: nobody knows since when it was there. Changes are known of each batch after 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from statestore.catalog.changes import CHANGE_COLUMNS, CHANGE_TYPES
 from statestore.catalog.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint import Checkpoint, Store
 from statestore.formats.spark.history import (
     BATCH,
     FROM_BATCH,
@@ -42,13 +43,14 @@ Ints = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class BatchesSplit:
     """A partition over ``batches``, which began at ``times`` (epoch microseconds). ``before`` is the batch before the
-    first of a change feed. ``lookup``: the keys to look up, all by default."""
+    first of a change feed. ``lookup``: the keys to look up, all by default. ``groups``: as in `PartitionBatches`."""
 
     partition: int
     batches: tuple[Batch, ...]
     times: tuple[int, ...]
     before: Batch | None
     lookup: tuple[KeyBounds, ...] | None = None
+    groups: int | None = None
 
     @property
     def batch(self) -> int:
@@ -66,9 +68,10 @@ def columns_of(mode: str) -> tuple[pa.Field, ...]:
 
 
 def plan_batches(
-    checkpoint: Checkpoint, kept: Sequence[int], view: View, partitions: Sequence[int], query: Query
+    checkpoint: Checkpoint, kept: Sequence[int], view: View, chosen: Callable[[Store], Sequence[int]], query: Query
 ) -> list[BatchesSplit]:
-    """A split a partition. ``kept`` are the batches that can be read.
+    """A split a partition, or a group of partitions among which rows moved when Spark repartitioned the state. ``kept``
+    are the batches that can be read, ``chosen`` the partitions of a store to read.
 
     Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept, and InvalidInputError INVALID_RANGE.
     """
@@ -87,23 +90,40 @@ def plan_batches(
     if not batches:
         return []
     found = key_lookup(checkpoint, view, query.filters)
+    groups = _groups(checkpoint, view, batches if before is None else [before, *batches])
+    partitions = chosen(view.store.at(batches[-1])) if groups is None else range(groups)
     return [
         BatchesSplit(
             partition,
-            tuple(_of_partition(batch, view, partition) for batch in batches),
+            tuple(_of_partition(batch, view, partition, groups) for batch in batches),
             tuple(times.tolist()),
-            None if before is None else _of_partition(before, view, partition),
+            None if before is None else _of_partition(before, view, partition, groups),
             None if found is None else found.bounds,
+            groups,
         )
         for partition in partitions
     ]
+
+
+def _groups(checkpoint: Checkpoint, view: View, batches: Sequence[Batch]) -> int | None:
+    """None while the number of partitions stays the same.
+
+    A row is in the partition that the hash of its key, divided by their number, has as remainder, so rows stay among
+    partitions of one remainder by any number that divides all the numbers.
+    """
+    counts = {view.store.at(batch).count for batch in batches}
+    if len(counts) == 1:
+        return None
+    hashed = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
+    return math.gcd(*counts) if hashed else 1
 
 
 def read_batches_split(
     checkpoint: Checkpoint, view: View, split: BatchesSplit, query: Query, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """The asked columns of the view, and those of `columns_of`. ``checkpoint`` is that of the last batch."""
-    source = PartitionBatches(checkpoint, view, split.partition, split.batches, columns, split.lookup)
+    batches = split.batches
+    source = PartitionBatches(checkpoint, view, split.partition, batches, columns, split.lookup, split.groups)
     times, first = np.array(split.times, np.int64), split.batches[0].batch_id
     if query.mode == "changes":
         for batch in read_row_changes(source, split.before):
@@ -155,11 +175,16 @@ def _check_times(path: str, kept: Sequence[int], first: int, query: Query) -> No
         )
 
 
-def _of_partition(batch: Batch, view: View, partition: int) -> Batch:
-    """What reading one partition needs, as it travels with each split."""
+def _of_partition(batch: Batch, view: View, partition: int, groups: int | None) -> Batch:
+    """What reading one partition needs, or a group of them, as it travels with each split."""
     operator = str(view.operator_id)
-    found = batch.uids.get(operator, [])[partition : partition + 1]
-    return replace(batch, settings={}, uids={operator: [[]] * partition + found} if batch.uids else {})
+    if not batch.uids:
+        return replace(batch, settings={})
+    found = [
+        uids if (number if groups is None else number % groups) == partition else []
+        for number, uids in enumerate(batch.uids.get(operator, []))
+    ]
+    return replace(batch, settings={}, uids={operator: found})
 
 
 def _history_columns(batch: pa.RecordBatch, times: Ints, first: int) -> pa.RecordBatch:

@@ -43,7 +43,7 @@ def lookup_splits(
         return None
     batch = checkpoint.batch.batch_id
     if found.hash is not None and len(found.ranges) <= MANY_RANGES:  # rows of other keys would end the search
-        likely = partition_of(found.hash, len(view.store.partitions))
+        likely = partition_of(found.hash, max(view.store.count, 1))
         order = sorted(partitions, key=lambda partition: partition != likely)
         return [LookupSplit(batch, tuple(order), found.ranges, True)]
     groups = 1 if len(partitions) <= FEW_PARTITIONS else reading_threads()

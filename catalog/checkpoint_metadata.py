@@ -17,6 +17,7 @@ from statestore.catalog.metadata_table import (
     VERSIONS_SCHEMA,
     rows_table,
 )
+from statestore.formats.spark.checkpoint_files import data_files
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
 from statestore.formats.spark.partition_load import Partition, files_of_batch, open_partition
 from statestore.formats.state_table import Query
@@ -56,8 +57,8 @@ class CheckpointMetadata:
         checkpoint, view = self.state.opened()
         readable = set(kept_batches(checkpoint, view.store))
         written = Counter[int]()
-        for number in view.store.partitions:
-            for file in open_partition(checkpoint, view.store, number, view.family.name).files:
+        for number in view.store.folders:
+            for file in data_files(checkpoint.folder(view.store, number)):
                 written[file.version] += file.size
         for batch in read_batches(checkpoint, [number for number in checkpoint.batches if number <= version]):
             yield {

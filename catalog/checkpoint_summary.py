@@ -8,19 +8,22 @@ from dataclasses import dataclass
 from statestore.formats.spark.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint_files import Folder
 from statestore.formats.spark.kept_batches import begin_times, read_batches
+from statestore.formats.spark.query_metadata import Batch
 
 
 @dataclass(frozen=True)
 class CheckpointSummary:
     """``oldest`` and ``newest`` are the batches that can be read, ``first_time`` and ``last_time`` (epoch microseconds)
     when these began, None where the checkpoint does not tell. ``bytes`` are those of all files that the store
-    has, for whatever batch; variables of `transformWithState` share them."""
+    has, for whatever batch; variables of `transformWithState` share them. ``partitions`` are (first batch, last batch,
+    number of partitions): several where Spark has repartitioned the state."""
 
     oldest: int
     newest: int
     first_time: int | None
     last_time: int | None
     bytes: int
+    partitions: tuple[tuple[int, int, int], ...]
 
 
 def summarize_checkpoint(checkpoint: Checkpoint, store: Store, kept: Sequence[int]) -> CheckpointSummary:
@@ -32,8 +35,20 @@ def summarize_checkpoint(checkpoint: Checkpoint, store: Store, kept: Sequence[in
         kept[-1],
         None if times is None else times[0],
         None if times is None else times[-1],
-        sum(_bytes(checkpoint.folder(store, number)) for number in store.partitions),
+        sum(_bytes(checkpoint.folder(store, number)) for number in store.folders),
+        _partitions(store, read_batches(checkpoint, kept)),
     )
+
+
+def _partitions(store: Store, batches: Sequence[Batch]) -> tuple[tuple[int, int, int], ...]:
+    found: list[tuple[int, int, int]] = []
+    for batch in batches:
+        number, count = batch.batch_id, store.at(batch).count
+        if found and found[-1][2] == count:
+            found[-1] = found[-1][0], number, count
+        else:
+            found.append((number, number, count))
+    return tuple(found)
 
 
 def _bytes(folder: Folder) -> int:

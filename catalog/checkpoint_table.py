@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError, StateSto
 from statestore.formats.filters import check_filters, mask, resolved
 from statestore.formats.locations import Location
 from statestore.formats.reading_threads import processors, reading_threads
-from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint
+from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Store
 from statestore.formats.spark.damage import missing
 from statestore.formats.spark.kept_batches import kept_batches, readable_batches
 from statestore.formats.spark.key_bounds import KeyBounds
@@ -31,7 +32,7 @@ from statestore.formats.spark.partition_load import open_partition, split_partit
 from statestore.formats.spark.query_metadata import read_batch, with_batches
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.unique_names import renamed, unique_fields
-from statestore.formats.spark.views import View, view, views
+from statestore.formats.spark.views import PARTITION, View, view, views
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
 
@@ -69,6 +70,11 @@ class CheckpointTable:
     @property
     def key_columns(self) -> tuple[str, ...]:
         return ("key",)
+
+    @property
+    def place_columns(self) -> tuple[str, ...]:
+        """Columns that say where Spark keeps a row, and nothing of the row."""
+        return (PARTITION.name,)
 
     @property
     def identity(self) -> str:
@@ -137,11 +143,11 @@ class CheckpointTable:
         if query.mode != "snapshot":
             return self._over_batches(query)
         batch = self._batch(query)
-        partitions = self._partitions(self._checkpoint(batch), query)
-        checkpoint = self._checkpoint(batch)
+        checkpoint, shown = self.opened(batch)
+        partitions = self._partitions(query, shown.store)
         looked_up = None
         if self.snapshot is None:
-            looked_up = lookup_splits(checkpoint, self._view(checkpoint), partitions, query.filters)
+            looked_up = lookup_splits(checkpoint, shown, partitions, query.filters)
         return list(self._parts(batch, partitions)) if looked_up is None else looked_up
 
     def read(self, split: CheckpointSplit | LookupSplit | BatchesSplit, query: Query) -> Iterator[pa.RecordBatch]:
@@ -185,16 +191,15 @@ class CheckpointTable:
         kept = self._kept()
         self._check_version(query.version, kept)
         checkpoint = self._checkpoint(query.version if query.mode == "history" else None)
-        partitions = self._partitions(checkpoint, query)
-        return plan_batches(checkpoint, kept, self._view(checkpoint), partitions, query)
+        chosen = partial(self._partitions, query)
+        return plan_batches(checkpoint, kept, self._view(checkpoint), chosen, query)
 
-    def _partitions(self, checkpoint: Checkpoint, query: Query) -> tuple[int, ...]:
+    def _partitions(self, query: Query, store: Store) -> tuple[int, ...]:
         """Those that are left by filters on their number."""
-        store = self._view(checkpoint).store
         partitions = (*store.partitions, *store.absent) if self.snapshot is None else (self.snapshot[1],)
-        pruning = tuple(item for item in query.filters if item.column == "partition_id")
+        pruning = tuple(item for item in query.filters if item.column == PARTITION.name)
         if pruning:
-            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition_id"])
+            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
             selected = mask(pruning, numbers)
             partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
         if not set(partitions).isdisjoint(store.absent):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.comparable import comparable
 from statestore.catalog.row_state import ends_at, newest_ends
 from statestore.catalog.scan import CHUNK_ROWS, Piece, Window, plan
@@ -49,10 +50,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a comparison: those that name a row, and those that are compared."""
+    """The columns of a comparison: those that name a row, and those that are compared, but for ``places``, which tell
+    where a row is kept."""
 
     keys: tuple[str, ...]
     values: tuple[str, ...]
+    places: frozenset[str] = frozenset()
+
+    @property
+    def compared(self) -> Bools:
+        """Which of ``values`` are."""
+        return np.array([name not in self.places for name in self.values], bool)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,8 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
 
     Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the value
     columns, null where there is no row) and ``_changed_columns`` (names, null but for ``changed``). With ``columns``
-    only these value columns are compared and shown. Where a table's key does not tell its rows apart, whole rows are
+    only these value columns are compared and shown; without, the partition that Spark keeps a row in is shown and not
+    compared. Where a table's key does not tell its rows apart, whole rows are
     added and removed. Raises NotFoundError for a version or time outside the kept range and for an unknown column.
     """
     if isinstance(table, VersionedTable):
@@ -79,6 +88,8 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     shown = table.schema(Query())
     rest = tuple(n for n in shown.names if n not in table.key_columns and n not in INTERVAL)
     names = _chosen(table.name, table.key_columns, rest, columns)
+    if columns is None and isinstance(table, CheckpointTable):
+        names = replace(names, places=frozenset(table.place_columns))
     schema = _schema(shown, names)
     return pa.RecordBatchReader.from_batches(schema, _of_table(table, old, new, names, schema))
 
@@ -193,7 +204,7 @@ def _of_table(table: StateTable, old: Point, new: Point, names: Columns, schema:
     newest = table.kept_versions()[1]
     before, after = (_read(table, point, names, newest, schema) for point in (old, new))
     if not names.keys or _repeats(before) or _repeats(after):
-        before, after = _whole_rows(before), _whole_rows(after)
+        before, after = _whole_rows(before, names), _whole_rows(after, names)
     return _compared(before, after, names, schema)
 
 
@@ -219,9 +230,10 @@ def _repeats(side: Side) -> bool:
     return len(np.unique(side.hashes)) < len(side.hashes)
 
 
-def _whole_rows(side: Side) -> Side:
+def _whole_rows(side: Side, names: Columns) -> Side:
     """Each row hashed as a whole; the second of two equal rows gets another hash than the first."""
-    hashes = hash_keys([comparable(c) for c in (*side.keys, *side.values)])
+    values = [column for column, compared in zip(side.values, names.compared, strict=True) if compared]
+    hashes = hash_keys([comparable(c) for c in (*side.keys, *values)])
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
@@ -236,7 +248,7 @@ def _whole_rows(side: Side) -> Side:
 
 def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     left, right = pairs(before, after)
-    differs = differences(before, after, left, right)
+    differs = differences(before, after, left, right) & names.compared
     changed = np.flatnonzero(differs.any(axis=1)) if names.values else np.empty(0, np.int64)
     removed, added = others(len(before.hashes), left), others(len(after.hashes), right)
     kind = np.repeat([ADDED, MODIFIED, REMOVED], [len(added), len(changed), len(removed)])

@@ -72,7 +72,7 @@ def _cell(name: str, value: Any) -> str | None:
 
 def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
     item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
-    item |= {"retention": None, "retention_ms": None, **dict.fromkeys(KNOWN_OF_STORES)}
+    item |= {"retention": None, "retention_ms": None, "partitions": None, **dict.fromkeys(KNOWN_OF_STORES)}
     item |= {"health": [], "status": "ok"}
     try:
         about = warehouse.about(name)
@@ -126,14 +126,23 @@ def _of_store(found: StoreSummary) -> dict[str, Any]:
 
 def _of_checkpoint(found: CheckpointSummary) -> dict[str, Any]:
     batches = found.newest - found.oldest + 1
+    ranges = [{"first_batch": first, "last_batch": last, "partitions": n} for first, last, n in found.partitions]
     return {
+        "partitions": ranges,
         "version": found.newest,
         "oldest_version": found.oldest,
         "from": _time(found.first_time),
         "to": _time(found.last_time),
         "bytes": found.bytes,
         "retention": "1 batch" if batches == 1 else f"{batches} batches",
+        "health": [_repartitioned(found)] if len(ranges) > 1 else [],
     }
+
+
+def _repartitioned(found: CheckpointSummary) -> str:
+    """Said of a state that Spark has repartitioned."""
+    (_, _, count), *later = found.partitions
+    return f"{count} partitions" + "".join(f", from batch {first} on {number}" for first, _, number in later)
 
 
 def _of_state(found: KeyedSummary) -> dict[str, Any]:

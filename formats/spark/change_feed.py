@@ -3,7 +3,8 @@
     batch_id, change_type, the columns of the view, partition_id
 
 ``change_type`` is ``update`` (a put), ``delete`` (the value is null) or ``append`` (a merge: entries added to a list).
-Needs the delta or changelog of each batch: RocksDB checkpoints without changelogs have no feed.
+Needs the delta or changelog of each batch: RocksDB checkpoints without changelogs have no feed. A batch that Spark
+made to repartition the state wrote all of it anew and changed none of it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.damage import unsupported
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
-from statestore.formats.spark.partition_load import open_partition, uid_of, version_changes
-from statestore.formats.spark.query_metadata import read_batch
+from statestore.formats.spark.kept_batches import read_batches
+from statestore.formats.spark.partition_load import Partition, has_change_file, open_partition, uid_of, version_changes
+from statestore.formats.spark.query_metadata import Batch, moves_rows
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.state_rows import row_form
 from statestore.formats.spark.views import View
@@ -52,13 +54,42 @@ def read_changes(
     if view.shape == "map" and not view.flat:
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
     view = _by_element(view)
-    source = open_partition(checkpoint, view.store, partition, view.family.name)
     decoder = decoder_of(checkpoint, view, row_form(checkpoint, view))
-    for batch_id in range(first_batch, last_batch + 1):
-        batch = read_batch(checkpoint.root, batch_id)
-        for changes in version_changes(source, batch.version, uid_of(source, batch.uids)):
-            if len(changes):
-                yield _feed(decoder, changes, batch_id, partition)
+    before: Batch | None = None
+    for batch in batches_of_feed(checkpoint, first_batch, last_batch):
+        store = view.store.at(batch)
+        if batch.batch_id >= first_batch and partition in store.partitions:
+            source = open_partition(replace(checkpoint, batch=batch), store, partition, view.family.name)
+            for changes in _written(source, before, batch):
+                if len(changes):
+                    yield _feed(decoder, changes, batch.batch_id, partition)
+        before = batch
+
+
+def _written(source: Partition, before: Batch | None, batch: Batch) -> Iterator[Changes]:
+    uid = uid_of(source, batch.uids)
+    was_skipped = before is not None and before.version == batch.version
+    if was_skipped or (moves_rows(before, batch) and not has_change_file(source, batch.version, uid)):
+        return iter(())
+    return version_changes(source, batch.version, uid)
+
+
+def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -> list[Batch]:
+    """The batches of a feed, and in front of them the one before, if it is kept: only with it can be known whether the
+    first one repartitioned the state. Raises NotFoundError SPARK_STATE_NOT_FOUND for batches that are not committed."""
+    before = [first_batch - 1] if first_batch - 1 in checkpoint.batches else []
+    return read_batches(checkpoint, [*before, *range(first_batch, last_batch + 1)])
+
+
+def partitions_of_feed(checkpoint: Checkpoint, view: View, first_batch: int, last_batch: int) -> list[int]:
+    """All partitions that batches of a feed have. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is not there."""
+    found: set[int] = set()
+    for batch in batches_of_feed(checkpoint, first_batch, last_batch):
+        if batch.batch_id >= first_batch:
+            store = view.store.at(batch)
+            store.check_partitions(checkpoint.root.path)
+            found.update(store.partitions)
+    return sorted(found)
 
 
 def _by_element(view: View) -> View:

@@ -39,23 +39,65 @@ _WITH_TIMEOUTS = ("flatMapGroupsWithState", "applyInPandasWithState", "")  # 3.5
 
 
 @dataclass(frozen=True)
+class Written:
+    """How many partitions of a store each batch writes: one each task.
+
+    A ``single`` task has a global limit, and so has an aggregation without keys, whatever the metadata says. When Spark
+    repartitions such a state it writes as many as it was asked for: that made the ``spread`` versions. Spark 3.5
+    ``names`` no operators. ``told`` is the number in the metadata, which of the first version is that of batch 0.
+    """
+
+    single: bool
+    named: bool
+    told: int | None
+    spread: frozenset[int] = frozenset()
+
+    def count(self, batch: Batch, operator_id: int, folders: tuple[int, ...]) -> int:
+        """The number of partitions as of a batch; where nothing says it, as many as any batch had, so that a part is
+        not taken for the whole."""
+        most = folders[-1] + 1 if folders else 0
+        shuffled, committed = batch.partitions or 0, len(batch.uids.get(str(operator_id), ()))
+        if self.single:
+            return committed or (max(shuffled, 1) if batch.version in self.spread else min(most, 1))
+        if batch.logged and shuffled:
+            return max(shuffled if self.named else min(shuffled, most), committed)
+        return committed or max(self.told or 0, shuffled if self.named else 0, most)
+
+
+@dataclass(frozen=True)
 class Store:
     """A state store of an operator. ``families`` has one entry, unless ``has_families``: keys then start with a
     family's id.
 
-    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5). ``absent`` are partitions, the first of
-    them, that the query must have written and that are not there.
+    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5). ``partitions`` are those of a batch, of
+    which ``absent``, the first of them, are not there though the query must have written them; ``folders`` are those of
+    all batches. What decides is in ``written``.
     """
 
     operator_id: int
     name: str
     number: int
-    partitions: tuple[int, ...]
+    folders: tuple[int, ...]
     prefix_columns: int | None
     families: tuple[FamilySchema, ...]
     has_families: bool
     schema_folder: str | None
+    written: Written = Written(False, False, None)
+    partitions: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of partitions the batch has, or at least as many."""
+        return max((*self.partitions, *self.absent), default=-1) + 1
+
+    def at(self, batch: Batch) -> Store:
+        """The store with the partitions of a batch."""
+        count = self.written.count(batch, self.operator_id, self.folders)
+        have = frozenset(self.folders)
+        absent = itertools.islice((number for number in range(count) if number not in have), _TOLD)
+        present = tuple(number for number in self.folders if number < count)
+        return replace(self, partitions=present, absent=tuple(absent))
 
     def check_partitions(self, where: str) -> None:
         """Raises NotFoundError SPARK_STATE_NOT_FOUND if a partition is absent: the rest is not the whole state."""
@@ -116,8 +158,7 @@ class Checkpoint:
 
     def folder(self, store: Store, partition: int) -> Folder:
         """Where a store keeps a partition."""
-        names = () if store.name == DEFAULT_STORE else (store.name,)
-        return self.root.at("state", store.operator_id, partition, *names)
+        return _store_folder(self.root, store, partition)
 
     @property
     def delimiter(self) -> bytes:
@@ -149,6 +190,11 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
     return Checkpoint(root.fresh(), _query_id(root), tuple(batches), batch, provider, operators)
 
 
+def _store_folder(root: Folder, store: Store, partition: int) -> Folder:
+    names = () if store.name == DEFAULT_STORE else (store.name,)
+    return root.at("state", store.operator_id, partition, *names)
+
+
 def _query_id(root: Folder) -> str:
     if "metadata" not in root.files():
         return ""
@@ -164,39 +210,37 @@ def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Pr
             raise unsupported(f"state store provider {name[:200]}; expected one of {', '.join(_PROVIDERS)}")
         return provider
     # The log of offsets was purged or is from before the setting was kept: the files tell.
-    stores = [store for operator in operators for store in operator.stores if store.partitions]
+    stores = [store for operator in operators for store in operator.stores if store.folders]
     if not stores:
         return "hdfs"
-    names = () if stores[0].name == DEFAULT_STORE else (stores[0].name,)
-    folder = root.at("state", stores[0].operator_id, stores[0].partitions[0], *names)
+    folder = _store_folder(root, stores[0], stores[0].folders[0])
     return "rocksdb" if any(file.kind in ("zip", "changelog") for file in data_files(folder)) else "hdfs"
 
 
 def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
     folder = root.at("state", operator_id)
     found = read_operator(root, operator_id, batch.batch_id)
-    # The metadata may name more partitions than there are (a global limit has one).
+    # Where Spark has repartitioned the state, batches have other numbers of partitions: some may not be of this one.
     partitions = tuple(sorted(int(name) for name in folder.folders() if NUMBER.fullmatch(name)))
     entries = found.stores or _stores_without_metadata(folder, partitions)
     stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
     if found.name in _WITH_TIMEOUTS and batch.setting("flatMapGroupsWithState.stateFormatVersion", "2") == "1":
         stores = tuple(replace(store, families=tuple(map(_with_long_timeout, store.families))) for store in stores)
     stores = tuple(
-        replace(store, absent=_absent(found.name, store, entry.partitions))
+        replace(store, written=_written(root, found.name, store, entry.partitions)).at(batch)
         for store, entry in zip(stores, entries, strict=True)
     )
     return Operator(operator_id, found.name, found.properties, stores)
 
 
-def _absent(operator: str, store: Store, expected: int | None) -> tuple[int, ...]:
-    """Each task writes its partition in each batch. A global limit has one task, and so has an aggregation without
-    keys, whatever the metadata says."""
+def _written(root: Folder, operator: str, store: Store, told: int | None) -> Written:
     keys = max((len(family.key.fields) for family in store.families), default=0)
-    if operator == _LIMIT or keys <= operator.startswith("sessionWindow") or expected is None:
-        expected = 0
-    have = frozenset(store.partitions)
-    count = max(expected, max(have, default=-1) + 1)
-    return tuple(itertools.islice((number for number in range(count) if number not in have), _TOLD))
+    if operator != _LIMIT and keys > operator.startswith("sessionWindow"):
+        return Written(False, told is not None, told)
+    folders = [_store_folder(root, store, number) for number in store.folders[1:]]
+    root.fetch(folders)
+    spread = frozenset(file.version for folder in folders for file in data_files(folder))
+    return Written(True, told is not None, told, spread)
 
 
 def _some(numbers: tuple[int, ...]) -> str:

@@ -4,6 +4,9 @@ Both are found in the stored bytes: those of the keys that changed, with what th
 rest of the state only streams past. Of each batch the delta or changelog is read; where there is none, its state is
 compared with that of the batch before.
 
+Spark may have repartitioned the state between batches. That changed no row, but from then on a row is in another
+partition: partitions between which rows moved are read together.
+
 A row that is written again as it was has not changed. Where the key of a view tells its rows apart, another value is an
 update. Elements of a list and rows of a join's side, of which equal ones may be there at a time, come and go: of equal
 ones the newest goes first.
@@ -13,15 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
-from statestore.formats.spark.key_bounds import KeyBounds, changes_within
+from statestore.formats.spark.family_ids import changes_of_family, rows_of_family
+from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
+from statestore.formats.spark.load_plan import CHANGES
 from statestore.formats.spark.partition_load import (
+    FAMILY_BYTES,
     Partition,
+    family_of,
     has_change_file,
     of_family,
     open_partition,
@@ -29,7 +37,7 @@ from statestore.formats.spark.partition_load import (
     uid_of,
     version_changes,
 )
-from statestore.formats.spark.query_metadata import Batch
+from statestore.formats.spark.query_metadata import Batch, moves_rows
 from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of
 from statestore.formats.spark.row_presence import OPEN, intervals, net_changes
@@ -43,12 +51,14 @@ INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)
 FROM_BATCH, TO_BATCH, BATCH, KIND = "from_batch", "to_batch", "batch_id", "kind"
 _OUTPUT_ROWS = 65536
 _LOOKED_UP = 64  # more keys than this are not looked up, but found while the state streams past
-Held = list[tuple[int, Parts]]
+Write = tuple[int, int, Parts]
+Held = list[Write]
 
 
 @dataclass(frozen=True)
 class PartitionBatches:
-    """One partition of a flat view in ``batches``, which follow each other.
+    """One partition of a flat view in ``batches``, which follow each other; with ``groups`` all partitions whose number
+    has the remainder ``partition`` when divided by it, and whose rows stay among them when the state is repartitioned.
 
     ``columns`` are decoded, all by default. ``lookup`` are [from, to) of keys without the id of a column family,
     ascending and apart: other rows are left out, but for some between them if there are many.
@@ -60,18 +70,73 @@ class PartitionBatches:
     batches: Sequence[Batch]
     columns: Collection[str] | None = None
     lookup: Sequence[KeyBounds] | None = None
+    groups: int | None = None
 
     def decoder(self, columns: Collection[str] | None) -> Decoder:
         return decoder_of(self.checkpoint, self.view, row_form(self.checkpoint, self.view), columns)
 
-    def opened(self, batch: Batch) -> Partition:
-        """The partition as of a batch; the settings that concern state stay with a query for life."""
-        checkpoint = replace(self.checkpoint, batch=replace(batch, settings=self.checkpoint.batch.settings))
-        return open_partition(checkpoint, self.view.store, self.partition, self.view.family.name)
+    def numbers(self, batch: Batch) -> list[int]:
+        """The partitions as of a batch. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is not there."""
+        if self.groups is None:
+            return [self.partition]
+        store = self.view.store.at(batch)
+        store.check_partitions(self.checkpoint.root.path)
+        return [number for number in store.partitions if number % self.groups == self.partition]
 
-    def ranges(self) -> Sequence[KeyBounds] | None:
+    def opened(self, batch: Batch) -> list[Partition]:
+        """The partitions as of a batch; the settings that concern state stay with a query for life."""
+        checkpoint = replace(self.checkpoint, batch=replace(batch, settings=self.checkpoint.batch.settings))
+        store = self.view.store.at(batch)
+        return [open_partition(checkpoint, store, number, self.view.family.name) for number in self.numbers(batch)]
+
+    @cached_property
+    def family_id(self) -> int | None:
+        """The id that keys of all batches are to have."""
+        found = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
+        return next((number for number in found if number is not None), None)
+
+    @cached_property
+    def _ids(self) -> dict[tuple[int, int], int | None]:
+        """The id of the family by batch and partition."""
+        return {}
+
+    def id_in(self, partition: Partition) -> int | None:
+        """The id that keys of a partition have as of its batch. Only a repartition gives new ones."""
+        if self.groups is None:
+            return self.family_id
+        place = partition.checkpoint.batch.batch_id, partition.number
+        if place not in self._ids:
+            self._ids[place] = family_of(partition)
+        return self._ids[place]
+
+    def ranges(self, partition: Partition) -> Sequence[KeyBounds] | None:
         """``lookup`` as ranges of stored keys."""
-        return None if self.lookup is None else of_family(self.opened(self.batches[-1]), self.lookup)
+        return None if self.lookup is None else of_family(self.id_in(partition), self.lookup)
+
+    def other_id(self, partition: Partition) -> int | None:
+        """The id to give to keys of a partition, None if they have it."""
+        if self.groups is None or self.family_id is None:
+            return None
+        return None if self.id_in(partition) == self.family_id else self.family_id
+
+    def named(self, partition: Partition, changes: Changes) -> Changes:
+        """Changes of a partition, those that are looked up, under the id that keys of all batches are to have."""
+        ranges, other = self.ranges(partition), self.other_id(partition)
+        if ranges is not None:
+            changes = changes_within(changes, ranges)
+        return changes if other is None else changes_of_family(changes, other, self.checked)
+
+    def stored(self, partition: Partition, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The same of rows."""
+        ranges, other = self.ranges(partition), self.other_id(partition)
+        if ranges is not None:
+            rows = rows_within(rows, ranges)
+        return rows if other is None else rows_of_family(rows, other, self.checked)
+
+    @property
+    def checked(self) -> bytes | None:
+        """The delimiter between merged values, None of rows without checksums."""
+        return self.checkpoint.delimiter if self.checkpoint.has_checksums else None
 
 
 def tells_rows_apart(view: View) -> bool:
@@ -81,30 +146,34 @@ def tells_rows_apart(view: View) -> bool:
 
 def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
     """The rows with the batches they were there: ``from_batch``, and ``to_batch`` that changed or deleted them, null if
-    the last batch has them; the columns and ``partition_id``. What the first batch has counts as written by it.
+    the last batch has them; the columns and ``partition_id``, that of the first of these batches. What the first batch
+    has counts as written by it.
 
     Raises as `read_state`.
     """
     first, decoder = source.batches[0], source.decoder(source.columns)
     held = list(_written(source, source.batches))
     before: Held = []
-    for changed, rest in _base(source, first, held, decoder):
+    for partition, changed, rest in _base(source, first, held, decoder):
         if changed is not None:
-            before.append((first.batch_id, puts(changed)))
+            before.append((first.batch_id, partition, puts(changed)))
         if rest is not None:
             count = len(rest[0])
-            yield _batch(source, rest, _batch_columns(np.full(count, first.batch_id), np.full(count, OPEN)))
+            about = _batch_columns(np.full(count, first.batch_id), np.full(count, OPEN))
+            yield _batch(source, rest, about, np.full(count, partition))
     rows = written_rows(source.decoder(None), joined_writes(before + held))
     content, start, end = intervals(rows.content, rows.start, rows.end)
+    place = _places(source, rows, content, start)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
-        yield _batch(source, rows.columns(decoder, content[some]), _batch_columns(start[some], end[some]))
+        columns = rows.columns(decoder, content[some])
+        yield _batch(source, columns, _batch_columns(start[some], end[some]), place[some])
 
 
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
     """What the batches changed, in their order: ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the
-    columns and ``partition_id``; a postimage follows its preimage. ``before`` is the batch before the first; None: its
-    state is empty.
+    columns and ``partition_id``, that of the batch; a postimage follows its preimage. ``before`` is the batch before
+    the first; None: its state is empty.
 
     Raises as `read_state`.
     """
@@ -112,60 +181,90 @@ def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator
     base: Held = []
     if before is not None and held:
         found = _base(source, before, held, None)
-        base = [(before.batch_id, puts(changed)) for changed, _ in found if changed is not None]
+        base = [(before.batch_id, partition, puts(changed)) for partition, changed, _ in found if changed is not None]
     rows = written_rows(source.decoder(None), joined_writes(base + held))
     content, batch, kind = _events(source.view, rows, source.batches[0].batch_id)
+    place = _places(source, rows, content, batch)
     decoder = source.decoder(source.columns)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
         told = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
-        yield _batch(source, rows.columns(decoder, content[some]), told)
+        yield _batch(source, rows.columns(decoder, content[some]), told, place[some])
 
 
-def _written(
-    source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False
-) -> Iterator[tuple[int, Parts]]:
+def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
     """What each batch after the first wrote, or each."""
-    ranges = source.ranges()
     for number, batch in enumerate(batches):
         if number or with_first:
-            for changes in _changes_of(source, batches[number - 1] if number else None, batch):
-                if ranges is not None:
-                    changes = changes_within(changes, ranges)
+            for partition, changes in _changes_of(source, batches[number - 1] if number else None, batch):
                 if len(changes):
-                    yield batch.batch_id, parts_of(changes)
+                    yield batch.batch_id, partition, parts_of(changes)
 
 
-def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[Changes]:
+def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[tuple[int, Changes]]:
+    """(partition, changes in it) of the rows that are looked up, under the id of their family in all batches."""
+    if before is not None and before.version == batch.version:  # it was skipped
+        return
     after = source.opened(batch)
-    uid = uid_of(after, batch.uids)
-    if has_change_file(after, batch.version, uid):
-        return version_changes(after, batch.version, uid)
-    return changes_between(None if before is None else source.opened(before), after)
+    if before is not None and source.numbers(before) != source.numbers(batch):
+        then = source.opened(before)
+        if not (moves_rows(before, batch) and _is_copied([*then, *after], batch)):
+            yield from changes_between(then, after, source.stored)
+        return
+    then = []
+    for number, partition in enumerate(after):
+        uid = uid_of(partition, batch.uids)
+        if has_change_file(partition, batch.version, uid):
+            yield from (
+                (partition.number, source.named(partition, c)) for c in version_changes(partition, batch.version, uid)
+            )
+            continue
+        if before is not None and not then:
+            then = source.opened(before)
+        yield from changes_between(then[number : number + 1], [partition], source.stored)
+
+
+def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
+    """Whether a batch wrote all state though others write what they changed: then Spark took it over as it was."""
+    logs = {file.version for partition in partitions for file in partition.files if file.kind in CHANGES}
+    return bool(logs) and batch.version not in logs
 
 
 def _base(
     source: PartitionBatches, batch: Batch, held: Held, decoder: Decoder | None
-) -> Iterator[tuple[pa.RecordBatch | None, list[pa.Array] | None]]:
-    """The state as of a batch: stored rows of the keys that are written later, and the columns of the others if there
-    is a decoder."""
-    keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, parts in held)]).unique()
+) -> Iterator[tuple[int, pa.RecordBatch | None, list[pa.Array] | None]]:
+    """The state as of a batch, by partition: stored rows of the keys that are written later, and the columns of the
+    others if there is a decoder."""
+    keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in held)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
-    partition, ranges = source.opened(batch), source.ranges()
-    if decoder is None and len(keys) <= _LOOKED_UP and partition.checkpoint.provider == "rocksdb":
-        ranges = [(key, key + b"\0") for key in sorted(keys.to_pylist())]
+    few = decoder is None and len(keys) <= _LOOKED_UP and source.checkpoint.provider == "rocksdb"
+    for partition in source.opened(batch):
+        ranges, other = source.ranges(partition), source.other_id(partition)
+        if few:
+            asked: list[bytes] = sorted(keys.to_pylist())
+            ranges = [(key, key + b"\0") for key in asked]
+            if other is not None:
+                bare = [(key[FAMILY_BYTES:], key[FAMILY_BYTES:] + b"\0") for key in asked]
+                ranges = of_family(source.id_in(partition), bare)
+        each = partial(_parted, source, later, decoder, other)
+        for changed, rest in stored_rows(partition, each, key_ranges=ranges):
+            yield partition.number, changed, rest
 
-    def parted(rows: pa.RecordBatch) -> tuple[pa.RecordBatch | None, list[pa.Array] | None]:
-        changed, _ = changed_rows(rows.column("key"), later)
-        rest = np.ones(rows.num_rows, np.bool_)
-        rest[changed] = False
-        found = rows.take(pa.array(changed)) if len(changed) else None
-        if decoder is None or not rest.any():
-            return found, None
-        others = rows if found is None else rows.filter(pa.array(rest))
-        return found, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
 
-    yield from stored_rows(partition, parted, key_ranges=ranges)
+def _parted(
+    source: PartitionBatches, later: Overlay, decoder: Decoder | None, other: int | None, rows: pa.RecordBatch
+) -> tuple[pa.RecordBatch | None, list[pa.Array] | None]:
+    """(stored rows of the keys of ``later``, the columns of the others if there is a decoder)."""
+    if other is not None:
+        rows = rows_of_family(rows, other, source.checked)
+    changed, _ = changed_rows(rows.column("key"), later)
+    rest = np.ones(rows.num_rows, np.bool_)
+    rest[changed] = False
+    found = rows.take(pa.array(changed)) if len(changed) else None
+    if decoder is None or not rest.any():
+        return found, None
+    others = rows if found is None else rows.filter(pa.array(rest))
+    return found, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
 
 
 def _events(view: View, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
@@ -191,9 +290,15 @@ def _batch_columns(start: Ints, end: Ints) -> dict[str, pa.Array]:
     return {FROM_BATCH: pa.array(start), TO_BATCH: pa.array(end, mask=end == OPEN)}
 
 
-def _batch(source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array]) -> pa.RecordBatch:
-    """The columns of the view, with those about them in front."""
-    number = pa.array(np.full(len(columns[0]), source.partition, np.int32))
+def _places(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: Ints) -> Ints:
+    return np.full(len(content), source.partition) if source.groups is None else rows.partitions(content, batch)
+
+
+def _batch(
+    source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], place: Ints
+) -> pa.RecordBatch:
+    """The columns of the view with their partitions, and those about them in front."""
+    number = pa.array(place.astype(np.int32))
     found = [
         (field.name, column)
         for field, column in zip(source.view.schema, [*columns, number], strict=True)

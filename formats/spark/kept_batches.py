@@ -1,22 +1,24 @@
 """Which batches of a store can be read now, and when they began.
 
 Spark removes old deltas, snapshots, zips and changelogs at its own pace in each partition, and the logs of commits and
-offsets at another: a batch can be read if it is committed and every partition has all files of its state version.
+offsets at another: a batch can be read if it is committed and each of its partitions has all files of its state
+version. Which partitions these are only the logs tell, as the state may have been repartitioned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.spark.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS
+from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS, DataFile, data_files
 from statestore.formats.spark.damage import missing
 from statestore.formats.spark.load_plan import readable_versions
-from statestore.formats.spark.partition_load import Partition, open_partition, plan_version, uid_of
+from statestore.formats.spark.partition_load import Partition, plan_version, uid_of
 from statestore.formats.spark.query_metadata import Batch, read_batch, with_batches
 from statestore.formats.spark.spans import Ints
 
@@ -37,11 +39,20 @@ def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
     """All that can be read, also those before a damaged one, ascending. Raises as `kept_batches`."""
-    if store.absent:
-        return []
-    readable = set(checkpoint.batches)
-    for found in _of_partitions(checkpoint, store):
-        readable &= found
+    with ThreadPoolExecutor(1 if checkpoint.root.is_local else PARALLEL_REQUESTS) as pool:
+        listed = pool.map(lambda number: data_files(checkpoint.folder(store, number)), store.folders)
+        files = dict(zip(store.folders, listed, strict=True))
+    if checkpoint.batch.uids:
+        return _of_lineages(checkpoint, store, files)
+    versions = {number: set(readable_versions(found)) for number, found in files.items()}
+    everywhere = set.intersection(*versions.values()) if versions else set()
+    usual = store.folders == tuple(range(store.count)) and not store.absent
+    readable = {batch for batch in checkpoint.batches if usual and (batch + 1 in everywhere or not versions)}
+    # Of the others the logs say which partitions they have, and which of them were skipped.
+    for batch in _known(checkpoint, [number for number in checkpoint.batches if number not in readable]):
+        then = store.at(batch)
+        if not then.absent and all(batch.version in versions[number] for number in then.partitions):
+            readable.add(batch.batch_id)
     return sorted(readable)
 
 
@@ -70,14 +81,24 @@ def begin_times(checkpoint: Checkpoint, batches: Sequence[Batch]) -> Ints:
     return np.minimum.accumulate(np.array(times, np.int64)[::-1])[::-1]
 
 
-def _of_partitions(checkpoint: Checkpoint, store: Store) -> list[set[int]]:
+def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
+    """These batches, without those whose logs are damaged."""
+    root = with_batches(checkpoint.root, numbers)
+    for number in numbers:
+        with contextlib.suppress(CorruptError, NotFoundError):
+            yield read_batch(root, number)
+
+
+def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Sequence[DataFile]]) -> list[int]:
+    batches = read_batches(checkpoint, checkpoint.batches)
+    stores = {batch.batch_id: store.at(batch) for batch in batches}
     family = store.families[0].name
-    with ThreadPoolExecutor(1 if checkpoint.root.is_local else PARALLEL_REQUESTS) as pool:
-        opened = list(pool.map(lambda number: open_partition(checkpoint, store, number, family), store.partitions))
-    if checkpoint.batch.uids:
-        batches = read_batches(checkpoint, checkpoint.batches)
-        return [_readable_lineage(partition, batches) for partition in opened]
-    return [{version - 1 for version in readable_versions(partition.files)} for partition in opened]
+    readable = {number for number, then in stores.items() if not then.absent}
+    for number, found in files.items():
+        partition = Partition(checkpoint, store, number, family, checkpoint.folder(store, number), tuple(found))
+        mine = [batch for batch in batches if number in stores[batch.batch_id].partitions]
+        readable -= {batch.batch_id for batch in mine} - _readable_lineage(partition, mine)
+    return sorted(readable)
 
 
 def _readable_lineage(partition: Partition, batches: Sequence[Batch]) -> set[int]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats.compiled_use import load_if_it_pays
+from statestore.formats.errors import NotFoundError
 from statestore.formats.in_order import in_order
 from statestore.formats.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -73,7 +74,7 @@ def stored_rows(
     checkpoint = partition.checkpoint
     plan = plan_version(partition, checkpoint.batch.version, _uid(partition), base_version)
     load_if_it_pays(sum(file.size for file in (plan.base, *plan.changes) if file is not None))
-    family_id = _family_id(partition, plan)
+    family_id = _family_id(partition, plan.base, checkpoint.batch.version)
     if family_id is None and partition.store.has_families:
         return
     ahead = ((replace(partition, folder=folder), file) for folder, file in read_ahead(partition.folder, plan.changes))
@@ -121,7 +122,7 @@ def version_changes(partition: Partition, version: int, uid: str | None) -> Iter
         name = "delta" if partition.checkpoint.provider == "hdfs" else "changelog"
         found = f"found no {name} of version {version}; changes can be read only where each version has one"
         raise missing(partition.folder.path, found)
-    family_id = _family_id(partition, LoadPlan(None, ()))
+    family_id = _family_id(partition, _base_of(partition, version, uid), version)
     if family_id is None and partition.store.has_families:
         return
     yield from _file_changes(partition, found_files[0], family_id)
@@ -180,9 +181,16 @@ def _base(
     return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=wanted or key_ranges)
 
 
-def of_family(partition: Partition, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
+def family_of(partition: Partition) -> int | None:
+    """The id that keys of the family begin with as of the checkpoint's batch; None without families, or before this one
+    was created."""
+    version = partition.checkpoint.batch.version
+    return _family_id(partition, _base_of(partition, version, _uid(partition)), version)
+
+
+def of_family(family_id: int | None, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
     """Bounds of a family's keys as those of stored keys, which begin with its id."""
-    found = ranges_of_family(_family_id(partition, LoadPlan(None, ())), [KeyRange(*each) for each in bounds])
+    found = ranges_of_family(family_id, [KeyRange(*each) for each in bounds])
     return [(within.first, within.stop) for within in found]
 
 
@@ -207,24 +215,47 @@ def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
     file = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
     if file is None or file.kind != "zip":
         return [(None, None)]
-    return split_keys(partition.folder, file, _family_id(partition, LoadPlan(file, ())), _PART_BYTES, most)
+    return split_keys(partition.folder, file, _family_id(partition, file, file.version), _PART_BYTES, most)
 
 
-def _family_id(partition: Partition, plan: LoadPlan) -> int | None:
-    """The id of the partition's family; None without families, or if this one has not been created yet.
+def _family_id(partition: Partition, base: DataFile | None, version: int) -> int | None:
+    """The id of the partition's family as of a version whose base is known, or may not be; None without families, or
+    if this one has not been created yet.
 
-    Ids never change, so any zip that knows the family will do: the plan's own first, then the newest.
+    Ids stay as they are until Spark repartitions the state, which gives new ones and writes no changelogs: what a zip
+    tells is true of the versions that changelogs lead to, from it or back from it.
     """
     if not partition.store.has_families:
         return None
-    zips = [file for file in reversed(partition.files) if file.kind == "zip"]
-    for file in ([plan.base] if plan.base else []) + zips:
+    zips = [file for file in partition.files if file.kind == "zip"]
+    logged = {file.version for file in partition.files if file.kind in CHANGES}
+
+    def is_joined(file: DataFile) -> bool:
+        low, high = sorted((version, file.version))
+        return high - low <= len(logged) and logged.issuperset(range(low + 1, high + 1))
+
+    before = [file for file in reversed(zips) if file.version <= version and is_joined(file)]
+    after = [file for file in zips if file.version > version and is_joined(file)]
+    known = ([base] if base else []) + before + after
+    for file in known:
         found = read_zip(partition.folder, file).families.get(partition.family)
         if found is not None:
             return found
-    if not zips and partition.files:
-        raise missing(partition.folder.path, "no zip is kept, so nothing tells the ids of column families")
+    if not known and partition.files:
+        raise missing(
+            partition.folder.path, f"no zip is kept that tells the ids of column families in version {version}"
+        )
     return None
+
+
+def _base_of(partition: Partition, version: int, uid: str | None) -> DataFile | None:
+    """The base of a version; None also if the version cannot be read in whole, or families need no base to tell ids."""
+    if not partition.store.has_families:
+        return None
+    try:
+        return plan_version(partition, version, uid).base
+    except NotFoundError:
+        return None
 
 
 def _file_changes(partition: Partition, file: DataFile, family_id: int | None) -> Iterator[Changes]:

@@ -7,37 +7,46 @@
     state/<operator>/_metadata/v2/<batch>   the same with schema files and properties, valid from that batch on
 
 Batch ``b`` reads state version ``b`` and writes ``b + 1``. A batch without a commit did not happen.
+
+Spark 4.2 and later can repartition the state of a query that stands still. That is a batch of its own: its offsets are
+those of the batch whose state it took over, with another number of partitions. Asked to, it skips a batch that failed:
+that one gets a commit, though its state is used by nobody.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from statestore.formats.errors import StateStoreError
 from statestore.formats.spark.checkpoint_files import NUMBER, Folder, parse_json
 from statestore.formats.spark.damage import corrupt_file, missing
 from statestore.formats.times import MAX_MS, MIN_MS
 
 _PREFIX = "spark.sql.streaming."
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_COUNT = re.compile(r"[1-9][0-9]{0,9}")
 _STORE_NAME = re.compile(r"[\w$-][\w$. -]{0,199}")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A committed batch; times are epoch milliseconds. ``uids[operator][partition][store]`` exist in format 2 only."""
+    """A committed batch; times are epoch milliseconds. ``uids[operator][partition][store]`` exist in format 2 only.
+
+    ``version`` is the state version it left behind. ``partitions`` is the number of partitions that a shuffle had, and
+    with it most state; unless ``logged``, the log says nothing of this batch, and the number is that of one near it.
+    """
 
     batch_id: int
+    version: int
+    partitions: int | None
+    logged: bool
     timestamp_ms: int | None
     watermark_ms: int | None
     settings: Mapping[str, str] = field(repr=False)
     uids: Mapping[str, list[list[str]]] = field(repr=False)
-
-    @property
-    def version(self) -> int:
-        """The state version it wrote."""
-        return self.batch_id + 1
 
     def setting(self, name: str, default: str) -> str:
         """A ``spark.sql.streaming.`` setting the batch ran with."""
@@ -64,6 +73,13 @@ class OperatorEntry:
     properties: Mapping[str, Any]
 
 
+def moves_rows(before: Batch | None, batch: Batch) -> bool:
+    """Whether a batch changed no row after the batch before it: it only repartitioned the state, or was skipped."""
+    if before is None or not before.logged or not batch.logged:
+        return False
+    return before.partitions != batch.partitions or before.version == batch.version
+
+
 def committed_batches(root: Folder) -> list[int]:
     """Ids of the committed batches that are kept, ascending."""
     return root.at("commits").numbered()
@@ -73,7 +89,9 @@ def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
     """The root for a `read_batch` of each: unless they are local, what they read is fetched at once."""
     remembering = root.remembering()
     logs = remembering.at("commits"), remembering.at("offsets")
-    remembering.fetch(logs, [(log, batch_id) for log in logs for batch_id in batch_ids])
+    wanted = sorted({number for batch_id in batch_ids for number in (batch_id, batch_id + 1)})
+    remembering.fetch(logs)
+    remembering.fetch(files=[(log, number) for log in logs for number in wanted if str(number) in log.files()])
     return remembering
 
 
@@ -83,19 +101,67 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
     if batch_id not in kept:
         expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
         raise missing(f"batch {batch_id} of {root.path}", f"it is not committed; expected {expected}")
-    commit = _document(root.at("commits"), batch_id)
     logged = root.at("offsets").numbered()
+    state = _state_of(root, batch_id, logged)
+    # Of a batch that was skipped, the state is that of the batch before it.
+    commit = _document(root.at("commits"), state) if state in kept else {}
     # Should the offsets of a batch be gone, its times are; settings that concern state stay with a query for life.
     offsets = _document(root.at("offsets"), batch_id) if batch_id in logged else {}
-    found = (offsets or (_document(root.at("offsets"), logged[-1]) if logged else {})).get("conf") or {}
+    near = next((number for number in logged if number > batch_id), logged[-1] if logged else None)
+    settings = _settings(root, offsets if offsets or near is None else _document(root.at("offsets"), near), batch_id)
     uids = commit.get("stateUniqueIds") or {}
-    if not isinstance(uids, dict) or not isinstance(found, dict):
-        where = f"{root.path}: commits and offsets of batch {batch_id}"
-        raise corrupt_file(where, "expected stateUniqueIds and conf to be objects")
-    settings = {name: str(value) for name, value in found.items()}
-    return Batch(
-        batch_id, _moment(offsets.get("batchTimestampMs")), _moment(offsets.get("batchWatermarkMs")), settings, uids
-    )
+    if not isinstance(uids, dict) or not all(isinstance(found, list) for found in uids.values()):
+        raise corrupt_file(root.at("commits", state).path, "expected stateUniqueIds to be an object of arrays")
+    moments = _moment(offsets.get("batchTimestampMs")), _moment(offsets.get("batchWatermarkMs"))
+    return Batch(batch_id, state + 1, _partitions(settings), batch_id in logged, *moments, settings, uids)
+
+
+def _settings(root: Folder, offsets: Mapping[str, Any], batch_id: int) -> dict[str, str]:
+    found = offsets.get("conf") or {}
+    if not isinstance(found, dict):
+        raise corrupt_file(f"{root.path}: offsets of batch {batch_id}", "expected conf to be an object")
+    return {name: str(value) for name, value in found.items()}
+
+
+def _partitions(settings: Mapping[str, str]) -> int | None:
+    found = settings.get(_PARTITIONS, "")
+    return int(found) if _COUNT.fullmatch(found) else None
+
+
+def _state_of(root: Folder, batch_id: int, logged: Sequence[int]) -> int:
+    """The batch whose state a batch left behind: itself, or the one before it if a repartition skipped it.
+
+    A repartition that skips no batch has the offsets of the batch before it.
+    """
+    after = batch_id + 1
+    if not batch_id or batch_id not in logged or after not in logged:
+        return batch_id
+    try:
+        mine, theirs = (_progress(root, number) for number in (batch_id, after))
+    except StateStoreError:  # purged, or never written in whole: then nothing was committed after it
+        return batch_id
+    if mine.partitions == theirs.partitions or mine.offsets == theirs.offsets:
+        return batch_id
+    before = batch_id - 1
+    skipped = _progress(root, before).offsets == theirs.offsets if before in logged else theirs.began < mine.began
+    return before if skipped else batch_id
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a batch went, which is all that a repartition copies."""
+
+    partitions: int | None
+    began: int
+    offsets: tuple[Any, ...]
+
+
+def _progress(root: Folder, batch_id: int) -> _Progress:
+    folder = root.at("offsets")
+    document = _document(folder, batch_id)
+    sources = folder.read_small(batch_id).split(b"\n")[2:]
+    moments = _moment(document.get("batchTimestampMs")), _moment(document.get("batchWatermarkMs"))
+    return _Progress(_partitions(_settings(root, document, batch_id)), moments[0] or 0, (*moments, *sources))
 
 
 def _whole(number: Any) -> int | None:

@@ -15,8 +15,8 @@ OPEN = np.iinfo(np.int64).max
 Columns = tuple[Ints, Ints, Ints]
 
 
-def ends_of_writes(keys: Ints, batch: Ints, replaces: Flags) -> Ints:
-    """The batch of the next write to the same key that replaces what is there, OPEN without one.
+def ends_of_writes(keys: Ints, replaces: Flags) -> Ints:
+    """The next write to the same key that replaces what is there, OPEN without one.
 
     Writes are in the order they were made; those that do not replace add to what is there.
     """
@@ -27,7 +27,7 @@ def ends_of_writes(keys: Ints, batch: Ints, replaces: Flags) -> Ints:
     at_or_after = np.append(np.minimum.accumulate(place[::-1])[::-1], count)
     after = at_or_after[1:]
     found = np.minimum(after, count - 1)
-    ends = np.where((after < count) & (sorted_keys[found] == sorted_keys), batch[order][found], OPEN)
+    ends = np.where((after < count) & (sorted_keys[found] == sorted_keys), order[found], OPEN)
     result = np.empty(count, np.int64)
     result[order] = ends
     return result

@@ -1,4 +1,5 @@
-"""What a version changed, found by comparing states: for RocksDB checkpoints that keep zips only.
+"""What a version changed, found by comparing states: for RocksDB checkpoints that keep zips only, and where Spark went
+on with other partitions than it had.
 
 Both states stream past each other in the order of their keys; only what differs is kept.
 """
@@ -6,7 +7,8 @@ Both states stream past each other in the order of their keys; only what differs
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,30 +21,62 @@ from statestore.formats.spark.records import DELETE, PUT, Changes
 from statestore.formats.spark.rocksdb_provider import read_zip
 from statestore.formats.spark.spans import Spans, spans_of
 
+_NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
 
-def changes_between(before: Partition | None, after: Partition) -> Iterator[Changes]:
-    """Puts and deletions that make one state of a partition of the other; each key is there once.
 
-    The partitions are opened at their batches; None is the empty state. Values are compared as they are stored. A state
-    that is more than a zip is held in memory. Raises as `stored_rows`.
+def changes_between(
+    before: Sequence[Partition],
+    after: Sequence[Partition],
+    each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch] = lambda _, rows: rows,
+) -> Iterator[tuple[int, Changes]]:
+    """Puts and deletions that make one state of some partitions of the other, with the number of the partition that has
+    or had the rows.
+
+    The partitions are opened at their batches; none are the empty state. ``each`` gives the stored rows of a partition
+    as they are to be compared. Values are compared as they are stored. A state that is more than a zip is held in
+    memory. Raises as `stored_rows`.
     """
-    if before is not None and _same_tables(before, after):
+    if _same_tables(before, after):
         return
-    old, new = iter(()) if before is None else _ordered(before), _ordered(after)
-    held_old, held_new = next(old, None), next(new, None)
-    while held_old is not None or held_new is not None:
-        until = _common_end(held_old, held_new)
-        first, held_old = _cut(held_old, until)
-        second, held_new = _cut(held_new, until)
-        yield from _compared(first, second)
-        held_old = next(old, None) if held_old is None else held_old
-        held_new = next(new, None) if held_new is None else held_new
+    old, new = ([_Rows(partition.number, _ordered(partition, each)) for partition in side] for side in (before, after))
+    while any(side.held is not None for side in (*old, *new)):
+        until = min(side.last for side in (*old, *new) if side.held is not None)
+        gone = [(side.number, side.take(until)) for side in old]
+        come = [(side.number, side.take(until)) for side in new]
+        yield from _compared(gone, come)
 
 
-def _same_tables(before: Partition, after: Partition) -> bool:
+class _Rows:
+    """Rows of a partition by key, to be taken up to some key; ``held`` are the next ones, None at the end."""
+
+    def __init__(self, number: int, rows: Iterator[pa.RecordBatch]) -> None:
+        self.number = number
+        self._rows = (batch for batch in rows if batch.num_rows)
+        self.held = next(self._rows, None)
+
+    @property
+    def last(self) -> bytes:
+        """The key up to which rows are known."""
+        assert self.held is not None
+        key: bytes = self.held.column(0)[self.held.num_rows - 1].as_py()
+        return key
+
+    def take(self, until: bytes) -> pa.RecordBatch:
+        """The rows up to ``until``, which is not after ``last``."""
+        if self.held is None:
+            return _NOTHING
+        held, keys = self.held, self.held.column(0)
+        count = bisect_right(range(len(keys)), until, key=lambda row: keys[row].as_py())
+        self.held = held.slice(count) if count < len(keys) else next(self._rows, None)
+        return held.slice(0, count)
+
+
+def _same_tables(before: Sequence[Partition], after: Sequence[Partition]) -> bool:
     """Whether both are zips of the same table files."""
+    if len(before) != 1 or len(after) != 1:
+        return False
     tables = []
-    for partition in (before, after):
+    for partition in (*before, *after):
         plan = _plan(partition)
         if plan.base is None or not _in_order(plan):
             return False
@@ -59,9 +93,11 @@ def _in_order(plan: LoadPlan) -> bool:
     return not plan.changes and (plan.base is None or plan.base.kind == "zip")
 
 
-def _ordered(partition: Partition) -> Iterator[pa.RecordBatch]:
+def _ordered(
+    partition: Partition, each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The rows by key; a zip alone has them so."""
-    rows = stored_rows(partition, lambda found: found)
+    rows = stored_rows(partition, partial(each, partition))
     if _in_order(_plan(partition)):
         yield from rows
         return
@@ -69,36 +105,20 @@ def _ordered(partition: Partition) -> Iterator[pa.RecordBatch]:
     yield from table.sort_by("key").to_batches()
 
 
-def _common_end(old: pa.RecordBatch | None, new: pa.RecordBatch | None) -> bytes:
-    """The last key up to which both are known."""
-    ends: list[bytes] = [batch.column(0)[batch.num_rows - 1].as_py() for batch in (old, new) if batch is not None]
-    return min(ends)
-
-
-def _cut(batch: pa.RecordBatch | None, until: bytes) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
-    """(rows up to ``until``, the rest)."""
-    if batch is None:
-        return None, None
-    keys = batch.column(0)
-    count = bisect_right(range(len(keys)), until, key=lambda row: keys[row].as_py())
-    return batch.slice(0, count), batch.slice(count) if count < len(keys) else None
-
-
-def _compared(old: pa.RecordBatch | None, new: pa.RecordBatch | None) -> Iterator[Changes]:
-    if old is None or new is None:
-        if new is not None and new.num_rows:
-            yield _changes(PUT, new)
-        if old is not None and old.num_rows:
-            yield _changes(DELETE, old)
-        return
-    place = pc.index_in(new.column(0), old.column(0))
-    same = pc.equal(new.column(1), old.column(1).take(place)).fill_null(False)
-    if not pc.all(same).as_py():
-        yield _changes(PUT, new.filter(pc.invert(same)))
-    gone = np.ones(old.num_rows, np.bool_)
-    gone[place.drop_null().to_numpy()] = False
-    if gone.any():
-        yield _changes(DELETE, old.filter(pa.array(gone)))
+def _compared(
+    old: Sequence[tuple[int, pa.RecordBatch]], new: Sequence[tuple[int, pa.RecordBatch]]
+) -> Iterator[tuple[int, Changes]]:
+    before = pa.concat_batches([_NOTHING, *(rows for _, rows in old)])
+    after = pa.concat_batches([_NOTHING, *(rows for _, rows in new)])
+    for number, rows in new:
+        place = pc.index_in(rows.column(0), before.column(0))
+        same = pc.equal(rows.column(1), before.column(1).take(place)).fill_null(False)
+        if rows.num_rows and not pc.all(same).as_py():
+            yield number, _changes(PUT, rows.filter(pc.invert(same)))
+    for number, rows in old:
+        gone = pc.invert(pc.is_in(rows.column(0), after.column(0)))
+        if pc.any(gone).as_py():
+            yield number, _changes(DELETE, rows.filter(gone))
 
 
 def _changes(kind: int, rows: pa.RecordBatch) -> Changes:

@@ -19,7 +19,7 @@ from statestore.formats.spark.decoding import Decoder, decode_entries, split_ent
 from statestore.formats.spark.records import DELETE, MERGE, PUT
 from statestore.formats.spark.replay import Parts, parts_of
 from statestore.formats.spark.row_codes import pair_codes, row_codes
-from statestore.formats.spark.row_presence import ends_of_writes
+from statestore.formats.spark.row_presence import OPEN, ends_of_writes
 from statestore.formats.spark.spans import Ints, Spans, binary_of, spans_of
 
 _PART_BYTES = 256 << 20
@@ -31,6 +31,7 @@ class Writes:
 
     kind: npt.NDArray[np.uint8]
     batch: Ints
+    partition: Ints
     keys: pa.LargeBinaryArray
     values: pa.LargeBinaryArray
 
@@ -44,12 +45,13 @@ class Writes:
 @dataclass(frozen=True)
 class WrittenRows:
     """Rows of the view as they were written: each is there from batch ``start`` until ``end``. Those of equal
-    ``content`` are equal."""
+    ``content`` are equal. ``places`` are the partitions that were written to at these two."""
 
     key: Ints
     content: Ints
     start: Ints
     end: Ints
+    places: tuple[Ints, Ints]
     keys: Spans
     entries: Spans
 
@@ -57,6 +59,16 @@ class WrittenRows:
     def example(self) -> Ints:
         """A row of each content."""
         return np.unique(self.content, return_index=True)[1].astype(np.int64)
+
+    def partitions(self, content: Ints, batch: Ints) -> Ints:
+        """The partitions that rows of these contents were written to, or deleted in, by these batches, which start or
+        end such rows: all of one batch are in one partition, as Spark places rows by their key."""
+        ended = self.end < OPEN
+        contents = np.concatenate((self.content, self.content[ended], content))
+        batches = np.concatenate((self.start, self.end[ended], batch))
+        places = np.concatenate((self.places[0], self.places[1][ended]))
+        _, first, pair = np.unique(pair_codes(contents, batches), return_index=True, return_inverse=True)
+        return places[first[pair[len(places) :]]]
 
     def columns(self, decoder: Decoder, content: Ints) -> list[pa.Array]:
         """The columns of the view for these contents."""
@@ -66,14 +78,16 @@ class WrittenRows:
         return [column.take(pa.array(place)) for column in columns]
 
 
-def joined_writes(parts: Iterable[tuple[int, Parts]]) -> Writes:
-    """Writes of batches, in order."""
-    found = [(0, parts_of(None)), *parts]
+def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
+    """Writes of batches to partitions, in order."""
+    found = [(0, 0, parts_of(None)), *parts]
+    counts = [len(part[0]) for _, _, part in found]
     return Writes(
-        np.concatenate([part[0] for _, part in found]),
-        np.repeat(np.array([batch for batch, _ in found], np.int64), [len(part[0]) for _, part in found]),
-        pa.concat_arrays([part[1] for _, part in found]),
-        pa.concat_arrays([part[2] for _, part in found]),
+        np.concatenate([part[0] for _, _, part in found]),
+        np.repeat(np.array([batch for batch, _, _ in found], np.int64), counts),
+        np.repeat(np.array([partition for _, partition, _ in found], np.int64), counts),
+        pa.concat_arrays([part[1] for _, _, part in found]),
+        pa.concat_arrays([part[2] for _, _, part in found]),
     )
 
 
@@ -83,13 +97,16 @@ def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
     if merges.any() and not decoder.view.listed:
         raise corrupt_row(f"found values added to values of {decoder.view.name}, which is no list")
     key, _ = writes.key_codes
-    ends = ends_of_writes(key, writes.batch, ~merges)
+    last = ends_of_writes(key, ~merges)
+    ended = np.minimum(last, len(last) - 1)
+    ends = np.where(last < OPEN, writes.batch[ended], OPEN)
     rows = np.flatnonzero((writes.kind != DELETE) & (ends > writes.batch))
     counts, entries = split_entries(decoder, spans_of(writes.keys).select(rows), spans_of(writes.values).select(rows))
     rows = rows if counts is None else np.repeat(rows, counts)
     keys = spans_of(writes.keys).select(rows)
     content = _contents(decoder, key[rows], keys, entries)
-    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], keys, entries)
+    places = writes.partition[rows], writes.partition[ended[rows]]
+    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], places, keys, entries)
 
 
 def puts(rows: pa.RecordBatch) -> Parts:

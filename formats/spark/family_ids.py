@@ -1,0 +1,51 @@
+"""Stored rows under another id of their column family.
+
+Keys of a family begin with its id, and checksums of rows are over that, too. When Spark repartitions a state, families
+get new ids: rows from before and after can be compared when those of one side have the ids of the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.spark.records import Changes
+from statestore.formats.spark.rocksdb_provider import family_prefix
+from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, crc32c, verify_checksums
+from statestore.formats.spark.row_encoding import split_values
+from statestore.formats.spark.spans import Ints, Spans, binary_of, gather, spans_of
+
+_SIZE_BYTES = 4
+
+
+def rows_of_family(rows: pa.RecordBatch, family_id: int, delimiter: bytes | None) -> pa.RecordBatch:
+    """Rows (key, value) with this id in front of their keys; ``delimiter`` is that of merged values if rows have
+    checksums, else None. Raises CorruptError SPARK_STATE_ROW."""
+    keys, values = _renamed(spans_of(rows.column(0)), spans_of(rows.column(1)), family_id, delimiter)
+    return pa.RecordBatch.from_arrays([binary_of(keys), binary_of(values)], schema=ROW_SCHEMA)
+
+
+def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None) -> Changes:
+    """The same of changes; deletions have no values, and no checksums any more."""
+    return Changes(changes.kind, *_renamed(changes.keys, changes.values, family_id, delimiter))
+
+
+def _renamed(keys: Spans, values: Spans, family_id: int, delimiter: bytes | None) -> tuple[Spans, Spans]:
+    data = keys.data.copy()
+    for place, byte in enumerate(family_prefix(family_id)):
+        data[keys.start + place] = byte
+    renamed = Spans(data, keys.start, keys.size)
+    return renamed, values if delimiter is None else _checked_again(keys, renamed, values, delimiter)
+
+
+def _checked_again(keys: Spans, renamed: Spans, values: Spans, delimiter: bytes) -> Spans:
+    """Values with the checksums of other keys in place of those they were written with."""
+    counts, rows = split_values(values, delimiter, front=CHECKSUM_BYTES)
+    owners = np.repeat(np.arange(len(values)), counts)
+    places: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)
+    verify_checksums(gather(rows.data, places, "<u4"), keys.select(owners), rows)
+    found = crc32c(rows, crc32c(renamed.select(owners))).astype("<u4")
+    data = values.data.copy()
+    data[places[:, None] + np.arange(CHECKSUM_BYTES)] = found.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+    return Spans(data, values.start, values.size)
