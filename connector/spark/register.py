@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
+from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
 
@@ -153,6 +154,7 @@ def _route(module: str, name: str) -> None:
             if name == "DataStreamReader":  # or Spark would say it only when the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in given.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
+            return with_intervals(methods["load"](self, path, format, schema, **given))
         return methods["load"](self, path, format, schema, **given)
 
     def output_mode(self: Any, outputMode: str) -> Any:
