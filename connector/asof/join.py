@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from statestore.connector.asof import arrow_engine
 from statestore.connector.asof.request import AsofRequest, On, make_request
+from statestore.connector.supported_spark import check_spark
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 PIECE_ROWS = 1 << 22
@@ -54,6 +55,8 @@ def asof_join(
     VERSION_NOT_FOUND.
     """
     kind = _kind_of(left)
+    if kind == "spark":
+        check_spark()
     _check_engine(engine, kind, grace)
     names = list(left.columns) if kind in ("pandas", "spark", "duckdb") else left.schema.names
     request = make_request(names, store, on, left_time, how, columns, prefix, version)

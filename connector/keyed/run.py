@@ -12,6 +12,7 @@ from statestore.connector.keyed.batch import check_retained, emitted_frame, outp
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.supported_spark import check_frame
 from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def run_keyed(
     COLUMN_NOT_FOUND, INVALID_OPTION. Runs on one store take turns; ConflictError BASE_OVERTAKEN if somebody else has
     committed a snapshot meanwhile.
     """
+    check_frame(rows)
     if rows.isStreaming:
         raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call run_keyed_stream for it")
     check_retained(retained)

@@ -19,6 +19,7 @@ from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import KeyedJob, folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID
+from statestore.connector.supported_spark import check_frame
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def run_keyed_stream(
     Raises what `run_keyed` raises, before it starts; later errors stop the query and are told by it, also ConflictError
     BATCHES_MISSING where the store lacks batches that the checkpoint has.
     """
+    check_frame(rows)
     if not rows.isStreaming:
         raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run_keyed for it")
     check_retained(retained)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.catalog.catalog import connect
 from statestore.connector.keyed.request import Work, folder_of, make_job, open_keyed
 from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.supported_spark import check_frame
 from statestore.connector.tracked.column_calls import KEY, ColumnCalls
 from statestore.connector.tracked.record_calls import RecordCalls
 from statestore.connector.tracked.spec import StateSpec
@@ -51,6 +52,7 @@ def track_state_by_key(
 
     Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA.
     """
+    check_frame(rows)
     if not isinstance(spec, StateSpec):
         raise InvalidInputError("INVALID_OPTION", f"spec is {spec!r}; expected one made with StateSpec.function(f)")
     folder, given = folder_of(store), arrow_schema(rows.schema)
