@@ -32,10 +32,11 @@ def check_session(spark: Any) -> None:
     check_is_session(spark)
     try:
         version = str(spark.version)
-    except Exception as error:  # whatever a stopped session or a lost server raises, by release and kind
-        raise InvalidInputError(
-            "WRONG_INPUT", f"the SparkSession does not answer ({type(error).__name__}): it was stopped; make a new one"
-        ) from error
+    except Exception as error:  # whatever a lost server raises, by release and kind of session
+        raise _stopped(f"does not answer ({type(error).__name__})") from error
+    context = getattr(spark, "_sc", None)  # a stopped session tells its version still
+    if context is not None and getattr(context, "_jsc", context) is None:
+        raise _stopped("was stopped")
     if not _is_enough(version):
         raise _unsupported(f"a session of Spark {version}", f"run it with Spark {_named(LEAST)} or later")
 
@@ -51,6 +52,10 @@ def check_frame(rows: Any) -> None:
     check_spark()
     if not _is_a(rows, "DataFrame"):
         raise InvalidInputError("WRONG_INPUT", f"rows is {_shown(rows)}; expected a DataFrame of Spark")
+
+
+def _stopped(found: str) -> InvalidInputError:
+    return InvalidInputError("WRONG_INPUT", f"the SparkSession {found}; make a new one")
 
 
 def stand_in() -> Callable[..., NoReturn] | None:

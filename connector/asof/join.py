@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from statestore.connector.asof import arrow_engine
 from statestore.connector.asof.request import AsofRequest, On, make_request
+from statestore.connector.collated_keys import check_not_collated
 from statestore.connector.supported_spark import check_spark
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
@@ -62,8 +63,13 @@ def asof_join(
     request = make_request(names, store, on, left_time, how, columns, prefix, version)
     if kind == "spark":
         from statestore.connector.asof.spark_engine import join_frame
+        from statestore.connector.spark.collations import check_frame_keys
+
+        check_frame_keys(left.schema, request.left_keys)
 
         return join_frame(left, request, grace, pinned=version is not None)
+    if kind in ("arrow", "reader"):
+        check_not_collated(left.schema, request.left_keys)
     if kind == "reader":
         return _joined_reader(left, request, engine)
     if kind == "pandas":

@@ -11,6 +11,7 @@ from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import folder_of, make_job, open_keyed
+from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.supported_spark import check_frame
 from statestore.formats.errors import InvalidInputError
@@ -59,6 +60,7 @@ def run_keyed(
     with open_keyed(folder) as opened:
         work = key_function(function)
         job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
+        check_frame_keys(rows.schema, [rows.columns[place] for place in job.key])
         asked = check_transaction(transaction)
         label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"
         version = run_batch(opened, job, rows, tasks, asked, label, retained=retained, keeps=False)

@@ -106,7 +106,8 @@ VOID = Plain("void", pa.null())
 LONG = Plain("long", pa.int64(), "<i8")
 # The mark is Spark's own, by which it knows a variant in Arrow.
 _VARIANT_METADATA = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
-VARIANT = Plain("variant", pa.struct([pa.field("value", pa.binary(), nullable=False), _VARIANT_METADATA]))
+_VARIANT_FIELDS = [pa.field("value", pa.binary(), nullable=False), _VARIANT_METADATA]
+VARIANT = Plain("variant", pa.struct(_VARIANT_FIELDS), declared="variant")
 CALENDAR_INTERVAL = Plain("interval", pa.month_day_nano_interval())
 _SPATIAL_FIELDS = [pa.field("srid", pa.int32(), nullable=False), pa.field("wkb", pa.binary(), nullable=False)]
 SPATIAL = Plain("geometry or geography", pa.struct(_SPATIAL_FIELDS))
@@ -143,7 +144,7 @@ _PATTERNS = (
     (re.compile(r"(?:geometry|geography)(?:\([\w:, -]+\))?"), SPATIAL),
 )
 # The Arrow types say as much.
-_UNDECLARED = ("time(6)", "interval day to second", "string collate UTF8_BINARY")
+_UNDECLARED = ("interval day to second", "string collate UTF8_BINARY")
 _COLLATIONS = "__COLLATIONS"  # the key in the metadata of a field
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 
