@@ -112,8 +112,8 @@ def _not_exchanged(schema: StructType) -> str:
             _to_arrow(StructType([field]), **_ZONE)
         except PySparkException:
             return (
-                f"column {field.name!r} is {field.dataType.simpleString()}, which PySpark does not exchange with Python; "
-                "leave it out, or cast it to a string or a number"
+                f"column {field.name!r} is {field.dataType.simpleString()}, which PySpark does not exchange with "
+                "Python; leave it out, or cast it to a string or a number"
             )
     return "PySpark does not exchange these columns with Python"
 
