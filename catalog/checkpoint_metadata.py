@@ -21,7 +21,7 @@ from statestore.formats.spark.checkpoint_files import data_files
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
 from statestore.formats.spark.partition_load import Partition, files_of_batch, open_partition
 from statestore.formats.state_table import Query
-from statestore.formats.types import shown_type
+from statestore.formats.types import shown_field
 
 OPERATION = "batch"
 
@@ -84,7 +84,7 @@ class CheckpointMetadata:
     def _columns(self) -> Iterator[dict[str, Any]]:
         for field in self.state.schema(Query()):
             role = "key" if field.name in self.state.key_columns else "value"
-            yield {"column": field.name, "type": shown_type(field.type), "role": role}
+            yield {"column": field.name, "type": shown_field(field), "role": role}
 
 
 def _folder(partition: Partition) -> str:

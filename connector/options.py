@@ -76,6 +76,14 @@ OPTIONS = (
         "changes --to, history --to",
     ),
     Option("columns", _READS, "names", "only these columns, separated by commas", "scan(columns=)", "scan --columns"),
+    Option(
+        "intervalsAsNumbers",
+        _READS,
+        "bool",
+        "of a checkpoint: intervals of months as int, calendar intervals as struct<months,days,microseconds>, which "
+        "PySpark can collect; false",
+        "",
+    ),
     Option("batchId", _BATCH, "int", "of a checkpoint: the state after this batch; the same as versionAsOf", ""),
     Option("operatorId", _BATCH, "int", "of a checkpoint: the stateful operator, counted from the sink; 0", ""),
     Option("storeName", _BATCH, "text", "of a checkpoint: a store or column family as it is kept; `default`", ""),
@@ -159,6 +167,11 @@ def shape_of(given: Mapping[str, str]) -> Query:
     if options.get("startingversion", "").strip().lower() != LATEST and "maxversionspertrigger" not in options:
         return query_of(given)
     return Query(columns=_names(options, "columns"), mode="changes" if changes else "snapshot")
+
+
+def intervals_as_numbers(given: Mapping[str, str]) -> bool:
+    """Whether intervals that Spark does not take from Python stay numbers."""
+    return _bool({name.lower(): value for name, value in given.items()}, "intervalsAsNumbers")
 
 
 def query_of(given: Mapping[str, str]) -> Query:

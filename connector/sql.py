@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 import pyarrow as pa
 
 from statestore.catalog.discovery import open_warehouse
+from statestore.connector.supported_spark import check_session
 from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def sql(
     NAIVE_TIMESTAMP.
     """
     _check_query(query)
+    if spark is not None:
+        check_session(spark)
     warehouse = open_warehouse(path)
     if spark is not None:
         from statestore.connector.sql_spark import run_on_spark

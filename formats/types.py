@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.declared_types import declared_type
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.exact_cast import cast_exactly
 from statestore.formats.type_syntax import TypeText, parse_type_text, quoted_field
@@ -110,18 +111,28 @@ def shown_type(kind: pa.DataType) -> str:
     return _name(kind, _NAMES | _NAMES_OF_ENGINES, exact=False)
 
 
+def shown_field(field: pa.Field) -> str:
+    """The name of a field's type as its engine declared it, collations and intervals included."""
+    return _field_name(field, _NAMES | _NAMES_OF_ENGINES, exact=False)
+
+
+def _field_name(field: pa.Field, names: Mapping[pa.DataType, str], *, exact: bool) -> str:
+    declared = None if exact else declared_type(field)
+    return _name(field.type, names, exact=exact) if declared is None else declared
+
+
 def _name(kind: pa.DataType, names: Mapping[pa.DataType, str], *, exact: bool) -> str:
     if kind in names:
         return names[kind]
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
-        return f"array<{_name(kind.value_type, names, exact=exact)}>"
+        return f"array<{_field_name(kind.value_field, names, exact=exact)}>"
     if pa.types.is_map(kind):
-        parts = (_name(part, names, exact=exact) for part in (kind.key_type, kind.item_type))
+        parts = (_field_name(part, names, exact=exact) for part in (kind.key_field, kind.item_field))
         return f"map<{','.join(parts)}>"
     if pa.types.is_struct(kind):
-        fields = (f"{quoted_field(f.name)}:{_name(f.type, names, exact=exact)}" for f in kind)
+        fields = (f"{quoted_field(f.name)}:{_field_name(f, names, exact=exact)}" for f in kind)
         return f"struct<{','.join(fields)}>"
     if exact:
         what = f"type {kind} has no name here; expected a type a Spark DataFrame holds"

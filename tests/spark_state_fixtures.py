@@ -29,6 +29,7 @@ from statestore.formats.spark.views import View, view
 
 ARCHIVE = Path(__file__).parent / "data" / "spark" / "checkpoints.tar.xz"
 MORE = ARCHIVE.with_name("more_checkpoints.tar.xz")
+TYPES = ARCHIVE.with_name("types.tar.xz")
 LOCAL = pafs.LocalFileSystem()
 
 
@@ -53,6 +54,18 @@ def index(archive: Path = ARCHIVE) -> dict[str, Any]:
 
 def checkpoint_path(name: str, archive: Path = ARCHIVE) -> Path:
     return unpacked(archive) / "checkpoints" / name
+
+
+def types_checkpoint() -> str:
+    """The checkpoint of all types."""
+    return str(unpacked(TYPES) / "checkpoint")
+
+
+@cache
+def truth_of_types() -> dict[str, Any]:
+    """What Spark's own source says of it: the types by name, the schema, the rows as text."""
+    found: dict[str, Any] = json.loads((unpacked(TYPES) / "truth.json").read_bytes())
+    return found
 
 
 def opened(name: str, batch_id: int | None = None) -> Checkpoint:

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from statestore.connector.asof import arrow_engine
 from statestore.connector.asof.request import AsofRequest, On, make_request
+from statestore.connector.collated_keys import check_not_collated
+from statestore.connector.supported_spark import check_spark
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 PIECE_ROWS = 1 << 22
@@ -54,13 +56,21 @@ def asof_join(
     VERSION_NOT_FOUND.
     """
     kind = _kind_of(left)
+    if kind == "spark":
+        check_spark()
     _check_engine(engine, kind, grace)
     names = list(left.columns) if kind in ("pandas", "spark", "duckdb") else left.schema.names
     request = make_request(names, store, on, left_time, how, columns, prefix, version)
     if kind == "spark":
         from statestore.connector.asof.spark_engine import join_frame
+        from statestore.connector.spark.collations import check_frame_keys
+        from statestore.connector.spark.intervals import with_intervals
 
-        return join_frame(left, request, grace, pinned=version is not None)
+        check_frame_keys(left.schema, request.left_keys)
+
+        return with_intervals(join_frame(left, request, grace, pinned=version is not None))
+    if kind in ("arrow", "reader"):
+        check_not_collated(left.schema, request.left_keys)
     if kind == "reader":
         return _joined_reader(left, request, engine)
     if kind == "pandas":

@@ -13,6 +13,7 @@ from statestore.catalog.discovery import open_table
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
+from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
@@ -88,6 +89,7 @@ def make_request(
             raise InvalidInputError(
                 "COLUMN_NOT_FOUND", f"the left side has no column {name!r}; it has {', '.join(left_names)}"
             )
+    check_not_collated(table.schema(Query()), table.key_columns)
     added = _added(table, columns, prefix)
     clashing = [shown for _, shown in added if shown in left_names]
     if clashing:

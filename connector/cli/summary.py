@@ -18,7 +18,7 @@ from statestore.connector.cli.output import cell, human_bytes, human_duration
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.times import format_time
-from statestore.formats.types import shown_type
+from statestore.formats.types import shown_field
 
 SHOWN = (
     "store",
@@ -95,7 +95,7 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
 
 
 def _columns(table: StateTable) -> dict[str, Any]:
-    fields = {field.name: shown_type(field.type) for field in table.schema(Query())}
+    fields = {field.name: shown_field(field) for field in table.schema(Query())}
     keys = table.spec.key_names if isinstance(table, VersionedTable) else table.key_columns
     values = [name for name in fields if name not in (*keys, "valid_from", "valid_to")]
     return {"key": {name: fields[name] for name in keys}, "value": {name: fields[name] for name in values}}

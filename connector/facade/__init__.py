@@ -78,6 +78,9 @@ _WHERE = {
     "verify": ("statestore.catalog.verification", "verify"),
 }
 
+# Names whose modules import PySpark.
+_NEED_SPARK = ("register", "run_keyed", "run_keyed_stream", "track_state_by_key", "unregister")
+
 __all__ = [
     "Catalog",
     "CommitUnknownError",
@@ -125,6 +128,12 @@ def __getattr__(name: str) -> Any:
         module, attribute = _WHERE[name]
     except KeyError:
         raise AttributeError(f"module 'statestore' has no attribute {name!r}") from None
+    if name in _NEED_SPARK:
+        from statestore.connector.supported_spark import stand_in
+
+        refusing = stand_in()
+        if refusing is not None:
+            return refusing
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value

@@ -11,7 +11,9 @@ from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import folder_of, make_job, open_keyed
+from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.supported_spark import check_frame
 from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def run_keyed(
     COLUMN_NOT_FOUND, INVALID_OPTION. Runs on one store take turns; ConflictError BASE_OVERTAKEN if somebody else has
     committed a snapshot meanwhile.
     """
+    check_frame(rows)
     if rows.isStreaming:
         raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call run_keyed_stream for it")
     check_retained(retained)
@@ -57,6 +60,7 @@ def run_keyed(
     with open_keyed(folder) as opened:
         work = key_function(function)
         job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
+        check_frame_keys(rows.schema, [rows.columns[place] for place in job.key])
         asked = check_transaction(transaction)
         label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"
         version = run_batch(opened, job, rows, tasks, asked, label, retained=retained, keeps=False)

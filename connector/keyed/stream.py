@@ -17,8 +17,10 @@ from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import KeyedJob, folder_of, make_job, open_keyed
+from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID
+from statestore.connector.supported_spark import check_frame
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def run_keyed_stream(
     Raises what `run_keyed` raises, before it starts; later errors stop the query and are told by it, also ConflictError
     BATCHES_MISSING where the store lacks batches that the checkpoint has.
     """
+    check_frame(rows)
     if not rows.isStreaming:
         raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run_keyed for it")
     check_retained(retained)
@@ -67,6 +70,7 @@ def run_keyed_stream(
     with open_keyed(folder) as opened:
         work = key_function(function)
         job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
+        check_frame_keys(rows.schema, [rows.columns[place] for place in job.key])
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
     each = _batches(job, sink, tasks, retained, application)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
+from statestore.formats.declared_types import has_collation
 from statestore.formats.errors import StateStoreError
 from statestore.formats.filters import Filter, Op, mask
 
@@ -30,13 +32,13 @@ def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
     found = _translate(pushed)
     if found is None or found.column not in schema.names:
         return None
-    kind = schema.field(found.column).type
+    field = schema.field(found.column)
     for name in found.path:
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+        if not pa.types.is_struct(field.type) or field.type.get_field_index(name) < 0:
             return None
-        kind = kind.field(name).type
-    if type(pushed) not in _NULL_TESTS and pa.types.is_nested(kind) and _holds_floats(kind):
-        return None  # inside structs and lists, too, Spark has NaN equal to NaN
+        field = field.type.field(name)
+    if type(pushed) not in _NULL_TESTS and not _compares_alike(field):
+        return None
     try:  # a value that the column's type does not take is Spark's to compare
         mask((found,), pa.RecordBatch.from_pylist([], schema=schema))
     except (StateStoreError, pa.ArrowException):
@@ -64,7 +66,14 @@ def _translate(pushed: Any) -> Filter | None:
     return Filter(column, op, tuple(pushed.value) if op == "in" else pushed.value, tuple(path))
 
 
-def _holds_floats(kind: pa.DataType) -> bool:
-    if pa.types.is_floating(kind):
-        return True
-    return any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))
+def _compares_alike(field: pa.Field) -> bool:
+    """Whether values of the field are equal and ordered to Spark as they are here: bytes say nothing of a collation,
+    intervals reach Spark in another form, and inside structs and lists, too, Spark has NaN equal to NaN."""
+    kind = field.type
+    if has_collation(field) or _holds(kind, pa.types.is_interval):
+        return False
+    return not (pa.types.is_nested(kind) and _holds(kind, pa.types.is_floating))
+
+
+def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    return test(kind) or any(_holds(kind.field(i).type, test) for i in range(kind.num_fields))

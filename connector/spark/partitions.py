@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.intervals import calendar_parts
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.reading_threads import limit_reading_threads, reading_in_tasks
@@ -47,6 +48,7 @@ def read_partition(table: StateTable, partition: InputPartition, schema: StructT
 
 def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with the names Spark gives to what is inside lists and maps; nothing is copied for plain columns."""
+    exchanged = [calendar_parts(column) for column in batch.columns]
     for column, field in zip(batch.columns, schema, strict=True):
         if column.null_count and not field.nullable:  # to Spark that is corrupt data
             raise InvalidInputError(
@@ -55,6 +57,6 @@ def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
             )
     columns = [
         column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
+        for column, field in zip(exchanged, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

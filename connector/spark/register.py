@@ -18,8 +18,10 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
+from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
+from statestore.connector.supported_spark import check_is_session, check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +51,10 @@ def register(spark: SparkSession) -> None:
     """Make ``format("statestore")`` mean our source. Calling it again does nothing more; `unregister` takes it back.
 
     Spark refuses update mode to sinks written in Python; here it works: such a stream is written batch by batch.
-    Also switches on the pushdown of filters to Python sources and has Spark's workers run this interpreter.
+    Also switches on the pushdown of filters to Python sources and has Spark's workers run this interpreter. Raises
+    UnsupportedError UNSUPPORTED_SPARK before Spark 4.1.
     """
+    check_session(spark)
     if spark not in _undo:
         _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark)]
     with _active(spark):
@@ -65,6 +69,7 @@ def register(spark: SparkSession) -> None:
 
 def unregister(spark: SparkSession) -> None:
     """Give the name back to Spark's own source in all sessions, and this session the settings it had."""
+    check_is_session(spark)
     for undo in _undo.pop(spark, []):
         undo()
     for owner, methods in _originals.items():
@@ -153,6 +158,7 @@ def _route(module: str, name: str) -> None:
             if name == "DataStreamReader":  # or Spark would say it only when the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in given.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
+            return with_intervals(methods["load"](self, path, format, schema, **given))
         return methods["load"](self, path, format, schema, **given)
 
     def output_mode(self: Any, outputMode: str) -> Any:

@@ -3,42 +3,131 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas import types as spark_types
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
+from statestore.connector.spark.intervals import numbers_field
+from statestore.formats.declared_types import declared_type
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.types import shown_type
+from statestore.formats.spark.spark_schema import SPARK_METADATA
+from statestore.formats.types import shown_field
 
 _to_arrow: Any = spark_types.to_arrow_schema
 # Spark 4.0 writes UTC unless told otherwise, later releases want to be told.
 _ZONE = {"timezone": "UTC"} if "timezone" in inspect.signature(_to_arrow).parameters else {}
+_LENGTH = re.compile(r"(?:char|varchar)\(\d+\)")
+_COLLATED = "string collate "
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark types of a table's columns, all nullable.
+def spark_schema(schema: pa.Schema, *, marked: bool = True, event_times: bool = True) -> StructType:
+    """The Spark types of a table's columns, all nullable; intervals that Spark does not take from Python as numbers.
 
-    Raises UnsupportedError UNSUPPORTED_TYPE for one that Spark does not take from Python, such as a calendar interval.
+    The metadata of columns with such intervals says what they are, but for ``marked=False``. ``event_times=False``
+    leaves out Spark's own metadata: in a stream it would promise a watermark that nobody computes. Raises
+    UnsupportedError UNSUPPORTED_TYPE for a type that Spark does not have.
     """
-    return StructType([_spark_field(field) for field in schema])
+    kinds = [_column_type(field) if event_times else _bare(_column_type(field)) for field in schema]
+    return StructType(
+        [numbers_field(name, kind, marked=marked) for name, kind in zip(schema.names, kinds, strict=True)]
+    )
 
 
-def _spark_field(field: pa.Field) -> StructField:
-    schema = pa.schema([field.with_nullable(True)])
+def _column_type(field: pa.Field) -> DataType:
     try:
-        found: StructType = spark_types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        return _spark_type(field)
     except PySparkException as error:
         raise UnsupportedError(
             "UNSUPPORTED_TYPE",
-            f"column {field.name!r} is {shown_type(field.type)}, which Spark does not take from Python; name the other "
+            f"column {field.name!r} is {shown_field(field)}, which Spark does not take from Python; name the other "
             "columns with option columns, or read it in Python or DuckDB",
         ) from error
-    return found.fields[0]
+
+
+def _spark_type(field: pa.Field) -> DataType:
+    """What Spark calls the type of the field, its collations and intervals as they were declared."""
+    kind, declared = field.type, declared_type(field)
+    if declared is not None and not _LENGTH.fullmatch(declared):  # to Spark these are strings where it reads
+        found = _declared(declared)
+        if found is not None:
+            return found
+    if kind == pa.month_day_nano_interval():
+        return CalendarIntervalType()
+    if pa.types.is_list(kind):
+        return ArrayType(_spark_type(kind.value_field))
+    if pa.types.is_map(kind):
+        return MapType(_spark_type(kind.key_field), _spark_type(kind.item_field))
+    if pa.types.is_struct(kind) and not spark_types.is_variant(kind):
+        return StructType([StructField(each.name, _spark_type(each), each.nullable, _metadata(each)) for each in kind])
+    plain: StructType = spark_types.from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
+    return plain.fields[0].dataType
+
+
+def _metadata(field: pa.Field) -> dict[str, Any] | None:
+    stated = (field.metadata or {}).get(SPARK_METADATA)
+    found: dict[str, Any] | None = None if stated is None else json.loads(stated)
+    return found
+
+
+def _declared(name: str) -> DataType | None:
+    """The type of Spark's own name; None where this release does not know it."""
+    if name.startswith(_COLLATED):
+        return StringType(name.removeprefix(_COLLATED))
+    whole = {"name": "column", "type": name, "nullable": True, "metadata": {}}
+    try:
+        found = StructType.fromJson({"type": "struct", "fields": [whole]}).fields[0].dataType
+        arrow_schema(StructType([numbers_field("column", found)]))
+    except (PySparkException, UnsupportedError, ValueError):
+        return None
+    return found
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges such rows with Python."""
-    return _to_arrow(schema, **_ZONE)
+    """The Arrow schema in which Spark exchanges such rows with Python.
+
+    Raises UnsupportedError UNSUPPORTED_TYPE naming the column that it does not exchange.
+    """
+    try:
+        return _to_arrow(schema, **_ZONE)
+    except PySparkException as error:
+        raise UnsupportedError("UNSUPPORTED_TYPE", _not_exchanged(schema)) from error
+
+
+def _not_exchanged(schema: StructType) -> str:
+    for field in schema:
+        try:
+            _to_arrow(StructType([field]), **_ZONE)
+        except PySparkException:
+            return (
+                f"column {field.name!r} is {field.dataType.simpleString()}, which PySpark does not exchange with "
+                "Python; leave it out, or cast it to a string or a number"
+            )
+    return "PySpark does not exchange these columns with Python"
+
+
+def same_type(one: DataType, other: DataType) -> bool:
+    """Whether two types hold the same values under the same names; the metadata of fields does not count."""
+    return _bare(one) == _bare(other)
+
+
+def _bare(kind: DataType) -> DataType:
+    if isinstance(kind, ArrayType):
+        return ArrayType(_bare(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(_bare(kind.keyType), _bare(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _bare(each.dataType), each.nullable) for each in kind])
+    return kind

@@ -12,12 +12,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from statestore.catalog.discovery import open_table
-from statestore.connector.options import query_of, shape_of, stream_query_of
+from statestore.connector.options import intervals_as_numbers, query_of, shape_of, stream_query_of
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.filters import as_filter
 from statestore.connector.spark.location import checked_path
 from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
-from statestore.connector.spark.schema import spark_schema
+from statestore.connector.spark.schema import same_type, spark_schema
 from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
@@ -40,7 +40,9 @@ class StateStoreSource(DataSource):
     def schema(self) -> StructType:
         with message_only():
             table = self._table()
-            return spark_schema(table.schema(_as_spelled(table, shape_of(self.options))))
+            query = _as_spelled(table, shape_of(self.options))
+            marked = not intervals_as_numbers(self.options)
+            return spark_schema(table.schema(query), marked=marked, event_times=query.mode == "snapshot")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():
@@ -111,7 +113,7 @@ def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
     query = _as_spelled(table, replace(query, columns=tuple(schema.names)))
     have = spark_schema(table.schema(query))
     for asked, found in zip(schema, have, strict=True):
-        if asked.dataType != found.dataType:
+        if not same_type(asked.dataType, found.dataType):
             raise InvalidInputError(
                 "WRONG_SCHEMA",
                 f"column {asked.name!r} of {table.name!r} is {found.dataType.simpleString()}, the given schema says "

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from statestore.catalog.catalog import connect
 from statestore.connector.keyed.request import Work, folder_of, make_job, open_keyed
+from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.supported_spark import check_frame
 from statestore.connector.tracked.column_calls import KEY, ColumnCalls
 from statestore.connector.tracked.record_calls import RecordCalls
 from statestore.connector.tracked.spec import StateSpec
@@ -51,10 +53,12 @@ def track_state_by_key(
 
     Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA.
     """
+    check_frame(rows)
     if not isinstance(spec, StateSpec):
         raise InvalidInputError("INVALID_OPTION", f"spec is {spec!r}; expected one made with StateSpec.function(f)")
     folder, given = folder_of(store), arrow_schema(rows.schema)
     names = [key] if isinstance(key, str) else list(key)
+    check_frame_keys(rows.schema, names)
     state, output = parsed_state_type(state_type), record_schema(output_type)
     values = value_places(given, names)
     if spec.form == "columns" and KEY in (given.names[place] for place in values):

@@ -8,13 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.damage import corrupt_row, unsupported
 from statestore.formats.spark.spans import Flags, Ints, Spans, binary_of, gather
-from statestore.formats.spark.spark_schema import VARIANT, DecimalOf, Plain, arrow_type
+from statestore.formats.spark.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
 
 FIXED_CELL = 8
 _DECIMAL_BYTES = 16
 _INTERVAL_BYTES = 16
+_MAX_INTERVAL = (1 << 63) // 1000 - 1
+_SRID_BYTES = 4
 
 
 def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) -> pa.Array:
@@ -63,11 +65,18 @@ def text_of(cells: pa.Array) -> pa.Array:
 
 
 def calendar_intervals(found: Spans) -> pa.Array:
-    """months:int32 | days:int32 | microseconds:int64."""
+    """months:int32 | days:int32 | microseconds:int64. Arrow counts nanoseconds, up to 292 years of them."""
     found.require(_INTERVAL_BYTES, "an interval")
     words = np.empty((len(found), 2), "<i8")
     words[:, 0] = gather(found.data, found.start, "<i8")
-    words[:, 1] = gather(found.data, found.start + 8, "<i8") * 1000
+    micros = gather(found.data, found.start + 8, "<i8")
+    beyond = (micros < -_MAX_INTERVAL) | (micros > _MAX_INTERVAL)
+    if beyond.any():
+        raise unsupported(
+            f"an interval of {int(micros[np.argmax(beyond)])} microseconds besides its months and days; expected at "
+            f"most {_MAX_INTERVAL}; read the other columns"
+        )
+    words[:, 1] = micros * 1000
     return pa.Array.from_buffers(pa.month_day_nano_interval(), len(found), [None, pa.py_buffer(words)])
 
 
@@ -80,3 +89,11 @@ def variants(found: Spans) -> pa.Array:
     value = Spans(found.data, found.start + 4, size)
     metadata = Spans(found.data, value.start + size, found.size - 4 - size)
     return pa.StructArray.from_arrays([binary_of(value), binary_of(metadata)], fields=list(VARIANT.arrow))
+
+
+def spatial_values(found: Spans) -> pa.Array:
+    """id of the system of coordinates:int32 | well-known binary."""
+    found.require(_SRID_BYTES, "a geometry")
+    systems = pa.array(gather(found.data, found.start, "<i4"), pa.int32())
+    shapes = Spans(found.data, found.start + _SRID_BYTES, found.size - _SRID_BYTES)
+    return pa.StructArray.from_arrays([systems, binary_of(shapes)], fields=list(SPATIAL.arrow))

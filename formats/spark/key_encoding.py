@@ -34,6 +34,7 @@ from statestore.formats.spark.spark_schema import (
     SparkType,
     StructOf,
     arrow_type,
+    has_collation,
 )
 from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
 
@@ -68,7 +69,8 @@ class _NotCertain(Exception):
 
 
 def pinned(schema: StructOf, pins: Pins) -> list[Any]:
-    """The value of each column in order, a list for a struct, UNKNOWN where none is given and for arrays and maps.
+    """The value of each column in order, a list for a struct, UNKNOWN where none is given, for arrays and maps, and for
+    texts with a collation, which equal other bytes than their own.
 
     Raises StateStoreError for a value that its column can not have.
     """
@@ -77,7 +79,7 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
         given = pins.get(field.name, UNKNOWN)
         if isinstance(field.type, StructOf) and isinstance(given, Mapping):
             values.append(pinned(field.type, given))
-        elif isinstance(field.type, ArrayOf | MapOf):
+        elif isinstance(field.type, ArrayOf | MapOf) or has_collation(field.type):
             values.append(UNKNOWN)
         elif given is UNKNOWN or given is None:
             values.append(given)

@@ -1,39 +1,53 @@
 """Spark's types as its schema JSON writes them (``DataType.json``), and the Arrow types that hold them.
 
 boolean, byte .. long, float, double    bool, int8 .. int64, float, double
-string, char, varchar, any collation    string
+string, char(n), varchar(n)             string; with a collation, too
 binary, void                            binary, null
 date, timestamp, timestamp_ntz, time    date32, timestamp[us, UTC], timestamp[us], time64[ns]
 decimal(p,s)                            decimal128(p, s)
 interval day to second (and parts)      duration[us]
-interval year to month (and parts)      int32, months
+interval year to month (and parts)      int32, the months: 14 for INTERVAL '1-2' YEAR TO MONTH
 interval (calendar)                     month_day_nano_interval
 array, map, struct                      list, map, struct; a struct's names may repeat
 variant                                 struct<value: binary, metadata: binary>, Spark's binary form
+geometry, geography                     struct<srid: int32, wkb: binary>
 user-defined types                      their sqlType
+
+What Arrow does not have stands in the metadata of the field (``statestore.formats.declared_types``): collations,
+lengths of char and varchar, fields of intervals, the precision of times, the system of coordinates. Spark's own
+metadata, such as the delay of a watermark, stands there, too, as PySpark writes it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.declared_types import DECLARED
 from statestore.formats.spark.damage import corrupt_row, unsupported
 
 MAX_DEPTH = 64
+SPARK_METADATA = b"SPARK::metadata::json"
+"""The key under which PySpark keeps Spark's metadata in an Arrow field."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A type without parameters; ``form`` is the numpy type of its slot, None where it lies behind the slots."""
+    """A type that holds no other; ``form`` is the numpy type of its slot, None where it lies behind the slots.
+
+    ``declared`` is what Spark calls it where the Arrow type does not say all. It takes no part in comparisons: equal
+    types are stored alike.
+    """
 
     name: str
     arrow: pa.DataType
     form: str | None = None
+    declared: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ class MapOf:
 
 @dataclass(frozen=True)
 class Field:
-    """A member of a struct; ``metadata`` is Spark's, as JSON."""
+    """A member of a struct; ``metadata`` is Spark's, as JSON, without the collations, which are of the type."""
 
     name: str
     type: SparkType
@@ -92,8 +106,11 @@ VOID = Plain("void", pa.null())
 LONG = Plain("long", pa.int64(), "<i8")
 # The mark is Spark's own, by which it knows a variant in Arrow.
 _VARIANT_METADATA = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
-VARIANT = Plain("variant", pa.struct([pa.field("value", pa.binary(), nullable=False), _VARIANT_METADATA]))
+_VARIANT_FIELDS = [pa.field("value", pa.binary(), nullable=False), _VARIANT_METADATA]
+VARIANT = Plain("variant", pa.struct(_VARIANT_FIELDS), declared="variant")
 CALENDAR_INTERVAL = Plain("interval", pa.month_day_nano_interval())
+_SPATIAL_FIELDS = [pa.field("srid", pa.int32(), nullable=False), pa.field("wkb", pa.binary(), nullable=False)]
+SPATIAL = Plain("geometry or geography", pa.struct(_SPATIAL_FIELDS))
 DAY_TIME = Plain("day-time interval", pa.duration("us"), "<i8")
 YEAR_MONTH = Plain("year-month interval", pa.int32(), "<i4")
 TIME = Plain("time", pa.time64("ns"), "<i8")
@@ -120,11 +137,15 @@ _PLAIN = {
 }
 _PLAIN["null"] = VOID
 _PATTERNS = (
-    (re.compile(r"(?:char|varchar)\(\d+\)|string collate \S+"), STRING),
+    (re.compile(r"(?:char|varchar)\(\d+\)|string collate [A-Za-z0-9_]+"), STRING),
     (re.compile(r"time\(\d\)|time"), TIME),
     (re.compile(r"interval (?:year|month)(?: to month)?"), YEAR_MONTH),
     (re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?"), DAY_TIME),
+    (re.compile(r"(?:geometry|geography)(?:\([\w:, -]+\))?"), SPATIAL),
 )
+# The Arrow types say as much.
+_UNDECLARED = ("interval day to second", "string collate UTF8_BINARY")
+_COLLATIONS = "__COLLATIONS"  # the key in the metadata of a field
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 
 
@@ -135,7 +156,7 @@ def parse_schema(text: str) -> StructOf:
     that can not be read.
     """
     try:
-        found = _type_of(json.loads(text), MAX_DEPTH)
+        found = _type_of(json.loads(text), MAX_DEPTH, {}, "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise corrupt_row(f"schema: found {text[:200]!r}, expected the JSON of a struct") from error
     if not isinstance(found, StructOf):
@@ -143,26 +164,37 @@ def parse_schema(text: str) -> StructOf:
     return found
 
 
-def _type_of(node: Any, depth: int) -> SparkType:
+def _type_of(node: Any, depth: int, collations: Mapping[str, Any], path: str) -> SparkType:
+    """``collations`` are those that the enclosing field of a struct states by path, as ``name.element``."""
     if depth == 0:
         raise unsupported(f"a schema nested deeper than {MAX_DEPTH}")
     if isinstance(node, str):
-        return _named(node)
+        return _collated(_named(node), collations.get(path))
     kind = node["type"]
     if kind == "struct":
-        return StructOf(tuple(_field_of(field, depth - 1) for field in node["fields"]))
+        return StructOf(tuple(_field_of(each, depth - 1) for each in node["fields"]))
     if kind == "array":
-        return ArrayOf(_type_of(node["elementType"], depth - 1))
+        return ArrayOf(_type_of(node["elementType"], depth - 1, collations, f"{path}.element"))
     if kind == "map":
-        return MapOf(_type_of(node["keyType"], depth - 1), _type_of(node["valueType"], depth - 1))
+        key = _type_of(node["keyType"], depth - 1, collations, f"{path}.key")
+        return MapOf(key, _type_of(node["valueType"], depth - 1, collations, f"{path}.value"))
     if kind == "udt":
-        return _type_of(node["sqlType"], depth - 1)
+        return _type_of(node["sqlType"], depth - 1, collations, path)
     raise unsupported(f"type {str(kind)[:80]!r}; expected a type of Spark 4.3 or earlier")
 
 
 def _field_of(node: Any, depth: int) -> Field:
-    kind = _type_of(node["type"], depth)
-    return Field(str(node["name"]), kind, bool(node.get("nullable", True)), json.dumps(node.get("metadata", {})))
+    name, metadata = str(node["name"]), node.get("metadata", {})
+    kind = _type_of(node["type"], depth, metadata.get(_COLLATIONS, {}), name)
+    own = {key: value for key, value in metadata.items() if isinstance(value, bool | int | float | str)}
+    return Field(name, kind, bool(node.get("nullable", True)), json.dumps(own))
+
+
+def _collated(kind: SparkType, collation: Any) -> SparkType:
+    """``collation`` is its provider and name, such as ``icu.UNICODE_CI``."""
+    if collation is None or not isinstance(kind, Plain) or kind != STRING:
+        return kind
+    return _named(f"string collate {str(collation).partition('.')[2]}")
 
 
 def _named(name: str) -> SparkType:
@@ -174,8 +206,19 @@ def _named(name: str) -> SparkType:
             return DecimalOf(precision, scale)
     for pattern, kind in _PATTERNS:
         if pattern.fullmatch(name):
-            return kind
+            return kind if name in _UNDECLARED else replace(kind, declared=name)
     raise unsupported(f"type {name[:80]!r}; expected a type of Spark 4.3 or earlier")
+
+
+def has_collation(kind: SparkType) -> bool:
+    """Whether Spark compares values of the type, or any inside of them, other than byte by byte."""
+    if isinstance(kind, StructOf):
+        return any(has_collation(each.type) for each in kind.fields)
+    if isinstance(kind, ArrayOf):
+        return has_collation(kind.element)
+    if isinstance(kind, MapOf):
+        return has_collation(kind.key) or has_collation(kind.value)
+    return isinstance(kind, Plain) and (kind.declared or "").startswith("string collate ")
 
 
 def arrow_type(kind: SparkType) -> pa.DataType:
@@ -185,12 +228,23 @@ def arrow_type(kind: SparkType) -> pa.DataType:
     if isinstance(kind, DecimalOf):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, ArrayOf):
-        return pa.list_(pa.field("element", arrow_type(kind.element)))
+        return pa.list_(arrow_field("element", kind.element))
     if isinstance(kind, MapOf):
-        return pa.map_(arrow_type(kind.key), arrow_type(kind.value))
+        key = arrow_field("key", kind.key, nullable=False)
+        return pa.map_(key, arrow_field("value", kind.value))
     return pa.struct(arrow_fields(kind))
 
 
 def arrow_fields(schema: StructOf) -> list[pa.Field]:
     """One nullable Arrow field per member; Spark's own schemas of state call every column nullable."""
-    return [pa.field(field.name, arrow_type(field.type)) for field in schema.fields]
+    return [arrow_field(each.name, each.type, metadata=each.metadata) for each in schema.fields]
+
+
+def arrow_field(name: str, kind: SparkType, *, nullable: bool = True, metadata: str = "{}") -> pa.Field:
+    """An Arrow field that states what Spark calls its type; ``metadata`` is Spark's, as JSON."""
+    stated: dict[bytes, bytes] = {}
+    if isinstance(kind, Plain) and kind.declared is not None:
+        stated[DECLARED] = kind.declared.encode()
+    if metadata != "{}":
+        stated[SPARK_METADATA] = metadata.encode()
+    return pa.field(name, arrow_type(kind), nullable, stated or None)

@@ -25,6 +25,7 @@ from statestore.formats.spark.cells import (
     decimals_of_longs,
     decimals_of_spans,
     plain_values,
+    spatial_values,
     text_of,
     variants,
 )
@@ -33,6 +34,7 @@ from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of,
 from statestore.formats.spark.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
+    SPATIAL,
     STRING,
     VARIANT,
     VOID,
@@ -143,6 +145,8 @@ def _values(kind: SparkType, found: Spans) -> pa.Array:
         return decimals_of_spans(kind, found)
     if kind == CALENDAR_INTERVAL:
         return calendar_intervals(found)
+    if kind == SPATIAL:
+        return spatial_values(found)
     assert kind == VARIANT, kind
     return variants(found)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.damage import missing
 from statestore.formats.spark.schema_files import FamilySchema
-from statestore.formats.spark.spark_schema import StructOf, arrow_type
+from statestore.formats.spark.spark_schema import StructOf, arrow_field, arrow_type
 
 Shape = Literal["rows", "join-side", "list", "map", "timers"]
 
@@ -102,13 +102,12 @@ def view_fields(view: View) -> list[pa.Field]:
         name, kind = ("list_element", value) if view.flat else ("list_value", pa.list_(pa.field("element", value)))
         return [pa.field("key", arrow_type(key)), pa.field(name, kind)]
     if view.shape == "map":
-        user_key = arrow_type(key.fields[1].type)
-        first = pa.field("key", arrow_type(key.fields[0].type))
+        first, user_key = arrow_field("key", key.fields[0].type), key.fields[1].type
         if view.flat:
-            return [first, pa.field("user_map_key", user_key), pa.field("user_map_value", value)]
-        return [first, pa.field("map_value", pa.map_(user_key, value))]
+            return [first, arrow_field("user_map_key", user_key), pa.field("user_map_value", value)]
+        return [first, pa.field("map_value", pa.map_(arrow_field("key", user_key, nullable=False), value))]
     if view.shape == "timers":
-        return [pa.field("key", arrow_type(key.fields[0].type)), pa.field("expiration_timestamp_ms", pa.int64())]
+        return [arrow_field("key", key.fields[0].type), pa.field("expiration_timestamp_ms", pa.int64())]
     shown = key.without("index") if view.shape == "join-side" else key
     return [pa.field("key", arrow_type(shown)), pa.field("value", value)]
 

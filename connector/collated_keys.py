@@ -1,0 +1,27 @@
+"""Keys with a collation, which their engine does not compare byte by byte and joins and keyed state of ours do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from statestore.formats.declared_types import has_collation
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.types import shown_field
+
+
+def check_not_collated(schema: pa.Schema, names: Iterable[str]) -> None:
+    """Raise UnsupportedError COLLATED_KEY for a column among ``names`` in which texts of other bytes can be equal."""
+    for name in names:
+        place = schema.get_field_index(name)
+        if place >= 0 and has_collation(schema.field(place)):
+            raise collated_key(name, shown_field(schema.field(place)))
+
+
+def collated_key(column: str, kind: str) -> UnsupportedError:
+    return UnsupportedError(
+        "COLLATED_KEY",
+        f"column {column!r} is {kind}, and keys are compared byte by byte: keys that are equal by the collation would "
+        "stay apart; make it a plain string, for instance with lower(…) or collate(…, 'UTF8_BINARY')",
+    )

@@ -1,0 +1,105 @@
+"""Which Spark the doors to Spark work with: said before anything of it is used, in one error for all of them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+
+LEAST = (4, 1)
+_WITHOUT = (
+    "without Spark, read the same tables in Python (statestore.inspect), in DuckDB (statestore.attach, statestore.sql) "
+    "or on the command line (statestore --help)"
+)
+
+
+def check_spark() -> None:
+    """Raise UnsupportedError UNSUPPORTED_SPARK where PySpark is absent or too old."""
+    error = _problem()
+    if error is not None:
+        raise error
+
+
+def check_session(spark: Any) -> None:
+    """Raise what `check_spark` raises, InvalidInputError WRONG_INPUT for what is no SparkSession or a stopped one.
+
+    A session of Spark Connect works with the release of its server, which is checked as well.
+    """
+    check_spark()
+    check_is_session(spark)
+    try:
+        version = str(spark.version)
+    except Exception as error:  # whatever a lost server raises, by release and kind of session
+        raise _stopped(f"does not answer ({type(error).__name__})") from error
+    context = getattr(spark, "_sc", None)  # a stopped session tells its version still
+    if context is not None and getattr(context, "_jsc", context) is None:
+        raise _stopped("was stopped")
+    if not _is_enough(version):
+        raise _unsupported(f"a session of Spark {version}", f"run it with Spark {_named(LEAST)} or later")
+
+
+def check_is_session(spark: Any) -> None:
+    """Raise InvalidInputError WRONG_INPUT for what is no SparkSession; a stopped one is one still."""
+    if not _is_a(spark, "SparkSession"):
+        raise InvalidInputError("WRONG_INPUT", f"spark is {_shown(spark)}; expected a SparkSession")
+
+
+def check_frame(rows: Any) -> None:
+    """Raise what `check_spark` raises, InvalidInputError WRONG_INPUT for what is no DataFrame of Spark."""
+    check_spark()
+    if not _is_a(rows, "DataFrame"):
+        raise InvalidInputError("WRONG_INPUT", f"rows is {_shown(rows)}; expected a DataFrame of Spark")
+
+
+def _stopped(found: str) -> InvalidInputError:
+    return InvalidInputError("WRONG_INPUT", f"the SparkSession {found}; make a new one")
+
+
+def stand_in() -> Callable[..., NoReturn] | None:
+    """What stands for a function that needs Spark where Spark cannot be used: it raises the reason when it is called,
+    so that looking at the package does not. None where Spark can be used."""
+    error = _problem()
+    if error is None:
+        return None
+
+    def refuse(*given: Any, **named: Any) -> NoReturn:
+        raise UnsupportedError(error.code, error.message)
+
+    return refuse
+
+
+def _problem() -> UnsupportedError | None:
+    install = f"type: pip install 'pyspark>={_named(LEAST)}'"
+    try:
+        version = str(importlib.import_module("pyspark").__version__)
+    except ImportError:
+        return _unsupported("no pyspark", install)
+    return None if _is_enough(version) else _unsupported(f"PySpark {version}", install)
+
+
+def _unsupported(found: str, cure: str) -> UnsupportedError:
+    return UnsupportedError(
+        "UNSUPPORTED_SPARK",
+        f"found {found}; reads and writes in Spark need {_named(LEAST)} or later: {cure}; {_WITHOUT}",
+    )
+
+
+def _is_enough(version: str) -> bool:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) >= LEAST  # an unknown form is no reason to refuse
+
+
+def _named(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _is_a(value: Any, name: str) -> bool:
+    """Whether the value is of Spark's class of that name, classic or Connect."""
+    return any(kind.__name__ == name and kind.__module__.startswith("pyspark.sql") for kind in type(value).__mro__)
+
+
+def _shown(value: Any) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
