@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from statestore.catalog.snapshot import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.storage import LocalStorage
 from statestore.formats.changelog import read_changelog
 from statestore.formats.changelog_frames import HEADER, MAGIC
-from statestore.formats.changelog_writer import ChangelogWriter
 
 FOLDER = Path(__file__).parent / "data" / "log-1"
+NEWEST = Path(__file__).parent / "data" / "log-2"
+STORE = "0123456789abcdef0123456789abcdef"
 PAGE = Path(__file__).parent.parent / "docs" / "log-format.md"
 CHANGELOG = "changelog/00000000000000000001-0123456789abcdef0123456789abcdef.changelog"
 
@@ -35,6 +36,7 @@ LOG = [
     entry(3, operation="compact", removed=(segment(1).name, segment(2).name), rows=0, stream_time=2_000),
     entry(4, operation="expire", added=(), horizon=Horizon(1_000, 2), rows=0, stream_time=2_000),
 ]
+NEWEST_LOG = [replace(commit, store=STORE) for commit in LOG]
 RECORDS = [
     {"item": "curry", "price": 8.0, "timestamp": 1_000, "_tombstone": False},
     {"item": "rice", "price": None, "timestamp": 2_000, "_tombstone": True},
@@ -50,8 +52,9 @@ RECORD_SCHEMA = pa.schema(
 
 
 def test_log_entries() -> None:
-    storage = LocalStorage(FOLDER)
-    assert [read_entry(storage, commit.version) for commit in LOG] == LOG
+    for folder, log in ((FOLDER, LOG), (NEWEST, NEWEST_LOG)):
+        storage = LocalStorage(folder)
+        assert [read_entry(storage, commit.version) for commit in log] == log
 
 
 def canonical(value: Any) -> str:
@@ -77,7 +80,7 @@ def escaped(character: str) -> str:
 
 def test_the_specification_is_enough_to_check_an_entry() -> None:
     odd = entry(9, writer='a"\\/\b\f\n\r\t\x00\x1f\x7f~ ä€😀', transaction=("é", -(2**63)))
-    files = [(FOLDER / entry_name(commit.version)).read_bytes() for commit in LOG]
+    files = [(folder / entry_name(commit.version)).read_bytes() for folder in (FOLDER, NEWEST) for commit in LOG]
     for data in (*files, encode_entry(odd)):
         document = json.loads(data)
         assert xxhash.xxh3_64_hexdigest(canonical(document["commit"]).encode()) == document["checksum"]
@@ -85,17 +88,22 @@ def test_the_specification_is_enough_to_check_an_entry() -> None:
 
 def test_checkpoint() -> None:
     """Of versions 0 to 3; with the entry after it, it says what the log says."""
-    storage = LocalStorage(FOLDER)
-    assert plain(load_snapshot(storage, 3)) == folded(LOG[:4])
-    assert plain(load_snapshot(storage)) == folded(LOG)
+    for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
+        storage = LocalStorage(folder)
+        assert plain(load_snapshot(storage, 3)) == folded(LOG[:4])
+        assert plain(load_snapshot(storage)) == folded(LOG)
+        assert load_snapshot(storage).store == store
 
 
 def test_the_checkpoint_is_what_is_read(tmp_path: Path) -> None:
     """Without it the log alone would do, and the test above would not notice."""
     name = f"log/_checkpoint/{3:020d}.arrow"
-    storage = LocalStorage(tmp_path)
-    storage.create(name, LocalStorage(FOLDER).read(name))
-    assert plain(load_snapshot(storage)) == folded(LOG[:4])
+    for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
+        storage = LocalStorage(tmp_path / folder.name)
+        storage.root.mkdir()
+        storage.create(name, LocalStorage(folder).read(name))
+        assert plain(load_snapshot(storage)) == folded(LOG[:4])
+        assert load_snapshot(storage).store == store
 
 
 def test_changelog() -> None:
@@ -111,9 +119,9 @@ def test_the_page_shows_the_example() -> None:
     ends = [0, *(end for _, end in read_changelog(FOLDER / CHANGELOG, None))]
     start = HEADER.size + HEADER.unpack_from(data)[1]
     assert headers == [data[at : at + HEADER.size] for at in (0, start, ends[1])]
-    assert json.loads((FOLDER / entry_name(0)).read_text()) in [
-        json.loads(found) for found in re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    ]
+    shown = [json.loads(found) for found in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    for name in ("store.json", entry_name(0)):
+        assert json.loads((NEWEST / name).read_text()) in shown
 
 
 def test_every_field_is_documented() -> None:
@@ -125,16 +133,11 @@ def test_every_field_is_documented() -> None:
 
 
 def _write_all() -> None:
-    storage = LocalStorage(FOLDER)
-    snapshots = list(accumulate(LOG, advance, initial=EMPTY))[1:]
-    for commit in LOG:
+    storage = LocalStorage(NEWEST)
+    snapshots = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
+    for commit in NEWEST_LOG:
         write_entry(storage, commit)
     write_checkpoint(storage, snapshots[3])
-    (FOLDER / "changelog").mkdir()
-    writer = ChangelogWriter(FOLDER / CHANGELOG, RECORD_SCHEMA)
-    for record in RECORDS:
-        writer.append(pa.RecordBatch.from_pylist([record], RECORD_SCHEMA))
-    writer.close()
 
 
 if __name__ == "__main__":
