@@ -32,12 +32,12 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
             "the installed PySpark is older than 4.2; its repartitioned checkpoints are in the archive of tests"
         )
     folder = tmp_path_factory.mktemp("repartition")
+    (folder / "rows").mkdir()
     before = {name: spark.conf.get(name, None) for name in SETTINGS}
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     try:
         rows = spark.readStream.schema("k string").json(str(folder / "rows"))
-        (folder / "rows").mkdir()
         for step in ("abcdefgh", 1, "aby", 2, "az"):
             if isinstance(step, int):
                 repartition.repartition(str(folder / "checkpoint"), step)
