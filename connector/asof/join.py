@@ -64,10 +64,11 @@ def asof_join(
     if kind == "spark":
         from statestore.connector.asof.spark_engine import join_frame
         from statestore.connector.spark.collations import check_frame_keys
+        from statestore.connector.spark.intervals import with_intervals
 
         check_frame_keys(left.schema, request.left_keys)
 
-        return join_frame(left, request, grace, pinned=version is not None)
+        return with_intervals(join_frame(left, request, grace, pinned=version is not None))
     if kind in ("arrow", "reader"):
         check_not_collated(left.schema, request.left_keys)
     if kind == "reader":

@@ -25,11 +25,13 @@ from statestore.connector.asof.arrow_engine import join_table, prepared_keys
 from statestore.connector.asof.request import AsofRequest
 from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.intervals import has_calendar
 from statestore.connector.spark.schema import arrow_schema, spark_schema
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.key_hash import hash_keys, key_groups_of
 from statestore.formats.state_table import StateTable
 from statestore.formats.times import duration_ms
+from statestore.formats.types import shown_field
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
@@ -64,7 +66,15 @@ def join_frame(
 
 
 def _result_schema(left: DataFrame, request: AsofRequest) -> StructType:
-    return StructType([*left.schema.fields, *spark_schema(request.added_schema()).fields])
+    added = request.added_schema()
+    for field in added:
+        if has_calendar(field.type):
+            raise UnsupportedError(
+                "UNSUPPORTED_TYPE",
+                f"column {field.name!r} is {shown_field(field)}, which an as-of join in Spark does not carry; name the "
+                "other columns with columns=[…]",
+            )
+    return StructType([*left.schema.fields, *spark_schema(added, event_times=False).fields])
 
 
 # A batch: both sides by key group

@@ -67,7 +67,7 @@ def calendar_parts(column: pa.Array) -> pa.Array:
     """``column`` with calendar intervals, at any depth, as structs of their parts; the same array where there are
     none."""
     kind = column.type
-    if not _has_calendar(kind):
+    if not has_calendar(kind):
         return column
     missing = column.is_null() if column.null_count else None
     if kind == _CALENDAR:
@@ -89,10 +89,11 @@ def calendar_parts(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(target, len(column), column.buffers()[:2], offset=column.offset, children=[inside])
 
 
-def _has_calendar(kind: pa.DataType) -> bool:
+def has_calendar(kind: pa.DataType) -> bool:
+    """Whether the type is a calendar interval, or holds one at any depth."""
     if kind == _CALENDAR:
         return True
-    return pa.types.is_nested(kind) and any(_has_calendar(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_nested(kind) and any(has_calendar(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def with_intervals(frame: DataFrame) -> DataFrame:

@@ -90,14 +90,32 @@ def _declared(name: str) -> DataType | None:
     try:
         found = StructType.fromJson({"type": "struct", "fields": [whole]}).fields[0].dataType
         arrow_schema(StructType([numbers_field("column", found)]))
-    except (PySparkException, ValueError):
+    except (PySparkException, UnsupportedError, ValueError):
         return None
     return found
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges such rows with Python."""
-    return _to_arrow(schema, **_ZONE)
+    """The Arrow schema in which Spark exchanges such rows with Python.
+
+    Raises UnsupportedError UNSUPPORTED_TYPE naming the column that it does not exchange.
+    """
+    try:
+        return _to_arrow(schema, **_ZONE)
+    except PySparkException as error:
+        raise UnsupportedError("UNSUPPORTED_TYPE", _not_exchanged(schema)) from error
+
+
+def _not_exchanged(schema: StructType) -> str:
+    for field in schema:
+        try:
+            _to_arrow(StructType([field]), **_ZONE)
+        except PySparkException:
+            return (
+                f"column {field.name!r} is {field.dataType.simpleString()}, which PySpark does not exchange with "
+                "Python; leave it out, or cast it to a string or a number"
+            )
+    return "PySpark does not exchange these columns with Python"
 
 
 def same_type(one: DataType, other: DataType) -> bool:

@@ -233,6 +233,14 @@ def test_filters_on_what_only_spark_compares_are_not_ours() -> None:
     assert None not in [as_filter(each, schema) for each in taken]
 
 
+def test_columns_that_pyspark_does_not_exchange_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    statestore.connect(tmp_path).create_store("rates", key={"w": "string"}, value={"v": "bigint"}).close()
+    rows = spark.sql("SELECT 'a' AS w, timestamp_seconds(1) AS t, INTERVAL '1-2' YEAR TO MONTH AS i")
+    said = r"\[UNSUPPORTED_TYPE\] column 'i' is interval year to month, which PySpark does not exchange with Python"
+    with pytest.raises(statestore.UnsupportedError, match=said):
+        statestore.asof_join(rows, tmp_path / "rates", on="w", left_time="t")
+
+
 def test_collated_keys_of_joins_and_of_keyed_state_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = statestore.connect(tmp_path)
     store = warehouse.create_store("rates", key={"w": "string"}, value={"v": "bigint"})
