@@ -116,8 +116,10 @@ class TierHandle(StoreHandle):
         sample of the calls."""
         with self._mutex:
             tier = self._tier
-            rows = 0 if tier is None else tier.estimated_rows()
-            segments = 0 if tier is None else len(tier.segments())
+            rows = segments = 0
+            if tier is not None:
+                with contextlib.suppress(TierBrokenError):  # the table's count is an answer, too
+                    rows, segments = tier.estimated_rows(), len(tier.segments())
         table = self._table_metrics()
         return {
             **table,
