@@ -55,7 +55,7 @@ class HotTier:
         self._options = _options()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
-        leave_in_forks(self)
+        leave_in_forks(self.leave)
 
     # Databases
 
