@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,7 @@ from statestore.catalog.stores.tier_checkpoint import (
     remove_checkpoint,
     this_boot,
 )
-from statestore.catalog.stores.tier_errors import TierBrokenError, broken
+from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.state_table import Query
 
@@ -92,10 +93,8 @@ def catch_up(
 def _rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs) -> TierState:
     """Make the tier anew from what is committed and then what is acknowledged."""
     try:
-        try:
+        with contextlib.suppress(OSError):  # first: a removal that is interrupted must not look like a tier
             remove_checkpoint(tier.root)
-        except OSError as error:
-            raise broken(error) from error
         tier.remove_files()
         return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, snapshot))
     except BaseException:
