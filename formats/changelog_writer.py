@@ -102,6 +102,11 @@ class ChangelogWriter:
         self._synced, self._marked = max(self._synced, found.synced), max(self._marked, found.mark_end)
         self._can_go_on = found.version == VERSION and found.is_whole and found.end == self._end
 
+    def __del__(self) -> None:
+        """A writer that is dropped without being closed gives up its lock, too."""
+        with contextlib.suppress(Exception):
+            self.close()
+
     def resume(self, schema: pa.Schema) -> bool:
         """Append behind what an adopted file holds; False, and nothing, where that is not possible: the file was not
         read, is of an older format, or ends with something else than a whole frame."""

@@ -128,7 +128,7 @@ def _taken(root: Path, in_temporary: bool) -> LocalDirectory:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     found = LocalDirectory(root / name, lock, os.getpid(), in_temporary)
-    leave_in_forks(found)
+    leave_in_forks(found.leave)
     return found
 
 

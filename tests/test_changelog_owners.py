@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -85,6 +86,22 @@ def test_opening_and_closing_changes_nothing(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_handle_that_is_dropped_gives_up_its_changelogs(tmp_path: Path, kind: str) -> None:
+    """Its own and those that it adopted; the next handle has their records."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as store:
+        put(store, "a", 1)
+    dropped = catalog.open_store("s")
+    put(dropped, "b", 2)
+    del dropped
+    gc.collect()
+    with catalog.open_store("s") as store:
+        store.commit()
+        assert table(store) == {"a": 1, "b": 2}
+    assert changelogs(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_file_with_a_torn_end_is_not_gone_on_with(tmp_path: Path, kind: str) -> None:
     """Its end was never acknowledged; a new file holds what comes, and the commit takes in both."""
     catalog = statestore.connect(tmp_path)
@@ -122,6 +139,30 @@ def test_a_repeated_transaction_takes_back_only_what_was_appended(tmp_path: Path
         assert store.commit() == 2
         found = store.changes(start_version=2, columns=["k"]).read_all()["k"].to_pylist()
         assert sorted(found) == ["adopted", "own"]
+
+
+def test_what_is_taken_back_cannot_come_back_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shorter length is on the disk before anything is appended behind it."""
+    calls: list[tuple[str, int]] = []
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as store:
+        put(store, "done", 1)
+        store.commit(transaction=("app", 1))
+        put(store, "adopted", 2)
+    (file,) = changelogs(tmp_path)
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), file.stat()):
+            calls.append(("fsync", file.stat().st_size))
+        real(descriptor)
+
+    with catalog.open_store("s") as store:
+        before = file.stat().st_size
+        put(store, "done", 1)
+        monkeypatch.setattr(os, "fsync", note)
+        store.commit(transaction=("app", 1))
+        assert calls == [("fsync", before)]
 
 
 def test_a_repeated_transaction_whose_rows_cannot_be_taken_back_says_so(

@@ -172,6 +172,26 @@ def test_the_first_page_may_be_lost(tmp_path: Path, caplog: pytest.LogCaptureFix
     file.close()
 
 
+def test_a_page_may_lack_less_than_a_sector(tmp_path: Path) -> None:
+    """A record that begins a few bytes before the page's end, and of which only the next page was written."""
+    path = tmp_path / "a.changelog"
+    for room in (1, 5, 19, 20, 21, 300, 511):
+        writer = ChangelogWriter(path, ROW_SCHEMA)
+        start = PAGE - room
+        writer.append_row(b"k", b"v" * (start - writer.end - 34), 0)
+        assert writer.end == start
+        for _ in range(100):
+            writer.append_row(b"lost", b"v" * 1_000, 0)
+        writer.close()
+        data = path.read_bytes()
+        path.write_bytes(data[:start] + bytes(room) + data[PAGE:])
+        assert len(rows_of(path)) == 1, room
+        path.write_bytes(data[:start] + b"\1" + bytes(room - 1) + data[PAGE:])
+        with pytest.raises(CorruptError):
+            rows_of(path)
+        path.unlink()
+
+
 def test_a_store_opens_after_a_power_cut_and_verify_remarks_on_it(tmp_path: Path) -> None:
     with statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"}) as store:
         for number in range(300):

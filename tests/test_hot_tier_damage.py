@@ -342,3 +342,17 @@ def test_writes_go_on_where_a_compaction_meets_the_damage(root: Path, tmp_path: 
             check_reads(store, kind)
         else:
             assert len(list(store.fetch(KEYS[0], 12 * HOUR))) == len(TIMES) + 6
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, Path.touch])
+@pytest.mark.parametrize(
+    "place", ["live", "live/checkpoint.json", "live/rocksdb", "live/rocksdb/s", "live/rocksdb/s/CURRENT"]
+)
+def test_something_else_in_the_place_of_a_file_or_folder(root: Path, tmp_path: Path, place: str, make: Any) -> None:
+    shutil.copytree(made(root, "key_value"), tmp_path / "copy")
+    path = tmp_path / f"copy/s/live{place}"
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    make(path)
+    for _ in range(2):
+        with statestore.connect(tmp_path / "copy").open_store("s") as store:
+            check_reads(store, "key_value")

@@ -205,11 +205,12 @@ def test_damage_to_the_local_database_is_no_short_answer(tmp_path: Path) -> None
             path.chmod(0o600)
             path.write_bytes(data)
         met = 0
-        for read in (
+        reads: list[Callable[[], int]] = [
             lambda: len(list(backend.keys("v"))),
             lambda: len(list(backend.keys("words"))),
             lambda: backend.num_entries() // 2,
-        ):
+        ]
+        for read in reads:
             try:
                 assert read() == 600
             except statestore.CorruptError as error:

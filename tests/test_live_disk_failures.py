@@ -362,3 +362,31 @@ def test_too_many_open_files_for_a_while(tmp_path: Path, kind: str) -> None:
     assert len(lines) == 24
     assert {line.partition(" ")[2] for line in lines} == {"works works works"}
     assert {line.partition(" ")[0] for line in lines} == {"works", "DISK_FAILED"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OPTIONS if kind != "batched"])
+def test_an_interrupt_after_the_changelog_has_the_row(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put raises, but what was logged will be committed: the live store answers the same as the table."""
+    real = HotTier.put
+
+    class Interrupting(FailingDatabase):
+        def __setitem__(self, key: bytes, value: bytes) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(HotTier, "put", real)
+        raise KeyboardInterrupt
+
+    with create(tmp_path, kind) as store:
+        put(store, "a", 1)
+        if kind == "key_value":
+            store._database = Interrupting()
+        else:
+            monkeypatch.setattr(HotTier, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            put(store, "b", 2)
+        assert rows(store) == {"a": 1, "b": 2}
+        store.commit()
+        assert table(store) == {"a": 1, "b": 2}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -55,7 +56,7 @@ class HotTier:
         self._options = _options()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
-        leave_in_forks(self)
+        leave_in_forks(self.leave)
 
     # Databases
 
@@ -118,8 +119,8 @@ class HotTier:
 
     def remove_files(self) -> None:
         """Remove everything, of this and of earlier tiers, so that an empty one begins."""
-        with _native(), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.root)
+        with _native():
+            _remove(self.root)
 
     # Rows
 
@@ -217,8 +218,7 @@ class HotTier:
     def _made(self, segment: int) -> Any:
         """The database of a segment that has none yet: empty, whatever an earlier tier has left in its place."""
         with _native():
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(self._path(segment))
+            _remove(self._path(segment))
             return self._open(segment)
 
     def _open(self, segment: int) -> Any:
@@ -252,6 +252,15 @@ def _native() -> Iterator[None]:
         raise
     except Exception as error:
         raise broken(error) from error
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, or whatever has its name."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _close(database: Any) -> None:

@@ -127,9 +127,9 @@ class JoinWindowStore(SegmentedStore):
             if segment >= rule.first_live_segment(self._ost):
                 tier.put(segment, row_key, cells)
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         self._unsent.clear()
-        super().leave()
+        super()._leave()
 
 
 def _time_of(row_key: bytes) -> int:

@@ -79,8 +79,10 @@ class KeyValueStore(LiveStore):
                     del self._database[row_key]
                 else:
                     self._database[row_key] = cells
-            except Exception as error:  # acknowledged: a tier that is opened again gets it from the changelog
+            except BaseException as error:  # acknowledged: a tier that is opened again gets it from the changelog
                 self._lose_tier(self._tier, broken(error))
+                if not isinstance(error, Exception):
+                    raise
             if moment > self._ost:
                 self._ost = moment
         if begin:

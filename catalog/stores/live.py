@@ -25,7 +25,7 @@ from statestore.catalog.stores.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live_tables import Accepted, live_table, overwritten
 from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.catalog.stores.tier_checkpoint import remove_checkpoint
-from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.tier_handle import FOLDER, TierHandle
 from statestore.catalog.write import Change, commit_change, commit_time
 from statestore.formats.disk_errors import disk_errors
@@ -172,8 +172,10 @@ class LiveStore(TierHandle):
         if tier is not None:
             try:
                 tier.put(segment, key, value)
-            except TierBrokenError as error:
-                self._lose_tier(tier, error)
+            except BaseException as error:
+                self._lose_tier(tier, broken(error))
+                if not isinstance(error, TierBrokenError):
+                    raise
 
     def _restore_rows(self, rows: Iterable[tuple[bytes, bytes | None, int]]) -> None:
         """Take in (row key, value, time) of a changelog, many at once; those of dead segments are left out."""
@@ -219,8 +221,10 @@ class LiveStore(TierHandle):
         if tier is not None:
             try:
                 self._apply(tier, found)
-            except TierBrokenError as error:
-                self._lose_tier(tier, error)
+            except BaseException as error:
+                self._lose_tier(tier, broken(error))
+                if not isinstance(error, TierBrokenError):
+                    raise
 
     def _apply(self, tier: HotTier, found: Accepted) -> None:
         """Hook: put rows into the tier."""

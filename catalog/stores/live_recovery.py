@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from statestore.catalog.stores.live_rows import RowForms, apply_rows
 from statestore.catalog.stores.missing_changelogs import expected_extents, is_of_this_boot, missing
 from statestore.catalog.stores.row_layout import TICK
 from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint, remove_checkpoint
-from statestore.catalog.stores.tier_errors import TierBrokenError, broken
+from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.state_table import Query
 
@@ -102,10 +103,8 @@ def _expect_acknowledged(
 def _rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs) -> TierState:
     """Make the tier anew from what is committed and then what is acknowledged."""
     try:
-        try:
+        with contextlib.suppress(OSError):  # first: a removal that is interrupted must not look like a tier
             remove_checkpoint(tier.root)
-        except OSError as error:
-            raise broken(error) from error
         tier.remove_files()
         return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, snapshot))
     except BaseException:

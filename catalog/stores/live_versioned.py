@@ -26,7 +26,7 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.versioned import PutResult, Record
 from statestore.catalog.stores.versioned_content import put_rows, versions_content
 from statestore.catalog.stores.versioned_tier import LATEST, NEWEST, Version, VersionedTier
@@ -74,6 +74,9 @@ class LiveVersionedStore(LiveStore):
             except TierBrokenError as error:
                 self._lose_tier(self._tier, error, anew=True)
                 end = self._end_of(key_bytes, moment, start, before)
+            except BaseException as error:  # an interrupt: the tier has half of it
+                self._lose_tier(self._tier, broken(error), anew=True)
+                raise
         if begin:
             puts.add(perf_counter_ns() - begin)
         return PutResult(True, None if end == NEWEST else end)

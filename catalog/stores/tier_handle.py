@@ -76,7 +76,7 @@ class TierHandle(StoreHandle):
         self._segment_name = segment_name_of(spec)
         # Bound methods of others only: a handle in a cycle would keep its lock until the collector comes by.
         self._append: Callable[[bytes, bytes | None, int], Any] | None = None
-        leave_in_forks(self)
+        leave_in_forks(self._leave)
 
     def __del__(self) -> None:
         """A handle that is dropped without being closed gives up its lock, too."""
@@ -104,7 +104,7 @@ class TierHandle(StoreHandle):
                 finally:
                     super().close()
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """In a forked child: forget what belongs to the parent. Live verbs are refused from now on, tables are read."""
         self._mutex = threading.RLock()  # a thread that is not here may have held it
         self._changelogs.leave()
@@ -113,15 +113,17 @@ class TierHandle(StoreHandle):
         self._remove_private = None
         self._attempt = None
         self._release()
-        leave_in_forks(self)
+        leave_in_forks(self._leave)
 
     def metrics(self) -> dict[str, Any]:
         """Counts as of now, and for each kind of call its count and, in microseconds, mean and 99th percentile of a
         sample of the calls."""
         with self._mutex:
             tier = self._tier
-            rows = 0 if tier is None else tier.estimated_rows()
-            segments = 0 if tier is None else len(tier.segments())
+            rows = segments = 0
+            if tier is not None:
+                with contextlib.suppress(TierBrokenError):  # the table's count is an answer, too
+                    rows, segments = tier.estimated_rows(), len(tier.segments())
         table = self._table_metrics()
         return {
             **table,

@@ -93,9 +93,9 @@ class VersionedStore(StoreHandle):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
         self._attempt: CommitAttempt | None = None
-        leave_in_forks(self)
+        leave_in_forks(self._leave)
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """In a forked child: what is pending belongs to the parent and its changelog; the handle goes on as if just
         opened, with a changelog of its own."""
         self._mutex = threading.RLock()  # a thread that is not here may have held it
@@ -105,7 +105,7 @@ class VersionedStore(StoreHandle):
         self._live.forget()
         self._adopted_parts = self._dropped = 0
         self._stream_time = NO_STREAM_TIME
-        leave_in_forks(self)
+        leave_in_forks(self._leave)
 
     # Writing
 

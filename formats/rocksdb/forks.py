@@ -12,16 +12,9 @@ import contextlib
 import ctypes
 import os
 import weakref
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from statestore.formats.errors import UnsupportedError
-
-
-class Inherited(Protocol):
-    """An object with resources that a forked child must not use."""
-
-    def leave(self) -> None:
-        """Called in the child, right after the fork: give up what belongs to the parent, without a call of RocksDB."""
 
 
 class _Process:
@@ -31,7 +24,7 @@ class _Process:
     forked = False  # they do not exist, and cannot be started
 
 
-_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+_inherited: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def using_rocksdb() -> None:
@@ -56,10 +49,10 @@ def forked_error(what: str) -> UnsupportedError:
     )
 
 
-def leave_in_forks(owner: Inherited) -> None:
-    """Call ``owner.leave()`` in forked children, if the owner is alive then. An owner that goes on in the child asks
-    again there."""
-    _inherited.add(owner)
+def leave_in_forks(leave: Callable[[], None]) -> None:
+    """Call a method in forked children, right after the fork, if its object is alive then: to give up what belongs to
+    the parent, without a call of RocksDB. An object that goes on in the child asks again there."""
+    _inherited.add(weakref.WeakMethod(leave, _inherited.discard))
 
 
 def keep_for_ever(*natives: object) -> None:
@@ -70,10 +63,10 @@ def keep_for_ever(*natives: object) -> None:
 
 
 def _after_fork() -> None:
-    owners = list(_inherited)
+    methods = [found for each in list(_inherited) if (found := each()) is not None]
     _inherited.clear()
-    for owner in owners:
-        owner.leave()
+    for leave in methods:
+        leave()
     if _Process.used:
         _Process.forked = True
         _exit_without_destructors()

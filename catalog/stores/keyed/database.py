@@ -67,7 +67,7 @@ class LocalDatabase:
             self._unlogged = WriteOptions()
             setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
             self._tables: dict[str, Any] = {name: self._opened(name) for name in own}
-        leave_in_forks(self)
+        leave_in_forks(self.leave)
 
     def states(self) -> list[str]:
         return sorted(self._tables)
