@@ -200,6 +200,11 @@ class ChangelogWriter:
         if self._file >= 0:
             if self._is_torn:
                 self._undo(self._end)
+            self.leave()
+
+    def leave(self) -> None:
+        """Close the descriptor and do nothing to the file: in a forked child it is the parent's."""
+        if self._file >= 0:
             file, self._file = self._file, -1
             with contextlib.suppress(OSError):  # what must be on the disk was synced; the descriptor is gone anyway
                 os.close(file)

@@ -244,12 +244,14 @@ class Changelogs:
             if self._writer is not None:
                 self._writer.sync()
         finally:
-            self.leave()
+            for file in self._held().values():
+                file.close()
+            self._forget()
 
     def leave(self) -> None:
-        """Like `close`, with nothing forced to the disk: in a forked child the files are the parent's."""
+        """Forget the files, with nothing done to them: in a forked child they are the parent's."""
         for file in self._held().values():
-            file.close()
+            file.leave()
         self._forget()
 
     def _held(self) -> dict[str, ChangelogWriter]:
