@@ -1,7 +1,9 @@
 """History and change feed of a checkpoint: what our own stores tell of versions and commits, of batches.
 
-A batch is a version; state time is when batches began. What the oldest batch that can be read has, counts as written by
-it: nobody knows since when it was there. Changes are known of each batch after that one, and of batch 0.
+A batch is a version; state time is when batches began. Changes are known of each batch after the oldest that can be
+read, and of batch 0. Of a row that the oldest one has nobody knows since when it was there, but of batch 0: its
+``valid_from`` and ``_commit_version`` are null. A changelog of that batch does not tell more: Spark also writes rows
+again as they were.
 """
 
 from __future__ import annotations
@@ -99,6 +101,15 @@ def plan_batches(
     ]
 
 
+def history_start(checkpoint: Checkpoint, kept: Sequence[int], version: int) -> int | None:
+    """When the first batch of the history up to ``version`` began, in epoch microseconds; None for batch 0, before
+    which there is no state. ``kept`` are the batches that can be read."""
+    batches = _with_times(read_batches(checkpoint, [number for number in kept if number <= version]))
+    if not batches or batches[0].batch_id == 0:
+        return None
+    return int(begin_times(checkpoint, batches)[0])
+
+
 def read_batches_split(
     checkpoint: Checkpoint, view: View, split: BatchesSplit, query: Query, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -164,6 +175,8 @@ def _of_partition(batch: Batch, view: View, partition: int) -> Batch:
 
 def _history_columns(batch: pa.RecordBatch, times: Ints, first: int) -> pa.RecordBatch:
     start, end = batch.column(FROM_BATCH), batch.column(TO_BATCH)
+    if first > 0:
+        start = pc.if_else(pc.equal(start, first), None, start)
     columns = [_times(start, times, first), _times(end, times, first), start]
     return _with(batch, columns, HISTORY_COLUMNS)
 

@@ -5,28 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.record_input import times_of
-from statestore.connector.asof.arrow_engine import result_schema
+from statestore.connector.asof.arrow_engine import left_times, prepared_keys, result_schema, whole
 from statestore.connector.asof.request import AsofRequest
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
 from statestore.formats.types import TIME
 
-ROW, MOMENT = "__statestore_row", "__statestore_moment"
+ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
     """As `statestore.connector.asof.arrow_engine.join_table`."""
-    moments = left[request.left_time].combine_chunks()
-    valid = moments.is_valid()
-    times = pa.array(times_of(moments.filter(valid), request.left_time)).cast(TIME)
-    known = left.filter(valid).append_column(MOMENT, times)
-    known = known.append_column(ROW, pa.array(valid.to_numpy(zero_copy_only=False).nonzero()[0]))
+    known = _known_rows(left, request)
     schema = result_schema(left.schema, request)
     with connect() as connection:
         connection.register("left_side", known)
         connection.register("history", _history(known, request))
-        on = " AND ".join(f"l.{quoted(left_)} = h.{quoted(key)}" for left_, key in request.keys)
+        on = " AND ".join(f"l.{quoted(f'{KEY}{n}')} = h.{quoted(key)}" for n, key in enumerate(request.key_columns))
         holds = "(h.valid_to IS NULL OR (l.{m} < h.valid_to{floor}))".format(
             m=quoted(MOMENT),
             floor="" if request.floor is None else f" AND epoch_us(l.{quoted(MOMENT)}) >= {request.floor}",
@@ -34,9 +29,23 @@ def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
         added = ", ".join(f"h.{quoted(name)} AS {quoted(shown)}" for name, shown in request.added)
         found = connection.sql(f"""
             SELECT l.{quoted(ROW)}, {added} FROM left_side l ASOF JOIN history h
-            ON {on} AND l.{quoted(MOMENT)} >= h.valid_from WHERE {holds} ORDER BY l.{quoted(ROW)}
+            ON {on} AND l.{quoted(MOMENT)} >= coalesce(h.valid_from, '-infinity'::TIMESTAMPTZ)
+            WHERE {holds} ORDER BY l.{quoted(ROW)}
         """).to_arrow_table()
     return _put_beside(left, found, request, schema)
+
+
+def _known_rows(left: pa.Table, request: AsofRequest) -> pa.Table:
+    """Number, moment and keys (as the store types them) of the left rows that can meet anything."""
+    keys = prepared_keys(left, request)
+    moments = whole(left[request.left_time])
+    usable = np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False) for c in (*keys, moments)])
+    rows = pa.array(np.flatnonzero(usable))
+    times = left_times(moments.take(rows), request.left_time)
+    if len(times):
+        request.check_times(int(times.min()))
+    named = {f"{KEY}{number}": column.take(rows) for number, column in enumerate(keys)}
+    return pa.table({ROW: rows, MOMENT: pa.array(times).cast(TIME), **named})
 
 
 def _history(left: pa.Table, request: AsofRequest) -> pa.RecordBatchReader:

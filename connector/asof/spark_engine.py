@@ -145,10 +145,7 @@ def _joins_parts(
 
 def _newest(request: AsofRequest, table: StateTable | None) -> AsofRequest:
     """The request at the newest version of ``table`` as of now."""
-    if table is None:
-        return request
-    version = table.kept_versions()[1]
-    return replace(request, version=version, floor=table.lookup_floor(version))
+    return request if table is None else request.at_newest(table)
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
