@@ -6,6 +6,7 @@ by which version, is not known. A null in ``valid_to`` says that it still is as 
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +32,12 @@ def valid_rows(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
     if query.end_time is not None:
         kept = pc.and_(kept, pc.or_kleene(always, pc.less_equal(start, _scalar(query.end_time))))
     return batch.filter(kept)
+
+
+def oldest_first(rows: pa.Table) -> pa.Table:
+    """The rows by their start; one without a start is older than all others."""
+    starts = rows["valid_from"].cast(pa.int64()).combine_chunks().fill_null(-(1 << 63))
+    return rows.take(pa.array(np.argsort(starts.to_numpy(), kind="stable")))
 
 
 def _scalar(moment: int) -> pa.Scalar:

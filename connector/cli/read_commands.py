@@ -83,14 +83,11 @@ def history(
     full: args.Full = False,
 ) -> None:
     """Every version of one key with its interval, oldest first."""
-    import pyarrow.compute as pc
-
+    from statestore.catalog.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
 
     found = read_key(path, store, key, mode="history", version=version, start=start, end=end)
-    # A version without a start is older than all others.
-    order = pc.sort_indices(found, [("valid_from", "ascending")], null_placement="at_start")
-    _show(found.take(order), limit, as_json, full)
+    _show(oldest_first(found), limit, as_json, full)
 
 
 def scan(
