@@ -32,6 +32,7 @@ from statestore.formats.spark.history import (
 from statestore.formats.spark.kept_batches import begin_times, read_batches
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.partition_load import open_partition, split_history
 from statestore.formats.spark.query_metadata import Batch
 from statestore.formats.spark.views import View
 from statestore.formats.state_table import Query
@@ -95,10 +96,20 @@ def plan_batches(
             tuple(_of_partition(batch, view, partition) for batch in batches),
             tuple(times.tolist()),
             None if before is None else _of_partition(before, view, partition),
-            None if found is None else found.bounds,
+            lookup,
         )
         for partition in partitions
+        for lookup in (_parts(checkpoint, view, partition, batches) if found is None else [found.bounds])
     ]
+
+
+def _parts(
+    checkpoint: Checkpoint, view: View, partition: int, batches: Sequence[Batch]
+) -> list[tuple[KeyBounds, ...] | None]:
+    """Ranges of keys to read one after another: what changed in each is held in memory."""
+    opened = open_partition(checkpoint, view.store, partition, view.family.name)
+    ranges = split_history(opened, {batch.version for batch in batches})
+    return [None] if len(ranges) < 2 else [(bounds,) for bounds in ranges]
 
 
 def history_start(checkpoint: Checkpoint, kept: Sequence[int], version: int) -> int | None:

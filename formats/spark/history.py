@@ -129,19 +129,21 @@ def _written(
     ranges = source.ranges()
     for number, batch in enumerate(batches):
         if number or with_first:
-            for changes in _changes_of(source, batches[number - 1] if number else None, batch):
+            for changes in _changes_of(source, batches[number - 1] if number else None, batch, ranges):
                 if ranges is not None:
                     changes = changes_within(changes, ranges)
                 if len(changes):
                     yield batch.batch_id, parts_of(changes)
 
 
-def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[Changes]:
+def _changes_of(
+    source: PartitionBatches, before: Batch | None, batch: Batch, ranges: Sequence[KeyBounds] | None
+) -> Iterator[Changes]:
     after = source.opened(batch)
     uid = uid_of(after, batch.uids)
     if has_change_file(after, batch.version, uid):
         return version_changes(after, batch.version, uid)
-    return changes_between(None if before is None else source.opened(before), after)
+    return changes_between(None if before is None else source.opened(before), after, ranges)
 
 
 def _base(

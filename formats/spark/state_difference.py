@@ -6,13 +6,14 @@ Both states stream past each other in the order of their keys; only what differs
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.load_plan import LoadPlan
 from statestore.formats.spark.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.records import DELETE, PUT, Changes
@@ -20,15 +21,18 @@ from statestore.formats.spark.rocksdb_provider import read_zip
 from statestore.formats.spark.spans import Spans, spans_of
 
 
-def changes_between(before: Partition | None, after: Partition) -> Iterator[Changes]:
-    """Puts and deletions that make one state of a partition of the other; each key is there once.
+def changes_between(
+    before: Partition | None, after: Partition, ranges: Sequence[KeyBounds] | None = None
+) -> Iterator[Changes]:
+    """Puts and deletions that make one state of a partition of the other; each key is there once. ``ranges`` of stored
+    keys, all by default: no key outside of them is given.
 
     The partitions are opened at their batches; None is the empty state. Values are compared as they are stored. A state
     that is more than a zip is held in memory. Raises as `stored_rows`.
     """
     if before is not None and _same_tables(before, after):
         return
-    old, new = iter(()) if before is None else _ordered(before), _ordered(after)
+    old, new = iter(()) if before is None else _ordered(before, ranges), _ordered(after, ranges)
     held_old, held_new = next(old, None), next(new, None)
     while held_old is not None or held_new is not None:
         until = _common_end(held_old, held_new)
@@ -59,9 +63,9 @@ def _in_order(plan: LoadPlan) -> bool:
     return not plan.changes and (plan.base is None or plan.base.kind == "zip")
 
 
-def _ordered(partition: Partition) -> Iterator[pa.RecordBatch]:
+def _ordered(partition: Partition, ranges: Sequence[KeyBounds] | None) -> Iterator[pa.RecordBatch]:
     """The rows by key; a zip alone has them so."""
-    rows = stored_rows(partition, lambda found: found)
+    rows = stored_rows(partition, lambda found: found, key_ranges=ranges)
     if _in_order(_plan(partition)):
         yield from rows
         return
