@@ -49,6 +49,11 @@ class CheckpointFeed:
         return ()
 
     @property
+    def row_key(self) -> tuple[str, ...]:
+        """A bag: a batch may write a key several times."""
+        return ()
+
+    @property
     def identity(self) -> str:
         return open_located(self.location).query_id
 

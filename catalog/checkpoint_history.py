@@ -1,7 +1,9 @@
 """History and change feed of a checkpoint: what our own stores tell of versions and commits, of batches.
 
-A batch is a version; state time is when batches began. What the oldest batch that can be read has, counts as written by
-it: nobody knows since when it was there. Changes are known of each batch after that one, and of batch 0.
+A batch is a version; state time is when batches began. Changes are known of each batch after the oldest that can be
+read, and of batch 0. Of a row that the oldest one has nobody knows since when it was there, but of batch 0: its
+``valid_from`` and ``_commit_version`` are null. A changelog of that batch does not tell more: Spark also writes rows
+again as they were.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from statestore.formats.spark.history import (
 from statestore.formats.spark.kept_batches import begin_times, read_batches
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.partition_load import open_partition, split_history
 from statestore.formats.spark.query_metadata import Batch
 from statestore.formats.spark.views import View
 from statestore.formats.state_table import Query
@@ -98,10 +101,11 @@ def plan_batches(
             tuple(_of_partition(batch, view, partition, groups) for batch in batches),
             tuple(times.tolist()),
             None if before is None else _of_partition(before, view, partition, groups),
-            None if found is None else found.bounds,
+            lookup,
             groups,
         )
         for partition in partitions
+        for lookup in ([found.bounds] if found is not None else _parts(checkpoint, view, partition, batches, groups))
     ]
 
 
@@ -116,6 +120,27 @@ def _groups(checkpoint: Checkpoint, view: View, batches: Sequence[Batch]) -> int
         return None
     hashed = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
     return math.gcd(*counts) if hashed else 1
+
+
+def _parts(
+    checkpoint: Checkpoint, view: View, partition: int, batches: Sequence[Batch], groups: int | None
+) -> list[tuple[KeyBounds, ...] | None]:
+    """Ranges of keys to read one after another: what changed in each is held in memory. All at once where rows moved
+    between partitions, whose ranges differ."""
+    if groups is not None:
+        return [None]
+    opened = open_partition(checkpoint, view.store.at(batches[-1]), partition, view.family.name)
+    ranges = split_history(opened, {batch.version for batch in batches})
+    return [None] if len(ranges) < 2 else [(bounds,) for bounds in ranges]
+
+
+def history_start(checkpoint: Checkpoint, kept: Sequence[int], version: int) -> int | None:
+    """When the first batch of the history up to ``version`` began, in epoch microseconds; None for batch 0, before
+    which there is no state. ``kept`` are the batches that can be read."""
+    batches = _with_times(read_batches(checkpoint, [number for number in kept if number <= version]))
+    if not batches or batches[0].batch_id == 0:
+        return None
+    return int(begin_times(checkpoint, batches)[0])
 
 
 def read_batches_split(
@@ -189,6 +214,8 @@ def _of_partition(batch: Batch, view: View, partition: int, groups: int | None) 
 
 def _history_columns(batch: pa.RecordBatch, times: Ints, first: int) -> pa.RecordBatch:
     start, end = batch.column(FROM_BATCH), batch.column(TO_BATCH)
+    if first > 0:
+        start = pc.if_else(pc.equal(start, first), None, start)
     columns = [_times(start, times, first), _times(end, times, first), start]
     return _with(batch, columns, HISTORY_COLUMNS)
 

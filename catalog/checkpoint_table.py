@@ -16,7 +16,13 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.checkpoint_history import BatchesSplit, columns_of, plan_batches, read_batches_split
+from statestore.catalog.checkpoint_history import (
+    BatchesSplit,
+    columns_of,
+    history_start,
+    plan_batches,
+    read_batches_split,
+)
 from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
 from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_checkpoint
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
@@ -32,7 +38,7 @@ from statestore.formats.spark.partition_load import open_partition, split_partit
 from statestore.formats.spark.query_metadata import read_batch, with_batches
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.unique_names import renamed, unique_fields
-from statestore.formats.spark.views import PARTITION, View, view, views
+from statestore.formats.spark.views import PARTITION, View, row_key, view, views
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
 
@@ -77,6 +83,11 @@ class CheckpointTable:
         return (PARTITION.name,)
 
     @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key, and of a map the key within it, of timers their time; () for lists and sides of joins."""
+        return row_key(self._view(self._checkpoint()))
+
+    @property
     def identity(self) -> str:
         return self._checkpoint().query_id
 
@@ -89,6 +100,12 @@ class CheckpointTable:
         """The batch before the first whose changes are known: the first batch of a query changes an empty state."""
         oldest = self.kept_versions()[0]
         return -1 if oldest == 0 else oldest
+
+    def known_from(self, version: int) -> int | None:
+        """When the first batch of the history up to a version began, in epoch microseconds; None for batch 0."""
+        kept = self._kept()
+        self._check_version(version, kept)
+        return history_start(self._checkpoint(), kept, version)
 
     def opened(self, batch: int | None = None) -> tuple[Checkpoint, View]:
         """The checkpoint as of a batch, the newest by default, and what this table shows of it."""

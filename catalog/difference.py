@@ -28,6 +28,7 @@ from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.wider_types import cast_wider, widest_type
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -78,20 +79,23 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the value
     columns, null where there is no row) and ``_changed_columns`` (names, null but for ``changed``). With ``columns``
     only these value columns are compared and shown; without, the partition that Spark keeps a row in is shown and not
-    compared. Where a table's key does not tell its rows apart, whole rows are
-    added and removed. Raises NotFoundError for a version or time outside the kept range and for an unknown column.
+    compared. Of a table whose rows nothing tells apart (a list, a side of a join), whole rows are added and removed, as
+    often as there are more or fewer of them. A column that got a wider type between the points has the wider one,
+    whichever point comes first. Raises NotFoundError for a version or time outside the kept range and for an unknown
+    column, InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
     if isinstance(table, VersionedTable):
         names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
         schema = _schema(table.schema(Query()), names)
         return pa.RecordBatchReader.from_batches(schema, _of_store(table, old, new, names, schema))
-    shown = table.schema(Query())
-    rest = tuple(n for n in shown.names if n not in table.key_columns and n not in INTERVAL)
-    names = _chosen(table.name, table.key_columns, rest, columns)
+    queries = [_query_at(table, point) for point in (old, new)]
+    shown = _shared_schema(table.name, *(table.schema(query) for query in queries))
+    keys = table.row_key or table.key_columns
+    names = _chosen(table.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)
     if columns is None and isinstance(table, CheckpointTable):
         names = replace(names, places=frozenset(table.place_columns))
     schema = _schema(shown, names)
-    return pa.RecordBatchReader.from_batches(schema, _of_table(table, old, new, names, schema))
+    return pa.RecordBatchReader.from_batches(schema, _of_table(table, queries, names, schema))
 
 
 def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterable[str] | None) -> Columns:
@@ -200,23 +204,42 @@ def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, b
 # Any table
 
 
-def _of_table(table: StateTable, old: Point, new: Point, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    newest = table.kept_versions()[1]
-    before, after = (_read(table, point, names, newest, schema) for point in (old, new))
-    if not names.keys or _repeats(before) or _repeats(after):
-        before, after = _whole_rows(before, names), _whole_rows(after, names)
-    return _compared(before, after, names, schema)
+def _query_at(table: StateTable, point: Point) -> Query:
+    version = table.kept_versions()[1] if point.version is None else point.version
+    return Query(version=version, as_of=point.as_of)
 
 
-def _read(table: StateTable, point: Point, names: Columns, newest: int, schema: pa.Schema) -> Side:
-    version = newest if point.version is None else point.version
-    query = Query(columns=(*names.keys, *names.values), version=version, as_of=point.as_of)
+def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
+    """The columns of ``new`` in types that hold the values of both points."""
+    fields = []
+    for field in new:
+        kind = widest_type(field.type, old.field(field.name).type) if field.name in old.names else field.type
+        if kind is None:
+            raise InvalidInputError(
+                "INCOMPATIBLE_STATE",
+                f"column {field.name!r} of {name!r} is {old.field(field.name).type} at the one point and {field.type} "
+                "at the other, which have no common type; compare points between which it stayed one kind",
+            )
+        fields.append(field.with_type(kind))
+    return pa.schema(fields)
+
+
+def _of_table(
+    table: StateTable, queries: Sequence[Query], names: Columns, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    before, after = (_read(table, query, names, schema) for query in queries)
+    if table.row_key:
+        return _compared(before, after, names, schema)
+    return _as_bags(before, after, names, schema)
+
+
+def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:
+    query = replace(query, columns=(*names.keys, *names.values))
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     found = pa.Table.from_batches(batches, schema=table.schema(query))
-    # A point may be from before a column got a wider type.
     values = schema.field(NEW).type
     kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
-    columns = [_one_array(column.cast(kind)) for column, kind in zip(found.columns, kinds, strict=True)]
+    columns = [cast_wider(_one_array(column), kind) for column, kind in zip(found.columns, kinds, strict=True)]
     keys = columns[: len(names.keys)]
     hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(found.num_rows, np.uint64)
     return Side(keys, columns[len(names.keys) :], hashes)
@@ -226,8 +249,11 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
-def _repeats(side: Side) -> bool:
-    return len(np.unique(side.hashes)) < len(side.hashes)
+def _as_bags(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What is in the one bag and not in the other, equal rows as often as there are more of them."""
+    left, right = pairs(_whole_rows(before, names), _whole_rows(after, names))
+    nothing = np.zeros((len(left), len(names.values)), bool)
+    return _told(before, after, names, schema, (left, right, nothing))
 
 
 def _whole_rows(side: Side, names: Columns) -> Side:
@@ -240,7 +266,7 @@ def _whole_rows(side: Side, names: Columns) -> Side:
     rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     mixed = np.empty_like(hashes)
     mixed[order] = ordered + rank.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return replace(side, hashes=mixed)
+    return Side([*side.keys, *side.values], [], mixed)
 
 
 # The comparison
@@ -248,7 +274,14 @@ def _whole_rows(side: Side, names: Columns) -> Side:
 
 def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     left, right = pairs(before, after)
-    differs = differences(before, after, left, right) & names.compared
+    return _told(before, after, names, schema, (left, right, differences(before, after, left, right) & names.compared))
+
+
+def _told(
+    before: Side, after: Side, names: Columns, schema: pa.Schema, compared: tuple[Ints, Ints, Bools]
+) -> Iterator[pa.RecordBatch]:
+    """``compared``: the rows of either side that belong together, and in which value columns they differ."""
+    left, right, differs = compared
     changed = np.flatnonzero(differs.any(axis=1)) if names.values else np.empty(0, np.int64)
     removed, added = others(len(before.hashes), left), others(len(after.hashes), right)
     kind = np.repeat([ADDED, MODIFIED, REMOVED], [len(added), len(changed), len(removed)])

@@ -1,7 +1,12 @@
-"""What a history of snapshots tells of a row: the times from which, and up to which, it was as it is."""
+"""What a history of snapshots tells of a row: the times from which, and up to which, it was as it is.
+
+A null in ``valid_from`` and ``_commit_version`` says that the row was there when what is known begins: since when, and
+by which version, is not known. A null in ``valid_to`` says that it still is as it is.
+"""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,14 +22,22 @@ HISTORY_COLUMNS = (
 
 
 def valid_rows(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
-    """The rows that were valid at some moment of the asked ones; none where two snapshots have one time."""
+    """The rows that were valid at some moment of the asked ones; none where two snapshots have one time. The asked
+    moments are known, so a row without a start was there from the first of them on."""
     start, end = batch.column("valid_from"), batch.column("valid_to")
-    kept = pc.or_kleene(pc.is_null(end), pc.less(start, end))
+    always = pc.is_null(start)
+    kept = pc.or_kleene(pc.or_(always, pc.is_null(end)), pc.less(start, end))
     if query.start_time is not None:
         kept = pc.and_(kept, pc.or_kleene(pc.is_null(end), pc.greater(end, _scalar(query.start_time))))
     if query.end_time is not None:
-        kept = pc.and_(kept, pc.less_equal(start, _scalar(query.end_time)))
+        kept = pc.and_(kept, pc.or_kleene(always, pc.less_equal(start, _scalar(query.end_time))))
     return batch.filter(kept)
+
+
+def oldest_first(rows: pa.Table) -> pa.Table:
+    """The rows by their start; one without a start is older than all others."""
+    starts = rows["valid_from"].cast(pa.int64()).combine_chunks().fill_null(-(1 << 63))
+    return rows.take(pa.array(np.argsort(starts.to_numpy(), kind="stable")))
 
 
 def _scalar(moment: int) -> pa.Scalar:

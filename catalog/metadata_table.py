@@ -116,6 +116,10 @@ class MetadataTable:
         return ()
 
     @property
+    def row_key(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> str:
         return f"{self.source.identity}${self.suffix}"
 

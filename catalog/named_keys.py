@@ -8,14 +8,16 @@ from statestore.formats.state_table import StateTable
 
 
 @runtime_checkable
-class ManyRowsAKey(Protocol):
-    """A table in which a key may have several rows, with columns that tell them apart."""
+class NamesRows(Protocol):
+    """A table of which further sets of columns may be named than the key and the row key."""
 
     @property
     def named_keys(self) -> tuple[tuple[str, ...], ...]:
-        """What may be named, the fewest columns first."""
+        """The sets of columns that may be named, the fewest columns first."""
 
 
 def named_keys(table: StateTable) -> tuple[tuple[str, ...], ...]:
     """The sets of columns that may be named to look rows up, the fewest first."""
-    return table.named_keys if isinstance(table, ManyRowsAKey) else (table.key_columns,)
+    if isinstance(table, NamesRows):
+        return table.named_keys
+    return tuple(dict.fromkeys((table.key_columns, table.row_key or table.key_columns)))

@@ -58,7 +58,9 @@ class ReadableTable:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``."""
+        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``. A null
+        in ``valid_from`` and ``_commit_version`` says that the row was there when what is kept begins, and that since
+        when is not known."""
         query = Query(mode="history", version=version, start_time=_us(start, "start"), end_time=_us(end, "end"))
         filters = list(parse_filters(filter))
         if key is not None:
@@ -108,12 +110,12 @@ class ReadableTable:
 
 
 def _named(table: StateTable, key: Any) -> tuple[str, ...]:
-    """The columns that a key names: all, or where these tell rows of one key apart as many as are given."""
+    """The columns that a key names: those of the key, or with them those that tell its rows apart."""
     choices = named_keys(table)
     if isinstance(key, Mapping):
-        return next((names for names in choices if set(names) == set(key)), choices[-1])
+        return next((names for names in choices if set(names) == set(key)), choices[0])
     count = len(key) if isinstance(key, tuple) else 1
-    return next((names for names in choices if len(names) == count), choices[-1])
+    return next((names for names in choices if len(names) == count), choices[0])
 
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:

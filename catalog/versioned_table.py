@@ -50,6 +50,11 @@ class VersionedTable:
         return tuple(self.spec.user_key.names)
 
     @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key and the columns that tell windows and sessions of one key apart."""
+        return tuple(self.spec.key_names)
+
+    @property
     def identity(self) -> str:
         return self.spec.store_id
 

@@ -53,7 +53,12 @@ class StateTable(Protocol):
     def name(self) -> str: ...
 
     @property
-    def key_columns(self) -> tuple[str, ...]: ...
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of what a user calls the key; () without one."""
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns of which no two rows have equal values at a time; () for a bag, where equal rows may repeat."""
 
     @property
     def identity(self) -> str:

@@ -47,10 +47,13 @@ def key_cells(table: ReadableTable) -> int | None:
 
 
 def expected_history(path: Path, states: States) -> Counter[Row]:
+    """Of what the oldest batch has nobody knows since when it was there, unless that is batch 0."""
     found: Counter[Row] = Counter()
+    oldest = min(states)
     for (*row, first, end), count in history_of(states).items():
         until = None if end is None else micros(began(path, end))
-        found[*row, micros(began(path, first)), until, first] += count
+        known = first > oldest or first == 0
+        found[*row, micros(began(path, first)) if known else None, until, first if known else None] += count
     return found
 
 

@@ -33,6 +33,7 @@ class MemoryTable:
     name: str
     commits: list[Sequence[Row]]
     key_columns: tuple[str, ...] = ("item",)
+    row_key: tuple[str, ...] = ("item",)
     asked: list[Query] = field(default_factory=list)
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
 

@@ -138,22 +138,30 @@ def told_changes(made: Made, table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def expected_history(made: Made, state: str, last: int = 1 << 40) -> Counter[tuple[Any, ...]]:
-    """(key…, value, from, to, version) of all rows up to snapshot ``last``; two snapshots of one time leave none."""
+    """(key…, value, from, to, version) of all rows up to snapshot ``last``; two snapshots of one time leave none. Since
+    when a row of the oldest snapshot was there is only known if nothing was discarded before it."""
     found: Counter[tuple[Any, ...]] = Counter()
     current: dict[tuple[Any, ...], tuple[Any, int]] = {}
+    unknown = None if made.whole else min(made.kept)
+
+    def start(since: int) -> tuple[datetime | None, int | None]:
+        return (None, None) if since == unknown else (made.at(since), since)
+
     for version, states in made.kept.items():
         if version > last:
             break
         after = states[state]
         for key, (value, since) in list(current.items()):
             if key not in after or after[key] != value:
-                if made.times[since] < made.times[version]:
-                    found[(*key, value, made.at(since), made.at(version), since)] += 1
+                if made.times[since] < made.times[version] or since == unknown:
+                    begun, by = start(since)
+                    found[(*key, value, begun, made.at(version), by)] += 1
                 del current[key]
         for key, value in after.items():
             current.setdefault(key, (value, version))
     for key, (value, since) in current.items():
-        found[(*key, value, made.at(since), None, since)] += 1
+        begun, by = start(since)
+        found[(*key, value, begun, None, by)] += 1
     return found
 
 

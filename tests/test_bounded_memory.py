@@ -1,4 +1,4 @@
-"""A state of RocksDB streams through: reading ten times as much takes no more memory."""
+"""A state of RocksDB streams through: reading ten times as much takes no more memory. So do the rows of a report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from rocksdict import Options, Rdict, WriteBatch
+
+import statestore
 
 READ = """
 import resource, sys
@@ -20,6 +24,37 @@ rows = sum(scan_rocksdb(Path(sys.argv[1]), lambda batch: batch.num_rows))
 print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 VALUE_BYTES = 100
+
+
+REPORT = """
+import sys
+from pathlib import Path
+from statestore.catalog.discovery import open_warehouse
+from statestore.connector.report.figures import figures_of
+
+figures = figures_of(open_warehouse(sys.argv[1]), "v")
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(sum(cell["rows"] for cell in figures.heat), status["VmHWM"].split()[0])  # ru_maxrss has the parent's before exec
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_a_report_does_not_grow_with_the_keys(tmp_path: Path) -> None:
+    few, many, versions = 100_000, 1_000_000, 3
+    small, large = (report_kib(tmp_path / str(keys), keys, versions) for keys in (few, many))
+    assert large - small < 220 << 10  # of which more than the half are pages of mapped files
+
+
+def report_kib(folder: Path, keys: int, versions: int) -> int:
+    with statestore.connect(folder).create_store("v", key={"k": "string"}, value={"a": "bigint"}) as store:
+        names = pa.array([f"key-{number:08}" for number in range(keys)])
+        for version in range(versions):
+            times = pa.array(np.full(keys, 1_000 * version))
+            store.write(pa.table({"k": names, "a": pa.array(np.arange(keys) + version), "timestamp": times}))
+    found = subprocess.run([sys.executable, "-c", REPORT, str(folder)], capture_output=True, text=True, check=True)
+    rows, peak = map(int, found.stdout.split())
+    assert rows == keys * versions
+    return peak
 
 
 @pytest.mark.slow

@@ -66,7 +66,9 @@ def test_history_and_changes_between_times(made: Made) -> None:
     for start in kept:
         for end in {start, kept[-1]}:
             first, last = made.at(start), made.at(end)
-            within = {row for row in known if row[-3] <= last and (row[-2] is None or row[-2] > first)}
+            within = {
+                row for row in known if (row[-3] is None or row[-3] <= last) and (row[-2] is None or row[-2] > first)
+            }
             assert set(told_history(table.history(start=first, end=last).read_all())) == within
             if made.whole or start != kept[0]:
                 then = {v for v in kept if first <= made.at(v) <= last}

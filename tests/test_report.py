@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import chromium
+import numpy as np
 import pyarrow as pa
 import pytest
 from command_line import run
@@ -20,7 +21,7 @@ import statestore
 from statestore.catalog.discovery import open_warehouse
 from statestore.connector.report import key_counts
 from statestore.connector.report.figures import figures_of
-from statestore.connector.report.key_counts import KeyCounts, row_bytes
+from statestore.connector.report.key_counts import greatest, row_bytes
 from statestore.connector.report.page import script_json
 from statestore.formats.key_hash import hash_keys
 
@@ -112,26 +113,30 @@ def test_figures_are_those_of_the_store(warehouse: Path) -> None:
     assert prices[-1]["to"] is None
 
 
+KEYS = [f"k{n}" for n in range(40)]
+HASHES = dict(zip(KEYS, hash_keys([pa.array(KEYS)]).tolist(), strict=True))
+
+
 @settings(deadline=None)
-@given(st.lists(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9)), max_size=8), max_size=5))
-def test_key_counts(batches: list[list[tuple[str, int]]]) -> None:
-    counts, model = KeyCounts(["k"]), Counter[str]()
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 9)), max_size=60), max_size=5),
+    st.sampled_from([1, 2, 7, 1 << 22]),
+    st.sampled_from([0, 5, 1 << 20]),
+)
+def test_the_greatest_are_exact_however_few_are_held(
+    batches: list[list[tuple[str, int]]], held: int, pending: int
+) -> None:
+    model = Counter[int]()
     for rows in batches:
-        keys = [pa.array([key for key, _ in rows], pa.string())]
-        if rows:
-            counts.add(keys, hash_keys(keys), pa.array([weight for _, weight in rows]).to_numpy())
         for key, weight in rows:
-            model[key] += weight
-    assert {row["key"]: row["n"] for row in counts.top(100, "n")} == dict(model)
-
-
-def test_key_counts_in_bounded_memory_keep_the_greatest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_counts, "MAX_HASHES", 40)
-    counts = KeyCounts(["k"])
-    for start in range(0, 400, 20):
-        keys = [pa.array(["hot"] * 5 + [f"k{start + n}" for n in range(20)])]
-        counts.add(keys, hash_keys(keys))
-    assert counts.top(1, "n") == [{"key": "hot", "n": 100}]
+            model[HASHES[key]] += weight
+    arrays = [(np.array([HASHES[k] for k, _ in rows], np.uint64), np.array([w for _, w in rows])) for rows in batches]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_counts, "MAX_HASHES", held)
+        patch.setattr(key_counts, "PENDING_ROWS", pending)
+        hashes, sums = greatest(lambda: iter(arrays), 5)
+    expected = sorted(model.items(), key=lambda item: (-item[1], item[0]))[:5]
+    assert list(zip(hashes.tolist(), sums.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize(

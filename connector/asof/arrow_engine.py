@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.comparable import comparable
 from statestore.catalog.stores.record_input import times_of
 from statestore.connector.asof.request import AsofRequest
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.exact_cast import cast_exactly
-from statestore.formats.filters import Filter
+from statestore.formats.filters import Filter, check_filters
 from statestore.formats.key_equality import keys_equal
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.state_table import Query
@@ -29,34 +30,40 @@ from statestore.formats.state_table import Query
 Ints = npt.NDArray[np.int64]
 THREADS = min(8, os.cpu_count() or 1)
 FEW_KEYS = 4_096  # up to so many keys are looked up by the table's index instead of reading its history
+FEW_NESTED_KEYS = 32
+MILLISECOND = 1000
+BEGINNING = -(1 << 61)  # before all times: of a version that was there when what is known of the table begins
 
 
 @dataclass(frozen=True)
 class _Clock:
-    """Times as numbers from 0 to ``top``, in order: milliseconds since the first, or ranks where those are too wide."""
+    """Times as numbers from 0 to ``top``, in order: so many ``unit`` since the first, or ranks where those are too
+    wide. The left times are whole multiples of ``unit`` (microseconds) apart; those of a table need not be."""
 
     first: int
     last: int
+    unit: int
     ranks: Ints | None  # the distinct times, where numbers are ranks
 
     @staticmethod
     def of(times: Ints, groups: int) -> _Clock:
         if not len(times):
-            return _Clock(0, 0, None)
+            return _Clock(0, 0, 1, None)
         first, last = int(times.min()), int(times.max())
-        fits = groups * ((last - first) // 1000 + 2) < 1 << 62
-        return _Clock(first, last, None if fits else np.unique(times))
+        unit = 1 if ((times - first) % MILLISECOND).any() else MILLISECOND
+        fits = groups * ((last - first) // unit + 2) < 1 << 62
+        return _Clock(first, last, unit, None if fits else np.unique(times))
 
     @property
     def top(self) -> int:
-        return (self.last - self.first) // 1000 + 1 if self.ranks is None else len(self.ranks)
+        return (self.last - self.first) // self.unit + 1 if self.ranks is None else len(self.ranks)
 
     def numbers(self, times: Ints) -> Ints:
         """For each time how the first of the left times at or after it is numbered."""
         if self.ranks is not None:
             ranks: Ints = np.searchsorted(self.ranks, times)
             return ranks
-        inside: Ints = (np.clip(times, self.first, self.last + 1000) - self.first) // 1000
+        inside: Ints = -(-(np.clip(times, self.first, self.last + self.unit) - self.first) // self.unit)
         return inside
 
 
@@ -66,6 +73,7 @@ class _Left:
 
     row: Ints  # in the left table
     keys: list[pa.Array]  # of the left table, as the store types them
+    cells: list[pa.Array]  # the same in the form of `comparable`
     hashes: npt.NDArray[np.uint64]  # distinct, ascending: one a group
     place: Ints  # group * (top of the clock + 1) + number of the time, ascending
     clock: _Clock
@@ -73,7 +81,8 @@ class _Left:
 
 
 def join_table(left: pa.Table, request: AsofRequest, history: Iterable[pa.RecordBatch] | None = None) -> pa.Table:
-    """The left rows in their order, with the columns that are added; null where nothing was valid.
+    """The left rows in their order, with the columns that are added; null where nothing was valid. Raises NotFoundError
+    TIME_NOT_KEPT for a left row of before what is known of the table.
 
     ``history`` (default: read from the table) has at least the versions of the left rows' keys and times.
     """
@@ -98,14 +107,14 @@ def prepared_keys(left: pa.Table, request: AsofRequest) -> list[pa.Array]:
     """The left side's key columns in the types of the store's; InvalidInputError WRONG_KEY where that can not be."""
     schema = request.table.schema(Query())
     return [
-        _cast(_whole(left[name]), schema.field(column).type, name)
+        _cast(whole(left[name]), schema.field(column).type, name)
         for name, column in zip(request.left_keys, request.key_columns, strict=True)
     ]
 
 
 def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
     keys = prepared_keys(left, request)
-    moments = _whole(left[request.left_time])
+    moments = whole(left[request.left_time])
     usable = np.ones(left.num_rows, bool)
     for column in (*keys, moments):
         if column.null_count:
@@ -114,14 +123,18 @@ def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
     if len(rows) < left.num_rows:
         keys = [column.take(pa.array(rows)) for column in keys]
         moments = moments.take(pa.array(rows))
-    time = times_of(moments, request.left_time)
-    hashes = hash_keys(keys) if len(rows) else np.empty(0, np.uint64)
+    time = left_times(moments, request.left_time)
+    if len(time):
+        request.check_times(int(time.min()))
+    cells = [comparable(column) for column in keys]
+    hashes = hash_keys(cells) if len(rows) else np.empty(0, np.uint64)
     distinct, group = np.unique(hashes, return_inverse=True)
     clock = _Clock.of(time, len(distinct))
     place = group.astype(np.int64) * (clock.top + 1) + clock.numbers(time)
     order = np.argsort(place)
     chosen = pa.array(order)
-    return _Left(rows[order], [k.take(chosen) for k in keys], distinct, place[order], clock, time[order])
+    cells = [column.take(chosen) for column in cells]
+    return _Left(rows[order], [k.take(chosen) for k in keys], cells, distinct, place[order], clock, time[order])
 
 
 def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.RecordBatch]) -> tuple[Ints, pa.Table]:
@@ -167,15 +180,33 @@ def _history(sides: _Left, request: AsofRequest) -> Iterator[pa.RecordBatch]:
 
 
 def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
-    """A filter on the key where the left side has few of them: the table finds these by its index."""
-    if len(request.keys) != 1 or len(sides.hashes) > FEW_KEYS:
+    """A filter on each key column where the left side has few keys: the table finds these by its index. Nested values
+    are compared one by one, so only very few of them are looked up."""
+    nested = any(pa.types.is_nested(column.type) for column in sides.keys)
+    if len(sides.hashes) > (FEW_NESTED_KEYS if nested else FEW_KEYS):
         return ()
-    return (Filter(request.key_columns[0], "in", tuple(sides.keys[0].unique().to_pylist())),)
+    first = np.searchsorted(sides.place, np.arange(len(sides.hashes)) * (sides.clock.top + 1))
+    group = sides.place // (sides.clock.top + 1)
+    if not keys_equal(sides.cells, np.arange(len(sides.place)), sides.cells, first[group]).all():
+        return ()  # different keys with one hash
+    found = []
+    for name, column in zip(request.key_columns, sides.keys, strict=True):
+        cells = column.take(pa.array(first))
+        found.append(Filter(name, "in", tuple((cells if nested else cells.unique()).to_pylist())))
+    return tuple(found) if _can_filter(found, request) else ()
+
+
+def _can_filter(filters: Sequence[Filter], request: AsofRequest) -> bool:
+    try:
+        check_filters(filters, request.table.schema(Query()))
+    except StateStoreError:  # cells of such a type can not be compared with constants
+        return False
+    return True
 
 
 def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
     """(row of the batch, sorted position of the left row) for each left row that a version of the batch holds for."""
-    keys = [batch.column(name) for name in request.key_columns]
+    keys = [comparable(batch.column(name)) for name in request.key_columns]
     hashes = hash_keys(keys)
     order = np.argsort(hashes)  # sorted probes are found many times faster
     probes = hashes[order]
@@ -187,7 +218,7 @@ def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tupl
         return versions, versions
     base = group.astype(np.int64) * (sides.clock.top + 1)
     is_open = batch.column("valid_to").is_null().to_numpy(zero_copy_only=False)[versions]
-    start = sides.clock.numbers(_microseconds(batch.column("valid_from")))[versions]
+    start = sides.clock.numbers(_microseconds(batch.column("valid_from"), BEGINNING))[versions]
     end = np.where(is_open, sides.clock.top, sides.clock.numbers(_microseconds(batch.column("valid_to")))[versions])
     low = np.searchsorted(sides.place, base + start)
     high = np.searchsorted(sides.place, base + end)
@@ -198,16 +229,29 @@ def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tupl
         kept = is_open[meeting] | (sides.time[position] >= request.floor)
         meeting, position = meeting[kept], position[kept]
     row = versions[meeting]
-    same = keys_equal(sides.keys, position, keys, row)
+    same = keys_equal(sides.cells, position, keys, row)
     return row[same], position[same]
 
 
-def _microseconds(column: pa.Array) -> Ints:
-    found: Ints = column.cast(pa.timestamp("us", "UTC")).view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+def left_times(column: pa.Array, name: str) -> Ints:
+    """Epoch microseconds of a column of epoch milliseconds or zoned timestamps; raises as `times_of`."""
+    floored = times_of(column, name)
+    if pa.types.is_timestamp(column.type) and column.type.unit in ("us", "ns"):
+        exact: Ints = column.view(pa.int64()).to_numpy(zero_copy_only=False) // (
+            1 if column.type.unit == "us" else 1000
+        )
+        return exact
+    return floored
+
+
+def _microseconds(column: pa.Array, absent: int = 0) -> Ints:
+    times = column.cast(pa.timestamp("us", "UTC")).view(pa.int64())
+    found: Ints = times.fill_null(absent).to_numpy(zero_copy_only=False)
     return found
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array, without a dictionary."""
     combined = column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):  # an empty table, or more than an array can hold
         combined = pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], column.type)

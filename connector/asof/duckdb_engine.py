@@ -1,51 +1,80 @@
-"""The as-of join by DuckDB's own ASOF JOIN: the same rows, for those who want its threads and its spilling."""
+"""The as-of join by DuckDB's own ASOF JOIN: the same rows, for those who want its threads and its spilling.
+
+Keys become numbers first: DuckDB finds only some of the rows of an ASOF JOIN by a struct (1.4), and floats are to be
+compared as everywhere else.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.record_input import times_of
-from statestore.connector.asof.arrow_engine import result_schema
+from statestore.connector.asof import arrow_engine
+from statestore.connector.asof.arrow_engine import left_times, prepared_keys, result_schema, whole
+from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.asof.request import AsofRequest
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
 from statestore.formats.types import TIME
 
-ROW, MOMENT = "__statestore_row", "__statestore_moment"
+ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
     """As `statestore.connector.asof.arrow_engine.join_table`."""
-    moments = left[request.left_time].combine_chunks()
-    valid = moments.is_valid()
-    times = pa.array(times_of(moments.filter(valid), request.left_time)).cast(TIME)
-    known = left.filter(valid).append_column(MOMENT, times)
-    known = known.append_column(ROW, pa.array(valid.to_numpy(zero_copy_only=False).nonzero()[0]))
+    found = _known_rows(left, request)
+    if found is None:
+        return arrow_engine.join_table(left, request)
+    keys, known = found
     schema = result_schema(left.schema, request)
     with connect() as connection:
         connection.register("left_side", known)
-        connection.register("history", _history(known, request))
-        on = " AND ".join(f"l.{quoted(left_)} = h.{quoted(key)}" for left_, key in request.keys)
+        connection.register("history", _history(known, keys, request))
         holds = "(h.valid_to IS NULL OR (l.{m} < h.valid_to{floor}))".format(
             m=quoted(MOMENT),
             floor="" if request.floor is None else f" AND epoch_us(l.{quoted(MOMENT)}) >= {request.floor}",
         )
         added = ", ".join(f"h.{quoted(name)} AS {quoted(shown)}" for name, shown in request.added)
-        found = connection.sql(f"""
+        joined = connection.sql(f"""
             SELECT l.{quoted(ROW)}, {added} FROM left_side l ASOF JOIN history h
-            ON {on} AND l.{quoted(MOMENT)} >= h.valid_from WHERE {holds} ORDER BY l.{quoted(ROW)}
+            ON l.{quoted(KEY)} = h.{quoted(KEY)}
+            AND l.{quoted(MOMENT)} >= coalesce(h.valid_from, '-infinity'::TIMESTAMPTZ)
+            WHERE {holds} ORDER BY l.{quoted(ROW)}
         """).to_arrow_table()
-    return _put_beside(left, found, request, schema)
+    return _put_beside(left, joined, request, schema)
 
 
-def _history(left: pa.Table, request: AsofRequest) -> pa.RecordBatchReader:
+def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Table] | None:
+    """The keys of the left rows that can meet anything, and position, moment and key of these rows; None where hashes
+    do not tell the keys apart."""
+    keys = prepared_keys(left, request)
+    moments = whole(left[request.left_time])
+    usable = np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False) for c in (*keys, moments)])
+    rows = pa.array(np.flatnonzero(usable))
+    times = left_times(moments.take(rows), request.left_time)
+    if len(times):
+        request.check_times(int(times.min()))
+    found = numbered([column.take(rows) for column in keys])
+    if found is None:
+        return None
+    return found[0], pa.table({ROW: rows, MOMENT: pa.array(times).cast(TIME), KEY: found[1]})
+
+
+def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatchReader:
+    """The versions of these keys, with their numbers."""
     times = left[MOMENT].cast(pa.int64()).to_numpy()
     bounds = (int(times.min()), int(times.max())) if len(times) else (0, 0)
     query = request.history(*bounds)
     table = request.table
+    schema = table.schema(query).append(pa.field(KEY, pa.int64()))
     batches = (batch for split in table.splits(query) for batch in table.read(split, query))
-    return pa.RecordBatchReader.from_batches(table.schema(query), batches)
+    return pa.RecordBatchReader.from_batches(schema, (_with_numbers(batch, keys, request) for batch in batches))
+
+
+def _with_numbers(batch: pa.RecordBatch, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatch:
+    rows, numbers = keys.numbers_of([batch.column(name) for name in request.key_columns])
+    found = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+    return found.append_column(KEY, pa.array(numbers))
 
 
 def _put_beside(left: pa.Table, found: pa.Table, request: AsofRequest, schema: pa.Schema) -> pa.Table:

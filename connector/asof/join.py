@@ -38,8 +38,10 @@ def asof_join(
     or streaming; the answer is of the same kind, with the columns of the left side and then the value columns of the
     store (or ``columns`` of it, also ``valid_from``, ``valid_to`` and ``_commit_version``), their names begun with
     ``prefix``. Arrow, pandas and DuckDB keep the order of the rows. ``store`` is an open store (only what is committed
-    is seen), a table of ``inspect(…)`` or a path. ``on`` names the key columns, or maps left columns to them;
-    ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP) or an integer of epoch milliseconds.
+    is seen), a table of ``inspect(…)`` or a path. ``on`` names the key columns, and with them all that tell the rows of
+    a key apart (of a map its ``user_key``, of windows their start), or maps left columns to them; state in which equal
+    rows may repeat can not be joined. ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP) or an integer of
+    epoch milliseconds.
 
     ``how="inner"`` leaves out rows whose key had no value then, ``"left"`` keeps them with nulls; so it goes with rows
     whose key or time is null. A key-value store's state time is that of its commits. ``version`` joins with what was
@@ -52,8 +54,9 @@ def asof_join(
     at least as much history.
 
     ``engine``: "arrow" (default but for Spark), "duckdb" (its own ASOF JOIN over the history) or "spark". Raises
-    InvalidInputError (COLUMN_NOT_FOUND, WRONG_KEY, NAME_CLASH, NAIVE_DATETIME, GRACE_TOO_LONG, …) and NotFoundError
-    VERSION_NOT_FOUND.
+    InvalidInputError (COLUMN_NOT_FOUND, WRONG_KEY, NAME_CLASH, NAIVE_DATETIME, GRACE_TOO_LONG, …), UnsupportedError
+    JOIN_KIND where a key has several rows at a time, and NotFoundError VERSION_NOT_FOUND, or TIME_NOT_KEPT for left
+    rows of before what is kept of a checkpoint or a keyed store.
     """
     kind = _kind_of(left)
     if kind == "spark":

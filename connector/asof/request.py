@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +12,12 @@ import pyarrow as pa
 from statestore.catalog.discovery import open_table
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.told_changes import known_from
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.connector.collated_keys import check_not_collated
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import format_time
 
 How = Literal["inner", "left"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -27,6 +29,7 @@ class AsofRequest:
 
     ``keys``: (left column, key column) pairs in order of the table's key. ``added``: (column of the history, its name
     in the result). ``floor``: state times (epoch microseconds) before it find only versions that are still the newest.
+    ``known_from``: the first state time (epoch microseconds) of which the table's state is known; None: all of them.
     """
 
     table: StateTable
@@ -36,6 +39,7 @@ class AsofRequest:
     added: tuple[tuple[str, str], ...]
     version: int
     floor: int | None
+    known_from: int | None
 
     @property
     def left_keys(self) -> list[str]:
@@ -57,6 +61,22 @@ class AsofRequest:
             end_time=max(floor, last),
         )
 
+    def at_newest(self, table: StateTable) -> AsofRequest:
+        """The same request at the newest version that ``table`` has now."""
+        version = table.kept_versions()[1]
+        return replace(self, version=version, floor=table.lookup_floor(version), known_from=known_from(table, version))
+
+    def check_times(self, first: int) -> None:
+        """NotFoundError TIME_NOT_KEPT for left rows from ``first`` on (epoch microseconds) if that is before what is
+        known of the table: such a row may have had a value then, so neither a value nor its absence is an answer."""
+        if self.known_from is not None and first < self.known_from:
+            raise NotFoundError(
+                "TIME_NOT_KEPT",
+                f"{self.table.name!r} is known from {format_time(self.known_from)} on, and column {self.left_time!r} "
+                f"begins with {format_time(first)}, when its keys may have had values that are not kept; leave out "
+                f"the left rows of before {format_time(self.known_from)}",
+            )
+
     def added_schema(self) -> pa.Schema:
         """The columns that the result has after those of the left side."""
         schema = self.table.schema(replace(self.history(0, 0), columns=tuple(name for name, _ in self.added)))
@@ -77,20 +97,14 @@ def make_request(
     if how not in ("inner", "left"):
         raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; an as-of join is 'inner' or 'left'")
     table = table_of(store)
-    if isinstance(table, VersionedTable) and table.spec.windowing is not None:
-        raise UnsupportedError(
-            "JOIN_KIND",
-            f"store {table.name!r} is a {table.spec.kind} store, where a key has several rows at a time; expected a "
-            "versioned or key-value store",
-        )
     keys = _key_pairs(table, on)
     for name in (*(left for left, _ in keys), left_time):
         if name not in left_names:
             raise InvalidInputError(
                 "COLUMN_NOT_FOUND", f"the left side has no column {name!r}; it has {', '.join(left_names)}"
             )
-    check_not_collated(table.schema(Query()), table.key_columns)
-    added = _added(table, columns, prefix)
+    check_not_collated(table.schema(Query()), [column for _, column in keys])
+    added = _added(table, columns, prefix, [column for _, column in keys])
     clashing = [shown for _, shown in added if shown in left_names]
     if clashing:
         raise InvalidInputError(
@@ -100,7 +114,8 @@ def make_request(
         )
     pinned = table.kept_versions()[1] if version is None else version
     how_: How = "inner" if how == "inner" else "left"
-    return AsofRequest(table, keys, left_time, how_, added, pinned, table.lookup_floor(pinned))
+    floor, since = table.lookup_floor(pinned), known_from(table, pinned)
+    return AsofRequest(table, keys, left_time, how_, added, pinned, floor, since)
 
 
 def table_of(store: Any) -> StateTable:
@@ -122,18 +137,40 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
     else:
         pairs = {name: name for name in on}
     by_key = {column: left for left, column in pairs.items()}
-    if sorted(by_key) != sorted(table.key_columns) or len(by_key) != len(pairs):
+    names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
+    if not set(table.key_columns) <= set(by_key) <= set(names) or not by_key or len(by_key) != len(pairs):
         raise InvalidInputError(
             "WRONG_KEY",
-            f"on is {on!r}; {table.name!r} is keyed by {', '.join(table.key_columns) or 'nothing'}: name each of "
+            f"on is {on!r}; {table.name!r} is keyed by {', '.join(names) or 'nothing'}: name each of "
             "these, or give {left column: key column}",
         )
-    return tuple((by_key[column], column) for column in table.key_columns)
+    _check_single_rows(table, by_key)
+    return tuple((by_key[column], column) for column in names)
 
 
-def _added(table: StateTable, columns: Iterable[str] | None, prefix: str) -> tuple[tuple[str, str], ...]:
+def _check_single_rows(table: StateTable, named: Collection[str]) -> None:
+    """UnsupportedError JOIN_KIND where a key has several rows at a time, so that there is no single value to join."""
+    kind = f"a {table.spec.kind} store" if isinstance(table, VersionedTable) else "state"
+    if not table.row_key:
+        raise UnsupportedError(
+            "JOIN_KIND",
+            f"{table.name!r} is {kind} in which a key may have several rows at a time, and equal ones, so nothing "
+            "tells which of them to join; aggregate its rows to one a key and time first (its history has all of them)",
+        )
+    further = [name for name in table.row_key if name not in named]
+    if further:
+        raise UnsupportedError(
+            "JOIN_KIND",
+            f"{table.name!r} is {kind} in which a key has several rows at a time, told apart by {', '.join(further)}; "
+            f"on names {', '.join(named)}: add {', '.join(further)}, or aggregate its rows to one a key and time first",
+        )
+
+
+def _added(
+    table: StateTable, columns: Iterable[str] | None, prefix: str, keys: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
     schema = table.schema(Query(mode="history"))
-    own = {"valid_from", "valid_to", "_commit_version", *table.key_columns}
+    own = {"valid_from", "valid_to", "_commit_version", *keys}
     asked = [name for name in schema.names if name not in own] if columns is None else list(columns)
     unknown = [name for name in asked if name not in schema.names]
     if unknown:

@@ -148,17 +148,24 @@ def _joins_parts(
         with message_only():
             current = _newest(request, table)
             for piece in _pieces(batches, given):
-                yield from join_table(piece, current).cast(expected).to_batches()
+                yield from _as_planned(join_table(piece, current), expected).to_batches()
 
     return join
 
 
+def _as_planned(joined: pa.Table, schema: pa.Schema) -> pa.Table:
+    """InvalidInputError SCHEMA_CHANGED for values that the types of when the query was planned do not hold."""
+    try:
+        return joined.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            "SCHEMA_CHANGED", f"columns of the state have got other types since the query began ({error}); restart it"
+        ) from error
+
+
 def _newest(request: AsofRequest, table: StateTable | None) -> AsofRequest:
     """The request at the newest version of ``table`` as of now."""
-    if table is None:
-        return request
-    version = table.kept_versions()[1]
-    return replace(request, version=version, floor=table.lookup_floor(version))
+    return request if table is None else request.at_newest(table)
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -212,7 +219,7 @@ def _join_with_grace(
                 waiting = _unpacked(packed)
             due, waiting, stream_time = release(arrived, waiting, stream_time, grace, request)
             state.update((_bytes_of(waiting), stream_time))
-            joined = join_table(due, _newest(request, table)).cast(expected)
+            joined = _as_planned(join_table(due, _newest(request, table)), expected)
             yield pandas.DataFrame({"rows": [_bytes_of(joined)] if joined.num_rows else []})
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

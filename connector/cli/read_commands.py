@@ -83,10 +83,11 @@ def history(
     full: args.Full = False,
 ) -> None:
     """Every version of one key with its interval, oldest first."""
+    from statestore.catalog.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
 
     found = read_key(path, store, key, mode="history", version=version, start=start, end=end)
-    _show(found.sort_by("valid_from"), limit, as_json, full)
+    _show(oldest_first(found), limit, as_json, full)
 
 
 def scan(

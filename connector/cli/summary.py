@@ -96,7 +96,7 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
 
 def _columns(table: StateTable) -> dict[str, Any]:
     fields = {field.name: shown_field(field) for field in table.schema(Query())}
-    keys = table.spec.key_names if isinstance(table, VersionedTable) else table.key_columns
+    keys = table.row_key or table.key_columns
     values = [name for name in fields if name not in (*keys, "valid_from", "valid_to")]
     return {"key": {name: fields[name] for name in keys}, "value": {name: fields[name] for name in values}}
 

@@ -23,7 +23,8 @@ def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
     if figures.churn:
         found.append(("Churn", "versions of keys that commits wrote and ended", _churn(figures)))
     if figures.heat:
-        found.append(("Key groups by time", "versions of keys, by the state time they begin at", _heat(figures)))
+        what = "versions of keys, by the state time they begin at, if that is known"
+        found.append(("Key groups by time", what, _heat(figures)))
     if figures.busiest:
         found.append(("Busiest keys", "keys with most versions", _bars(figures.busiest, "versions", "#e9a23b")))
     if figures.biggest:
@@ -138,10 +139,17 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
     panels = []
     for column in columns:
         mine = [
-            {**row, "to": figures.now if row["to"] is None else row["to"]} for row in rows if row["column"] == column
+            {
+                **row,
+                "from": figures.first if row["from"] is None else row["from"],
+                "to": figures.now if row["to"] is None else row["to"],
+                "since": row["from"],
+                "until": row["to"],
+            }
+            for row in rows
+            if row["column"] == column
         ]
-        for row, told in zip(mine, (r for r in rows if r["column"] == column), strict=True):
-            row["until"] = None if told["to"] is None else row["to"]
+        for row in mine:
             row["text"] = "null" if row["value"] is None else str(row["value"])
         numeric = column in figures.numeric and all(not isinstance(r["value"], str) for r in mine)
         panels.append((_steps if numeric else _spans)(mine, column))
@@ -212,7 +220,7 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
 def _told(column: str) -> list[Spec]:
     return [
         {"field": "text", "type": "nominal", "title": column},
-        {"field": "from", **TIME, "title": "valid from", "format": "%Y-%m-%d %H:%M:%S.%L"},
+        {"field": "since", **TIME, "title": "valid from (null: not known)", "format": "%Y-%m-%d %H:%M:%S.%L"},
         {"field": "until", **TIME, "title": "valid to", "format": "%Y-%m-%d %H:%M:%S.%L"},
         {"field": "version", "type": "ordinal", "title": "recorded by commit"},
     ]

@@ -1,9 +1,12 @@
-"""How often each key occurs, folded batch by batch in bounded memory."""
+"""The keys that occur most often or take most bytes: exact, in memory that does not grow with the number of keys.
+
+Keys are counted by their 64-bit hash. Where there are more hashes than are held at a time, the least of them are
+counted first, and another pass over the rows counts those that follow. Which keys the greatest are is read at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,58 +14,69 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Weighed = tuple[Hashes, Ints | None]
+"""The hash of each row's key, and what the row counts, one by default."""
 
-MAX_HASHES = 1 << 22  # 64 MB; beyond that only keys that have been seen more often are kept
+MAX_HASHES = 1 << 22  # 64 MB
+PENDING_ROWS = 1 << 20
 FIXED_WIDTH = 8
 
 
-class KeyCounts:
-    """Counts, or sums of weights, by key hash, with one key for each hash that may come out on top."""
+class _Sums:
+    """Sums by hash from ``first`` on, up to ``last`` (inclusive), which comes down where there are too many hashes."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = list(names)
-        self._hashes = np.empty(0, np.uint64)
-        self._counts = np.empty(0, np.int64)
-        self._keys: pa.Table | None = None  # in the order of the hashes
-        self._waiting: list[tuple[npt.NDArray[np.uint64], Ints, pa.Table]] = []
-        self._size = 0
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.last = (1 << 64) - 1
+        self.hashes = np.empty(0, np.uint64)
+        self.sums = np.empty(0, np.int64)
+        self._pending: list[tuple[Hashes, Ints]] = []
+        self._rows = 0
 
-    def add(self, keys: Sequence[pa.Array], hashes: npt.NDArray[np.uint64], weights: Ints | None = None) -> None:
-        """Counts each row once, or by its weight."""
-        distinct, first, place = np.unique(hashes, return_index=True, return_inverse=True)
-        counts = np.bincount(place, weights, len(distinct))
-        table = pa.table([key.take(pa.array(first)) for key in keys], names=self._names)
-        self._waiting.append((distinct, counts.astype(np.int64), table))
-        self._size += len(distinct)
-        if self._size > MAX_HASHES:
-            self._fold()
+    def add(self, hashes: Hashes, weights: Ints | None) -> None:
+        distinct, place = np.unique(hashes, return_inverse=True)
+        counts = np.bincount(place, weights, len(distinct)).astype(np.int64)
+        low, high = np.searchsorted(distinct, np.array([self.first, self.last], np.uint64))
+        high += high < len(distinct) and int(distinct[high]) == self.last
+        self._pending.append((distinct[low:high], counts[low:high]))
+        self._rows += high - low
+        if self._rows > PENDING_ROWS:
+            self.fold()
 
-    def top(self, count: int, name: str) -> list[dict[str, Any]]:
-        """The keys with the greatest counts: ``key`` as text, and the count as ``name``."""
-        self._fold()
-        if self._keys is None or not len(self._counts):
-            return []
-        best = np.lexsort((self._hashes, -self._counts))[:count]
-        rows = self._keys.take(pa.array(best)).combine_chunks()
-        texts = key_texts([column.chunk(0) for column in rows.columns]).to_pylist()
-        return [{"key": key, name: int(n)} for key, n in zip(texts, self._counts[best], strict=True)]
-
-    def _fold(self) -> None:
-        parts = self._waiting
-        if self._keys is not None:
-            parts = [(self._hashes, self._counts, self._keys), *parts]
-        if not parts:
+    def fold(self) -> None:
+        if not self._pending:
             return
-        hashes = np.concatenate([p[0] for p in parts])
-        counts = np.concatenate([p[1] for p in parts])
-        keys = pa.concat_tables([p[2] for p in parts])
-        distinct, first, place = np.unique(hashes, return_index=True, return_inverse=True)
-        total = np.bincount(place, counts, len(distinct)).astype(np.int64)
-        if len(distinct) > MAX_HASHES // 2:
-            kept = np.sort(np.argsort(-total, kind="stable")[: MAX_HASHES // 2])
-            distinct, first, total = distinct[kept], first[kept], total[kept]
-        self._hashes, self._counts, self._keys = distinct, total, keys.take(pa.array(first))
-        self._waiting, self._size = [], len(distinct)
+        new, place = np.unique(np.concatenate([part[0] for part in self._pending]), return_inverse=True)
+        counts = np.concatenate([part[1] for part in self._pending])
+        counts = np.bincount(place, counts, len(new)).astype(np.int64)
+        self._pending, self._rows = [], 0
+        at = np.searchsorted(self.hashes, new)
+        known = np.zeros(len(new), bool)
+        inside = at < len(self.hashes)
+        known[inside] = self.hashes[at[inside]] == new[inside]
+        self.sums[at[known]] += counts[known]
+        self.hashes = np.insert(self.hashes, at[~known], new[~known])
+        self.sums = np.insert(self.sums, at[~known], counts[~known])
+        if len(self.hashes) > MAX_HASHES:
+            self.last = int(self.hashes[MAX_HASHES // 2])
+            held = MAX_HASHES // 2 + 1
+            self.hashes, self.sums = self.hashes[:held].copy(), self.sums[:held].copy()
+
+
+def greatest(read: Callable[[], Iterator[Weighed]], count: int) -> tuple[Hashes, Ints]:
+    """The hashes with the greatest sums, descending, and these. ``read`` gives all rows, each time it is called."""
+    best, totals, first = np.empty(0, np.uint64), np.empty(0, np.int64), 0
+    while first < 1 << 64:
+        sums = _Sums(first)
+        for hashes, weights in read():
+            sums.add(hashes, weights)
+        sums.fold()
+        best, totals = np.concatenate([best, sums.hashes]), np.concatenate([totals, sums.sums])
+        order = np.lexsort((best, -totals))[:count]
+        best, totals = best[order], totals[order]
+        first = sums.last + 1
+    return best, totals
 
 
 def key_texts(columns: Sequence[pa.Array]) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from statestore.catalog.comparable import comparable
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.intervals import calendar_parts
 from statestore.connector.spark.schema import arrow_schema
@@ -56,7 +57,30 @@ def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
                 f"column {field.name!r} holds a null, but the schema given to the read says NOT NULL; leave that out",
             )
     columns = [
-        column if column.type == field.type else column.cast(field.type)
+        column if column.type == field.type else _cast(column, field)
         for column, field in zip(exchanged, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        found = column.cast(field.type)
+        if _narrows(column.type, field.type) and not comparable(found.cast(column.type)).equals(comparable(column)):
+            raise pa.ArrowInvalid("a number would be rounded")
+        return found
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            "SCHEMA_CHANGED",
+            f"column {field.name!r} holds {column.type} now, and the query was planned for {field.type} ({error}); "
+            "restart it, or leave out the schema given to the read",
+        ) from error
+
+
+def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether doubles become floats, at any depth."""
+    if pa.types.is_float64(given):
+        return bool(pa.types.is_float32(kind))
+    if not pa.types.is_nested(given) or given.num_fields != kind.num_fields:
+        return False
+    return any(_narrows(given.field(n).type, kind.field(n).type) for n in range(given.num_fields))

@@ -209,7 +209,7 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
     if before is not None and source.numbers(before) != source.numbers(batch):
         then = source.opened(before)
         if not (moves_rows(before, batch) and _is_copied([*then, *after], batch)):
-            yield from changes_between(then, after, source.stored)
+            yield from changes_between(then, after, source.stored, source.ranges)
         return
     then = []
     for number, partition in enumerate(after):
@@ -221,7 +221,7 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
             continue
         if before is not None and not then:
             then = source.opened(before)
-        yield from changes_between(then[number : number + 1], [partition], source.stored)
+        yield from changes_between(then[number : number + 1], [partition], source.stored, source.ranges)
 
 
 def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:

@@ -6,7 +6,8 @@ family's id, values their checksums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -33,6 +34,8 @@ from statestore.formats.spark.spans import Spans, gather
 
 FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20
+_HISTORY_BYTES = 6 << 20  # of files, compressed: what changed is held in memory, and takes many times as much
+_MOST_PARTS = 256
 T = TypeVar("T")
 
 
@@ -216,6 +219,28 @@ def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
     if file is None or file.kind != "zip":
         return [(None, None)]
     return split_keys(partition.folder, file, _family_id(partition, file, file.version), _PART_BYTES, most)
+
+
+def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
+    """Ranges of keys, without the id of a column family, that are all of a partition, such that about one amount of
+    bytes was written in each over these versions; often one. Only the newest zip tells where keys can be parted."""
+    base = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
+    if base is None or base.kind != "zip":
+        return [(None, None)]
+    written = [file for file in partition.files if file.version in versions]
+    tables = {
+        table for file in written if file.kind == "zip" for table in read_zip(partition.folder, file).tables.values()
+    }
+    total = sum(size for _, size in tables) + sum(file.size for file in written if file.kind == "changelog")
+    parts = min(total // _HISTORY_BYTES, _MOST_PARTS)
+    if parts < 2:
+        return [(None, None)]
+    family_id = _family_id(partition, base, base.version)
+    size = sum(size for _, size in read_zip(partition.folder, base).tables.values())
+    found = split_keys(partition.folder, base, family_id, max(size // parts, 1), parts)
+    prefix = 0 if family_id is None else len(family_prefix(family_id))
+    points = [stop[prefix:] for _, stop in found[:-1] if stop is not None]
+    return list(itertools.pairwise([None, *points, None]))
 
 
 def _family_id(partition: Partition, base: DataFile | None, version: int) -> int | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.load_plan import LoadPlan
 from statestore.formats.spark.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.records import DELETE, PUT, Changes
@@ -28,17 +29,20 @@ def changes_between(
     before: Sequence[Partition],
     after: Sequence[Partition],
     each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch] = lambda _, rows: rows,
+    ranges: Callable[[Partition], Sequence[KeyBounds] | None] = lambda _: None,
 ) -> Iterator[tuple[int, Changes]]:
     """Puts and deletions that make one state of some partitions of the other, with the number of the partition that has
     or had the rows.
 
     The partitions are opened at their batches; none are the empty state. ``each`` gives the stored rows of a partition
-    as they are to be compared. Values are compared as they are stored. A state that is more than a zip is held in
-    memory. Raises as `stored_rows`.
+    as they are to be compared, ``ranges`` those of its stored keys to read, all by default. Values are compared as they
+    are stored. A state that is more than a zip is held in memory. Raises as `stored_rows`.
     """
     if _same_tables(before, after):
         return
-    old, new = ([_Rows(partition.number, _ordered(partition, each)) for partition in side] for side in (before, after))
+    old, new = (
+        [_Rows(partition.number, _ordered(partition, each, ranges)) for partition in side] for side in (before, after)
+    )
     while any(side.held is not None for side in (*old, *new)):
         until = min(side.last for side in (*old, *new) if side.held is not None)
         gone = [(side.number, side.take(until)) for side in old]
@@ -94,10 +98,12 @@ def _in_order(plan: LoadPlan) -> bool:
 
 
 def _ordered(
-    partition: Partition, each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch]
+    partition: Partition,
+    each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch],
+    ranges: Callable[[Partition], Sequence[KeyBounds] | None],
 ) -> Iterator[pa.RecordBatch]:
     """The rows by key; a zip alone has them so."""
-    rows = stored_rows(partition, partial(each, partition))
+    rows = stored_rows(partition, partial(each, partition), key_ranges=ranges(partition))
     if _in_order(_plan(partition)):
         yield from rows
         return

@@ -112,6 +112,15 @@ def view_fields(view: View) -> list[pa.Field]:
     return [pa.field("key", arrow_type(shown)), pa.field("value", value)]
 
 
+def row_key(view: View) -> tuple[str, ...]:
+    """The columns of which no two rows of the view have equal values at a time; () where equal rows may repeat."""
+    if view.shape == "join-side" or (view.listed and (view.flat or view.shape != "list")):
+        return ()
+    if view.shape == "timers":
+        return ("key", "expiration_timestamp_ms")
+    return ("key", "user_map_key") if view.shape == "map" and view.flat else ("key",)
+
+
 def _raw(store: Store, family: FamilySchema) -> View:
     """A store or family as it is; families are named by themselves, stores too."""
     name = family.name if store.has_families else store.name

@@ -1,8 +1,9 @@
 """History and change feed of a keyed state: what kept snapshots, one after the other, say of its rows.
 
-A version is a snapshot, state time is when it was committed. What the oldest snapshot has counts as written by it. Its
-own changes are known if there was none before it; else changes are known of every version after it. What a discarded
-snapshot changed is told as a change of the next that is kept.
+A version is a snapshot, state time is when it was committed. The changes of the oldest snapshot are known if there was
+none before it; else changes are known of every version after it, and of a row that it has nobody knows since when it
+was there: ``valid_from`` and ``_commit_version`` are null. What a discarded snapshot changed is a change of the next
+that is kept.
 
 A split is some key groups over all snapshots, of which two are in memory at a time.
 """
@@ -37,16 +38,20 @@ SPLIT_BYTES = 1 << 26
 """Of files, about so many hold the rows of a split in one snapshot."""
 SMALL_BYTES = 1 << 20
 """So many are read as one."""
+UNKNOWN = -1
+"""Stands for the version of a row that was there before the oldest snapshot that is kept."""
 
 
 @dataclass(frozen=True)
 class SnapshotsSplit:
-    """Key groups over snapshots; ``before`` is the one before the first of a change feed, None for the empty store."""
+    """Key groups over snapshots; ``before`` is the one before the first of a change feed, None for the empty store.
+    ``from_first``: there was no snapshot before the first of a history."""
 
     versions: tuple[int, ...]
     times: tuple[int, ...]
     before: int | None
     groups: range
+    from_first: bool
 
     @property
     def rows(self) -> None:
@@ -93,6 +98,11 @@ def change_start(log: SnapshotLog) -> int:
     return 0 if first == oldest else oldest
 
 
+def history_start(log: SnapshotLog) -> int | None:
+    """When the oldest kept snapshot was committed, in epoch microseconds; None if there was none before it."""
+    return None if change_start(log) == 0 else next(iter(log.retained().values())).timestamp
+
+
 def check_told(name: str, log: SnapshotLog, version: int) -> None:
     """NotFoundError VERSION_NOT_FOUND if what was told up to a version can not be gone on with, as its snapshot is
     gone."""
@@ -129,7 +139,7 @@ def plan(
     edges = [key_groups * number // parts for number in range(parts + 1)]
     versions, times = tuple(e.version for e in entries), tuple(e.timestamp for e in entries)
     groups = (range(first, stop) for first, stop in itertools.pairwise(edges))
-    return [SnapshotsSplit(versions, times, before, each) for each in groups if runs_of(lookup, each)]
+    return [SnapshotsSplit(versions, times, before, each, start == 0) for each in groups if runs_of(lookup, each)]
 
 
 def _changed(
@@ -220,8 +230,11 @@ def changes(snapshots: Iterator[tuple[int, int, Rows | None]], before: Rows) -> 
         before = found
 
 
-def history(snapshots: Iterator[tuple[int, int, Rows | None]], empty: Rows, query: Query) -> Iterator[pa.RecordBatch]:
-    """Every row with the times of the snapshots from which, and up to which, it was as it is."""
+def history(
+    snapshots: Iterator[tuple[int, int, Rows | None]], empty: Rows, query: Query, *, from_first: bool
+) -> Iterator[pa.RecordBatch]:
+    """Every row with the times of the snapshots from which, and up to which, it was as it is. ``from_first``: there was
+    no snapshot before these."""
     current, since, begun = empty, np.empty(0, np.int64), np.empty(0, np.int64)
     for version, moment, found in snapshots:
         if found is None:
@@ -230,8 +243,8 @@ def history(snapshots: Iterator[tuple[int, int, Rows | None]], empty: Rows, quer
         same = ~changed
         gone = others(current.batch.num_rows, left[same])
         yield from _ended(current.batch, gone, since, begun, moment, query)
-        count = found.batch.num_rows
-        versions, times = np.full(count, version), np.full(count, moment)
+        count, known = found.batch.num_rows, from_first or current is not empty
+        versions, times = np.full(count, version if known else UNKNOWN), np.full(count, moment)
         versions[right[same]], times[right[same]] = since[left[same]], begun[left[same]]
         current, since, begun = found, versions, times
     yield from _ended(current.batch, np.arange(current.batch.num_rows), since, begun, None, query)
@@ -250,7 +263,8 @@ def _ended(
     if not len(rows):
         return
     ends = pa.nulls(len(rows), TIME) if end is None else _moment(end, len(rows))
-    cells = [pa.array(begun[rows]).cast(TIME), ends, pa.array(since[rows])]
+    unknown = since[rows] == UNKNOWN
+    cells = [pa.array(begun[rows], mask=unknown).cast(TIME), ends, pa.array(since[rows], mask=unknown)]
     yield valid_rows(_with_columns(batch.take(pa.array(rows)), cells, HISTORY_COLUMNS), query)
 
 

@@ -6,6 +6,7 @@ group. History and changes are those of snapshots and are found by comparing the
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from statestore.catalog.stores.keyed.keyed_changes import (
     check_told,
     columns_of,
     history,
+    history_start,
     plan,
     rows_of,
     same_files,
@@ -34,7 +36,7 @@ from statestore.catalog.stores.keyed.restoring import place, table_rows
 from statestore.catalog.stores.keyed.shared_log import shared_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
-from statestore.catalog.stores.keyed.state_spec import StateSpec, widest
+from statestore.catalog.stores.keyed.state_spec import StateSpec, merged, widest
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import check_filters, mask
@@ -68,14 +70,18 @@ class KeyedTable:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """All that tells rows apart: of a list, the place of an element, too."""
+        return tuple(self.spec.key_names)
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key, the namespace, and a map's key or the place of a list's element."""
         return tuple(table_schema(self.spec.key, self._newest_state()).names[:-1])
 
     @property
     def named_keys(self) -> tuple[tuple[str, ...], ...]:
         """What may be named to look rows up: the key, and with it the namespace, and with these all that is left."""
         key, state = self.spec.key_names, self._newest_state()
-        return tuple(dict.fromkeys([key, (*key, *state.namespace.names), self.key_columns]))
+        return tuple(dict.fromkeys([key, (*key, *state.namespace.names), self.row_key]))
 
     @property
     def state_kind(self) -> str:
@@ -106,6 +112,11 @@ class KeyedTable:
         """The version after which all changes are known."""
         self.kept_versions()
         return change_start(self.log())
+
+    def known_from(self, version: int) -> int | None:
+        """When the oldest kept snapshot was committed, in epoch microseconds; None if there was none before it."""
+        self.kept_versions()
+        return history_start(self.log())
 
     def check_told(self, version: int) -> None:
         """NotFoundError VERSION_NOT_FOUND if what was told up to a version can not be gone on with."""
@@ -201,7 +212,7 @@ class KeyedTable:
         lookup = key_lookup(self.spec, query.filters)
         empty = rows_of([], self._columns(self._widest_state()))
         if query.mode == "history":
-            return history(self._snapshots(split, lookup), empty, query)
+            return history(self._snapshots(split, lookup), empty, query, from_first=split.from_first)
         before = empty if split.before is None else self._group_rows(self._entry(split.before), split.groups, lookup)
         return changes(self._snapshots(split, lookup), before)
 
@@ -290,8 +301,8 @@ class KeyedTable:
     def _widest_state(self) -> StateSpec:
         """In the type that all kept snapshots can be read in."""
         kept = self.log().retained().values()
-        found = widest(s for entry in kept for part in entry.handles for s in part.states if s.name == self.state)
-        return found[self.state] if found else self._newest_state()
+        found = [s for entry in kept for part in entry.handles for s in part.states if s.name == self.state]
+        return functools.reduce(merged, found) if found else self._newest_state()
 
     def _entry(self, version: int) -> Entry:
         return self._snapshot(Query(version=version))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.catalog.log_checks import check_choice, check_text
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.types import schema_from_json, schema_to_json, type_name
+from statestore.formats.wider_types import widest_type
 
 Kind = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -83,6 +84,19 @@ def widest(specs: Iterable[StateSpec]) -> dict[str, StateSpec]:
         else:
             found[spec.name] = migrated(known, spec) or known
     return found
+
+
+def merged(first: StateSpec, second: StateSpec) -> StateSpec:
+    """The state in a type that the rows of both can be read in, whichever of them is the older one.
+
+    Raises InvalidInputError INCOMPATIBLE_STATE.
+    """
+    kind = widest_type(first.value, second.value)
+    if kind is None:
+        return migrated(first, second) or first  # says what does not go together
+    wide = replace(first, value=kind)
+    migrated(replace(second, value=kind), wide)
+    return wide
 
 
 def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ from statestore.catalog.stores.keyed.row_keys import ONE, stored_key
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import value_layout
+from statestore.formats.wider_types import cast_wider
 
 Ints = npt.NDArray[np.int64]
 
@@ -53,7 +54,9 @@ def widened(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], Grouped]:
         if found.rows.schema.field(-1).type == spec.value:
             return found
         *columns, value = found.rows.columns
-        return Grouped(found.groups, pa.RecordBatch.from_arrays([*columns, value.cast(spec.value)], schema=schema))
+        return Grouped(
+            found.groups, pa.RecordBatch.from_arrays([*columns, cast_wider(value, spec.value)], schema=schema)
+        )
 
     return wide
 

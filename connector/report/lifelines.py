@@ -1,0 +1,160 @@
+"""The lifelines of a report: the versions of single rows over state time.
+
+A lifeline is that of a row, by the columns that tell rows apart, so that no two versions of one are valid at a time. A
+table in which nothing tells rows apart has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.comparable import comparable
+from statestore.catalog.history_columns import oldest_first
+from statestore.connector.report.key_counts import Hashes, greatest, key_texts
+from statestore.formats.key_hash import hash_keys
+from statestore.formats.state_table import Query, StateTable
+
+Ints = npt.NDArray[np.int64]
+
+LIFELINES = 12
+VERSIONS_OF_A_KEY = 400
+HELD_ROWS = 1 << 16  # of the chosen rows, before all but the newest versions of each are let go
+TEXT, KEY = "__text", "__key"
+
+
+def lifelines(
+    table: StateTable, chosen: Sequence[str], busiest: Hashes, values: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """The newest VERSIONS_OF_A_KEY versions of the rows of the ``chosen`` keys (their texts) and of the busiest ones, a
+    dict for each value column; fields of structs are columns. ``busiest``: keys by their hashes."""
+    if not table.row_key:
+        return {}
+    if table.row_key != table.key_columns:
+        query = Query(mode="history", columns=table.row_key)
+        busiest, _ = greatest(lambda: ((hashes_of(b.columns), None) for b in read_rows(table, query)), LIFELINES)
+    rows, order = _versions(table, chosen, busiest[:LIFELINES], values)
+    shown = flat(rows.select(values)).column_names
+    rows = flat(rows)
+    return {
+        name: _lifeline(rows.filter(pc.equal(rows[KEY], pa.scalar(key, pa.uint64()))), shown)
+        for name, key in _unlike_names(rows, order)
+    }
+
+
+def _versions(
+    table: StateTable, chosen: Sequence[str], busiest: Hashes, values: Sequence[str]
+) -> tuple[pa.Table, list[int]]:
+    """The versions of some rows, by their start, and the hashes of these rows in the order in which they are shown."""
+    names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
+    key = [names.index(name) for name in table.key_columns]
+    own = [names.index(name) for name in table.row_key]
+    query = Query(mode="history", columns=(*names, *values, "valid_from", "valid_to", "_commit_version"))
+    asked: dict[int, None] = {}
+    parts = [_empty(table.schema(query))]
+    for batch in read_rows(table, query) if len(busiest) or chosen else ():
+        hashes = hashes_of([batch.column(place) for place in own])
+        wanted = np.isin(hashes, busiest)
+        if chosen:
+            by_text = np.zeros(batch.num_rows, bool)
+            for columns in {tuple(key), tuple(own)}:
+                texts = key_texts([batch.column(place) for place in columns])
+                by_text |= pc.is_in(texts, pa.array(chosen, pa.string())).to_numpy(zero_copy_only=False)
+            for found in np.unique(hashes[by_text]).tolist():
+                if len(asked) < LIFELINES:
+                    asked.setdefault(found)
+            wanted |= np.isin(hashes, np.array(list(asked), np.uint64))
+        mine = pa.array(np.flatnonzero(wanted))
+        if len(mine):
+            some = batch.take(mine)
+            part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(place) for place in own]))
+            parts.append(part.append_column(KEY, pa.array(hashes[wanted])))
+        if sum(part.num_rows for part in parts) > HELD_ROWS:
+            parts = [_newest(parts)]
+    return _newest(parts), list(dict.fromkeys([*asked, *busiest.tolist()]))
+
+
+def _empty(schema: pa.Schema) -> pa.Table:
+    return schema.append(pa.field(TEXT, pa.string())).append(pa.field(KEY, pa.uint64())).empty_table()
+
+
+def _newest(parts: Sequence[pa.Table]) -> pa.Table:
+    """The newest versions of each row, by their start; one whose start is not known is the oldest."""
+    rows = oldest_first(pa.concat_tables(parts))
+    hashes = rows[KEY].to_numpy()
+    order = np.argsort(hashes, kind="stable")
+    _, counts = np.unique(hashes, return_counts=True)
+    from_end = np.concatenate([np.arange(count)[::-1] for count in counts]) if len(counts) else order
+    return rows.take(pa.array(np.sort(order[from_end < VERSIONS_OF_A_KEY])))
+
+
+def _unlike_names(rows: pa.Table, order: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The name of each row and its hash; of different ones with one text the later get a number."""
+    texts = dict(zip(rows[KEY].to_pylist(), rows[TEXT].to_pylist(), strict=True))
+    taken: set[str] = set()
+    for key in order:
+        if key in texts:
+            name = next(
+                name
+                for n in range(1, len(order) + 2)
+                if (name := f"{texts[key]} ({n})" if n > 1 else texts[key]) not in taken
+            )
+            taken.add(name)
+            yield name, key
+
+
+def _lifeline(rows: pa.Table, shown: Sequence[str]) -> list[dict[str, Any]]:
+    rows = rows.combine_chunks()
+    starts, ends = (_moments(rows[name]) for name in ("valid_from", "valid_to"))
+    versions = rows["_commit_version"].to_pylist()
+    return [
+        {"column": name, "from": start, "to": end, "value": _shown(value), "version": version}
+        for name in shown
+        for start, end, value, version in zip(starts, ends, rows[name].to_pylist(), versions, strict=True)
+    ]
+
+
+def _moments(column: pa.ChunkedArray) -> list[int | None]:
+    whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
+    return [
+        None if gone else moment
+        for gone, moment in zip(whole.is_null().to_pylist(), milliseconds(whole).tolist(), strict=True)
+    ]
+
+
+def hashes_of(keys: Sequence[pa.Array]) -> Hashes:
+    """Of keys of any type: engines' keys may hold what ours can not."""
+    return hash_keys([comparable(column) for column in keys]) if keys else np.empty(0, np.uint64)
+
+
+def read_rows(table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
+    for split in table.splits(query):
+        yield from table.read(split, query)
+
+
+def flat(rows: pa.Table) -> pa.Table:
+    """Structs as their fields, ``value.count``, down to what is none."""
+    while any(pa.types.is_struct(field.type) for field in rows.schema):
+        rows = rows.flatten()
+    return rows
+
+
+def _shown(value: Any) -> Any:
+    if value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 1 << 53):
+        return value if not isinstance(value, str) or len(value) <= 60 else value[:59] + "…"
+    if isinstance(value, float):
+        return value if np.isfinite(value) else str(value)
+    text = str(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def milliseconds(column: pa.Array) -> Ints:
+    found: Ints = (
+        column.cast(pa.timestamp("us", "UTC")).view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
+    )
+    return found

@@ -1,0 +1,65 @@
+"""The history of a large partition is read in ranges of keys: the same rows, for less memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from checkpoint_tables import counted, expected_changes, expected_history, key_cells, states_of, tables
+from spark_state_fixtures import checkpoint_path
+
+from statestore.catalog import checkpoint_history
+from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.formats.spark import partition_load
+from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.partition_load import Partition, split_history, stored_rows
+from statestore.formats.spark.rocksdb_provider import family_range
+from statestore.formats.state_table import Query
+
+NAMES = [
+    "spark4.3.0-agg__rk",  # zips only
+    "spark4.3.0-agg__rkcl",  # changelogs
+    "spark4.3.0-agg__rkv2",
+    "spark4.3.0-join__rkcl",  # rows that repeat
+    "spark4.3.0-twsttl__rkcl",  # column families
+]
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts each partition at some of its keys: tables of a few blocks would not be cut by the real function."""
+    current: list[Partition] = []
+    monkeypatch.setattr(partition_load, "_HISTORY_BYTES", 1)
+    monkeypatch.setattr(partition_load, "_MOST_PARTS", 4)
+
+    def remembered(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
+        current[:] = [partition]
+        return split_history(partition, versions)
+
+    def at_some_keys(*given: Any) -> list[KeyBounds]:
+        keys = sorted(
+            key for rows in stored_rows(current[0], lambda batch: batch.column("key").to_pylist()) for key in rows
+        )
+        points = sorted({keys[len(keys) * n // given[-1]] for n in range(1, given[-1])}) if keys else []
+        first, stop = family_range(given[2])
+        return list(itertools.pairwise([first, *points, stop]))
+
+    monkeypatch.setattr(checkpoint_history, "split_history", remembered)
+    monkeypatch.setattr(partition_load, "split_keys", at_some_keys)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("in_parts")
+def test_parts_have_the_rows_of_the_whole(name: str) -> None:
+    path = checkpoint_path(name)
+    for table in tables(path).values():
+        states = states_of(table)
+        splits = table.table.splits(Query(mode="history"))
+        assert isinstance(table.table, CheckpointTable)
+        rows = table.scan().read_all().num_rows
+        assert len(splits) > len(table.table.opened()[1].store.partitions) or rows < 4
+        assert counted(table.history().read_all(), "history") == expected_history(path, states)
+        expected = expected_changes(path, states, min(states) and min(states) + 1, key_cells(table))
+        assert counted(table.changes().read_all(), "changes") == expected
