@@ -27,6 +27,7 @@ from rocksdict import (
 )
 
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.regular_files import strange_entry
 
 ONE = 0  # the segment number of a tier that is one database
 WRITE_BUFFER_BYTES = 64 << 20
@@ -61,6 +62,8 @@ class HotTier:
         for segment in segments:
             if not self._path(segment).is_dir():
                 raise TierBrokenError(f"{self._path(segment)} is missing")
+            if (strange := strange_entry(self._path(segment))) is not None:  # RocksDB would wait for a FIFO
+                raise TierBrokenError(f"{strange} is no file")
             self._open(segment)
 
     def segments(self) -> list[int]:

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import xxhash
 
+from statestore.formats.errors import StateStoreError
+from statestore.formats.regular_files import read_regular
+
 FILE = "checkpoint.json"
+_MOST_BYTES = 1 << 24
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -56,10 +60,10 @@ def write_checkpoint(folder: Path, checkpoint: TierCheckpoint) -> None:
 def read_checkpoint(folder: Path) -> TierCheckpoint | None:
     """None if there is none or it can not be trusted: then the tier is made anew."""
     try:
-        document = json.loads((folder / FILE).read_text())
+        document = json.loads(read_regular(folder / FILE, _MOST_BYTES))
         if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:
             return None
         fields = json.loads(document["tier"])
         return TierCheckpoint(**{**fields, "segments": tuple(fields["segments"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, StateStoreError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

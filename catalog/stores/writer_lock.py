@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from statestore.formats.errors import ConflictError
+from statestore.formats.regular_files import open_regular
 
 LOCK_FILE = "writer.lock"
 
@@ -17,7 +18,7 @@ def take_writer_lock(root: Path, store: str) -> int:
     Raises ConflictError STORE_LOCKED, naming the process that holds it, without waiting.
     """
     path = root / LOCK_FILE
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    file = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
