@@ -43,7 +43,8 @@ from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.catalog.verification import Verification, verify
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.write import new_entry
-from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.locations import not_local, parse_location
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import duration_ms
@@ -65,9 +66,10 @@ def connect(path: str | os.PathLike[str]) -> Catalog:
     if not location.is_local:
         raise not_local(location, "a warehouse needs")
     root = Path(location.path)
-    if root.exists() and not root.is_dir():
-        raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is a file; expected a directory (or nothing yet)")
-    root.mkdir(parents=True, exist_ok=True)
+    with disk_errors("make", root):
+        if os.path.lexists(root) and not root.is_dir():
+            raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is no directory; expected one (or nothing yet)")
+        root.mkdir(parents=True, exist_ok=True)
     return Catalog(root)
 
 
@@ -364,12 +366,13 @@ def _check_name(name: Any) -> None:
         or not name.strip()
         or name.startswith(".")
         or FORBIDDEN_IN_NAMES.search(name)
-        or len(name.encode()) > MAX_NAME_BYTES
+        or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES
+        or any("\ud800" <= character <= "\udfff" for character in name)
     ):
         raise InvalidInputError(
             "INVALID_NAME",
-            f"store name {name!r}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot and "
-            "holds no slash, dollar or control character",
+            f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "
+            "and holds no slash, dollar or control character",
         )
 
 

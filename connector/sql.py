@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 import pyarrow as pa
 
 from statestore.catalog.discovery import open_warehouse
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def sql(
 def _check_query(query: object) -> None:
     """Half a surrogate pair is what bytes on a command line become that are not UTF-8; no engine takes it."""
     if not isinstance(query, str):
-        raise InvalidInputError("INVALID_SQL", f"query is {query!r} ({type(query).__name__}); expected a text")
+        raise InvalidInputError("INVALID_SQL", f"query is {shown(query)} ({type(query).__name__}); expected a text")
     try:
         query.encode()
     except UnicodeEncodeError as error:

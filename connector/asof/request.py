@@ -13,8 +13,9 @@ from statestore.catalog.discovery import open_table
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.state_table import Query, StateTable, column_names
+from statestore.formats.types import check_encodable
 
 How = Literal["inner", "left"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -73,8 +74,8 @@ def make_request(
     version: int | None,
 ) -> AsofRequest:
     """Checks what was asked; raises InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
-    if how not in ("inner", "left"):
-        raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; an as-of join is 'inner' or 'left'")
+    if not isinstance(how, str) or how not in ("inner", "left"):
+        raise InvalidInputError("INVALID_OPTION", f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
     table = table_of(store)
     if isinstance(table, VersionedTable) and table.spec.windowing is not None:
         raise UnsupportedError(
@@ -84,9 +85,9 @@ def make_request(
         )
     keys = _key_pairs(table, on)
     for name in (*(left for left, _ in keys), left_time):
-        if name not in left_names:
+        if not isinstance(name, str) or name not in left_names:
             raise InvalidInputError(
-                "COLUMN_NOT_FOUND", f"the left side has no column {name!r}; it has {', '.join(left_names)}"
+                "COLUMN_NOT_FOUND", f"the left side has no column {shown(name)}; it has {', '.join(left_names)}"
             )
     added = _added(table, columns, prefix)
     clashing = [shown for _, shown in added if shown in left_names]
@@ -118,12 +119,12 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
     elif isinstance(on, Mapping):
         pairs = dict(on)
     else:
-        pairs = {name: name for name in on}
+        pairs = {name: name for name in column_names(on, "on")}
     by_key = {column: left for left, column in pairs.items()}
     if sorted(by_key) != sorted(table.key_columns) or len(by_key) != len(pairs):
         raise InvalidInputError(
             "WRONG_KEY",
-            f"on is {on!r}; {table.name!r} is keyed by {', '.join(table.key_columns) or 'nothing'}: name each of "
+            f"on is {shown(on)}; {table.name!r} is keyed by {', '.join(table.key_columns) or 'nothing'}: name each of "
             "these, or give {left column: key column}",
         )
     return tuple((by_key[column], column) for column in table.key_columns)
@@ -132,7 +133,10 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
 def _added(table: StateTable, columns: Iterable[str] | None, prefix: str) -> tuple[tuple[str, str], ...]:
     schema = table.schema(Query(mode="history"))
     own = {"valid_from", "valid_to", "_commit_version", *table.key_columns}
-    asked = [name for name in schema.names if name not in own] if columns is None else list(columns)
+    if not isinstance(prefix, str):
+        raise InvalidInputError("INVALID_OPTION", f"prefix is {shown(prefix)}; expected a text")
+    check_encodable(prefix, "prefix")
+    asked = [name for name in schema.names if name not in own] if columns is None else column_names(columns, "columns")
     unknown = [name for name in asked if name not in schema.names]
     if unknown:
         raise InvalidInputError(
