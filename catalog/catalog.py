@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shutil
 import uuid
@@ -42,7 +43,7 @@ from statestore.catalog.stores.window import WindowStore
 from statestore.catalog.verification import Verification, verify
 from statestore.catalog.write import new_entry
 from statestore.formats.disk_errors import disk_errors
-from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.locations import not_local, parse_location
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.times import duration_ms
@@ -61,9 +62,9 @@ def connect(path: str | PathLike[str]) -> Catalog:
     if not location.is_local:
         raise not_local(location, "a warehouse needs")
     root = Path(location.path)
-    if root.exists() and not root.is_dir():
-        raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is a file; expected a directory (or nothing yet)")
     with disk_errors("make the directory", root):
+        if os.path.lexists(root) and not root.is_dir():
+            raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is no directory; expected one (or nothing yet)")
         make_directories(root.absolute())
     return Catalog(root)
 
@@ -346,12 +347,13 @@ def _check_name(name: Any) -> None:
         or not name.strip()
         or name.startswith(".")
         or FORBIDDEN_IN_NAMES.search(name)
-        or len(name.encode()) > MAX_NAME_BYTES
+        or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES
+        or any("\ud800" <= character <= "\udfff" for character in name)
     ):
         raise InvalidInputError(
             "INVALID_NAME",
-            f"store name {name!r}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot and "
-            "holds no slash, dollar or control character",
+            f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "
+            "and holds no slash, dollar or control character",
         )
 
 

@@ -26,7 +26,7 @@ from statestore.catalog.row_state import SegmentView, newest_ends, pair_ends, vi
 from statestore.catalog.scan import BEGINNING, NOW
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.filters import Filter, mask
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.state_table import Query
@@ -74,15 +74,20 @@ def _plan_by_version(
     files: SegmentFiles, snapshot: Snapshot, query: Query, views: tuple[SegmentView, ...]
 ) -> list[ChangeSplit]:
     oldest = 0 if snapshot.horizon is None else snapshot.horizon.version + 1
+    for version in (query.start_version, query.end_version):
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+            raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
     first = oldest if query.start_version is None else query.start_version
     last = snapshot.version if query.end_version is None else query.end_version
     if query.start_version is not None and query.end_version is not None and first > last:
-        raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
+        raise InvalidInputError(
+            "INVALID_RANGE", f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
+        )
     for version in (query.start_version, query.end_version):
         if version is not None and not oldest <= version <= snapshot.version:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
-                f"store {files.spec.name!r}: changes of version {version} are not kept; "
+                f"store {files.spec.name!r}: changes of version {shown(version)} are not kept; "
                 f"versions {oldest} to {snapshot.version} are",
             )
     # A commit may close a row without adding one: a value taken back (see Timeline).
@@ -201,7 +206,7 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
         starts = segment.int64("valid_from")
         for piece in view.closures:
             if split.first <= piece.version <= split.last:
-                rows, ends = files.closures(piece)
+                rows, ends = files.closures(piece, view.meta.rows)
                 replaced = rows[ends <= starts[rows]]
                 found.append((number, replaced, np.full(len(replaced), piece.version)))
         if view.meta.role == "belief":

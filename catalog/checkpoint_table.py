@@ -25,7 +25,7 @@ from statestore.catalog.checkpoint_history import (
 )
 from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
 from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_checkpoint
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
 from statestore.formats.filters import check_filters, mask, resolved
 from statestore.formats.locations import Location
 from statestore.formats.reading_threads import processors, reading_threads
@@ -304,7 +304,7 @@ def _check_numbers(query: Query) -> None:
     for version in (query.version, query.start_version, query.end_version):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
             raise InvalidInputError(
-                "INVALID_VERSION", f"version is {version!r}; expected an int, the number of a batch"
+                "INVALID_VERSION", f"version is {shown(version)}; expected an int, the number of a batch"
             )
 
 

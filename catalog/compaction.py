@@ -247,8 +247,9 @@ def moved_closures(
     """Closures on rewritten segments, addressed to where their rows are now: (segment, version, rows, ends)."""
     parts: dict[tuple[int, str], list[tuple[Ints, Ints]]] = {}
     for piece in pieces:
-        rows, ends = files.closures(piece)
-        new_segment, new_row = (array[rows] for array in rewrite.moved[piece.segment])
+        moved = rewrite.moved[piece.segment]
+        rows, ends = files.closures(piece, len(moved[0]))
+        new_segment, new_row = (array[rows] for array in moved)
         for number in np.unique(new_segment[new_segment >= 0]).tolist():
             mine = new_segment == number
             key = (piece.version, rewrite.new.segments[number].name)

@@ -225,7 +225,7 @@ def _ended(files: SegmentFiles, index: CurrentRows, views: dict[str, SegmentView
     found = [np.empty(0, np.uint64)]
     for number, name in enumerate(index.names):
         view = views[name]
-        later = [files.closures(piece)[0] for piece in view.closures if piece.version > index.version]
+        later = [files.closures(piece, view.meta.rows)[0] for piece in view.closures if piece.version > index.version]
         if later:
             rows = np.unique(np.concatenate(later))
             found.append(_addresses(number, rows[newest_ends(files, view.until(index.version))[rows] == OPEN]))

@@ -27,7 +27,7 @@ from statestore.formats.key_equality import keys_equal
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.segment_meta import SegmentMeta
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.wider_types import cast_wider, widest_type
 
 Ints = npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
 def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterable[str] | None) -> Columns:
     if asked is None:
         return Columns(tuple(keys), tuple(values))
-    chosen = tuple(dict.fromkeys(c for c in asked if c not in keys))
+    chosen = tuple(dict.fromkeys(c for c in column_names(asked, "columns") if c not in keys))
     unknown = [c for c in chosen if c not in values]
     if unknown:
         raise NotFoundError(

@@ -20,7 +20,7 @@ from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.locations import Location, open_location, parse_location
 from statestore.formats.spark.checkpoint_files import Folder
 from statestore.formats.state_table import StateTable
@@ -97,6 +97,8 @@ class Warehouse:
 
     def table(self, name: str) -> StateTable:
         """A table, or a metadata table (`prices$versions`); NotFoundError TABLE_NOT_FOUND names the nearest."""
+        if not isinstance(name, str):
+            raise InvalidInputError("INVALID_NAME", f"table name {shown(name)}; expected a text")
         base, _, suffix = name.partition("$")
         if (suffix and suffix not in TABLES) or not self.held.knows(base):
             raise self._not_found(name)

@@ -110,7 +110,7 @@ def _apply(
     """Fold the closures into ``block`` (in place) in commit order; answers the belief rows."""
     beliefs = []
     for piece in view.closures:
-        rows, ends = files.closures(piece)
+        rows, ends = files.closures(piece, view.meta.rows)
         before = snapshot.versions.stream_time_before(np.array([piece.version]))[0]
         replaced = ends <= block.start[rows]
         punctual = (block.end[rows] == OPEN) & (ends >= before) & ~replaced

@@ -80,7 +80,7 @@ def closure_violations(files: SegmentFiles, view: SegmentView) -> list[str]:
     ends = segment.int64("valid_to").copy()
     version = 0
     for piece in view.closures:
-        rows, new_ends = files.closures(piece)
+        rows, new_ends = files.closures(piece, view.meta.rows)
         if piece.version <= version:
             found.append(f"{view.meta.name}: closures are not in the order of their commits")
         version = piece.version

@@ -34,6 +34,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segment_meta import (
     ClosureSlice,
     SegmentMeta,
@@ -196,7 +197,12 @@ def encode_entry(entry: CommitEntry) -> bytes:
     commit["added"] = [to_json(meta) for meta in entry.added]
     commit["closures"] = [to_json(piece) for piece in entry.closures]
     commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
-    return json.dumps({"checksum": _checksum(commit), "commit": commit}, indent=1).encode()
+    data = json.dumps({"checksum": _checksum(commit), "commit": commit}, indent=1).encode()
+    if len(data) > MAX_METADATA_BYTES:
+        raise InvalidInputError(
+            "INVALID_COMMIT", f"version {entry.version} takes {len(data)} bytes of log, at most {MAX_METADATA_BYTES}"
+        )
+    return data
 
 
 def decode_entry(name: str, data: bytes) -> CommitEntry:

@@ -17,6 +17,8 @@ from statestore.catalog.snapshot import EMPTY, NUMBERS, Snapshot, Versions, adva
 from statestore.catalog.storage import Storage, StorageExistsError
 from statestore.catalog.store_identity import identity_guard, replaced
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.ipc_file import read_batches
+from statestore.formats.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
 
 CHECKPOINT_INTERVAL = 64
@@ -35,6 +37,9 @@ SCHEMA = pa.schema(
     ]
 )
 ENTRY = re.compile(r"log/[0-9]{20}\.json")
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""What Python raises for JSON that is not what it should be."""
+
 NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 
 
@@ -65,9 +70,12 @@ def load_snapshot(
 
 def write_checkpoint(storage: Storage, snapshot: Snapshot) -> None:
     """Fold the log up to ``snapshot`` into one file and remove all but the newest two of these."""
+    data = _encode_checkpoint(snapshot)
+    if len(data) > MAX_METADATA_BYTES:  # nobody would read it
+        return
     try:
         guard = identity_guard(snapshot.store) if snapshot.store else None
-        storage.create(_checkpoint_name(snapshot.version), _encode_checkpoint(snapshot), guard)
+        storage.create(_checkpoint_name(snapshot.version), data, guard)
     except StorageExistsError:
         return
     for name in _checkpoints(storage, snapshot.version)[KEPT:]:
@@ -94,7 +102,26 @@ def _replay(storage: Storage, start: Snapshot, version: int | None, at_least: in
         )
     if snapshot is not start:
         check_layout(snapshot)
+        _check_versions(snapshot)
     return snapshot
+
+
+def _check_versions(snapshot: Snapshot) -> None:
+    """CorruptError LOG_CORRUPT if a segment or closure speaks of a commit that is still to come."""
+    for meta in snapshot.segments:
+        named = meta.max_added, meta.last_closed, meta.split_closed, meta.late_added, meta.max_dropped
+        if max(named) > snapshot.version:
+            raise _later(snapshot, meta.name)
+    for name, pieces in snapshot.closures.items():
+        if any(piece.version > snapshot.version for piece in pieces):
+            raise _later(snapshot, name)
+
+
+def _later(snapshot: Snapshot, name: str) -> CorruptError:
+    return CorruptError(
+        "LOG_CORRUPT",
+        f"version {snapshot.version}: {name} has rows of a later version; restore the log from a copy",
+    )
 
 
 def _without_gap(storage: Storage, found: Snapshot) -> Snapshot:
@@ -180,25 +207,29 @@ def read_checkpoint(name: str, data: bytes) -> Snapshot:
     if len(checksum) < CHECKSUM_BYTES or xxhash.xxh3_64_digest(body) != checksum:
         raise _corrupt(name, "its checksum does not match")
     try:
-        table = pa.ipc.open_file(pa.py_buffer(body)).read_all()
-        metadata = table.schema.metadata or {}
-        if metadata.get(b"statestore.format") not in (FORMAT, *OLDER_FORMATS):
-            raise _corrupt(name, f"format {metadata.get(b'statestore.format')!r}")
-        state = json.loads(metadata[b"statestore.state"])
+        schema, batches = read_batches(pa.py_buffer(body), _check_schema)
+        state = json.loads((schema.metadata or {})[b"statestore.state"])
         if state["version"] != _version_of(name):
             raise ValueError(f"version {state['version']!r}")
-        return _snapshot(state, _versions(table))
+        return _snapshot(state, _versions(pa.Table.from_batches(batches, schema)))
     except StateStoreError:
         raise
-    except (pa.ArrowException, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise _corrupt(name, f"{type(error).__name__}: {error}") from error
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    found = (schema.metadata or {}).get(b"statestore.format")
+    if found not in (FORMAT, *OLDER_FORMATS):
+        raise ValueError(f"format {found!r}")
+    if schema.remove_metadata() != SCHEMA:
+        raise ValueError(f"columns {schema.remove_metadata()}")
 
 
 def _versions(table: pa.Table) -> Versions:
     required = [*NUMBERS, "operation", "writer"]
-    if table.schema.remove_metadata() != SCHEMA or any(table[name].null_count for name in required):
-        raise ValueError(f"columns {table.schema.remove_metadata()}")
-    table.validate(full=True)
+    if nulls := [name for name in required if table[name].null_count]:
+        raise ValueError(f"nulls in {nulls}")
     operations = table["operation"].to_pylist()
     if not set(operations) <= set(OPERATIONS):
         raise ValueError(f"operations {set(operations) - set(OPERATIONS)}")
@@ -232,6 +263,7 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> Snapshot:
     )
     check_text(snapshot.store, "store")
     check_layout(snapshot)
+    _check_versions(snapshot)
     return snapshot
 
 

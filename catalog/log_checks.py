@@ -32,8 +32,13 @@ def check_int(value: Any, allowed: range, what: str) -> None:
 
 
 def check_text(value: Any, what: str) -> None:
+    """Text; half a surrogate pair, which JSON can hold and nothing else, is none."""
     if type(value) is not str:
         raise ValueError(f"{what} is {value!r}, expected text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} is {value!r}, which is no valid Unicode") from None
 
 
 def check_choice(value: Any, choices: Iterable[Any], what: str) -> None:
@@ -67,7 +72,9 @@ def check_segment(meta: SegmentMeta) -> None:
     _check_pair(meta.key_groups, COUNT, "key_groups")
     for bounds in (meta.key_min, meta.key_max):
         for value in bounds or ():
-            if not (value is None or type(value) in (int, str, bool)):
+            if type(value) is str:
+                check_text(value, "bound of a key")
+            elif not (value is None or type(value) in (int, bool)):
                 raise ValueError(f"bound of a key is {value!r}, expected an integer, text, boolean or null")
 
 

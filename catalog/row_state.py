@@ -46,7 +46,7 @@ def ends_at(files: SegmentFiles, view: SegmentView, version: int) -> Ints:
         ends[later] = np.where(segment.bools("_split")[later], ABSENT, OPEN)
     for piece in view.closures:
         if piece.version <= version:
-            rows, new_ends = files.closures(piece)
+            rows, new_ends = files.closures(piece, view.meta.rows)
             ends[rows] = new_ends
     if view.meta.max_added > version:
         ends[segment.int64("_added") > version] = ABSENT
@@ -62,7 +62,7 @@ def pair_ends(files: SegmentFiles, view: SegmentView, rows: Ints, versions: Ints
     later = segment.int64("_closed")[rows] > versions
     ends[later] = np.where(segment.bools("_split")[rows][later], ABSENT, OPEN)
     for piece in view.closures:
-        closed_rows, new_ends = files.closures(piece)
+        closed_rows, new_ends = files.closures(piece, view.meta.rows)
         at = np.searchsorted(closed_rows, rows)
         at[at == len(closed_rows)] = 0
         hit = (closed_rows[at] == rows) & (versions >= piece.version)

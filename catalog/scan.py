@@ -21,6 +21,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import StateStoreError
 from statestore.formats.filters import Filter, key_lookups, mask, may_match
 from statestore.formats.key_codec import KeyCodec
+from statestore.formats.regions import corrupt
 from statestore.formats.segment_meta import OPEN, SegmentMeta
 from statestore.formats.segment_write import end_column
 
@@ -117,9 +118,12 @@ def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filte
     if not filters:
         return True
     names = files.spec.key_names
-    for name, low, high in zip(names, meta.key_min or names, meta.key_max or names, strict=True):
-        known = meta.key_min is not None and meta.key_max is not None
-        if known and low is not None and high is not None and not may_match(filters, name, low, high, False):
+    if meta.key_min is None or meta.key_max is None:
+        return True
+    if not len(names) == len(meta.key_min) == len(meta.key_max):
+        raise corrupt(meta.file, f"the commit has bounds of {len(meta.key_min)} key columns, the store {len(names)}")
+    for name, low, high in zip(names, meta.key_min, meta.key_max, strict=True):
+        if low is not None and high is not None and not may_match(filters, name, low, high, False):
             return False
     return True
 
@@ -219,6 +223,7 @@ def _all_rows(
     starts = segment.int64("valid_from") if piece.cut else None
     at = piece.start
     for stored in segment.batches([_physical(n) for n in names], piece.start, piece.stop, CHUNK_ROWS):
+        files.check_length(piece.view.meta.file)  # a scan may be read over hours
         stop = at + stored.num_rows
         live = None
         if ends is not None and starts is not None:

@@ -1,10 +1,13 @@
 """Opened segments of one store: mapped once per process, checked once, shared by every read.
 
-Files are immutable and have unique names, so nothing here can go stale; the caches are only bounded in size.
+Files are immutable and have unique names, so nothing here can go stale; the caches are only bounded in size. But
+touching a mapping beyond the end of a file that somebody has cut since ends the process: so the length of a mapped file
+is looked at again whenever the file is used again.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -16,12 +19,13 @@ import numpy.typing as npt
 from statestore.catalog.log import entry_name
 from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage
+from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_identity import replaced, stored_identity
 from statestore.catalog.store_spec import STORE_FILE, StoreSpec
 from statestore.formats.closures import read_closures
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
+from statestore.formats.regions import check_length, corrupt
 from statestore.formats.segment import Segment
 from statestore.formats.segment_meta import ClosureSlice, FileRef, SegmentMeta
 
@@ -39,6 +43,8 @@ class SegmentFiles:
     def __init__(self, storage: Storage, spec: StoreSpec) -> None:
         self.storage = storage
         self.spec = spec
+        root = local_root(storage)
+        self._folder = None if root is None else f"{root}/"
         self._lock = threading.RLock()
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
@@ -77,15 +83,15 @@ class SegmentFiles:
             self._identity = state
 
     def segment(self, meta: SegmentMeta) -> Segment:
-        return self._once(("segment", meta.name), lambda: self._open_segment(meta))
+        return self._once(("segment", meta.name), meta.file, lambda: self._open_segment(meta))
 
     def index(self, meta: SegmentMeta) -> KeyIndex:
         """The key index of a segment: its file if it has one, else built in memory from the key columns."""
-        return self._once(("index", meta.name), lambda: self._open_index(meta))
+        return self._once(("index", meta.name), meta.index, lambda: self._open_index(meta))
 
     def know_index(self, meta: SegmentMeta, index: KeyIndex) -> None:
         """Remember the index of a segment that this process has just written."""
-        self._once(("index", meta.name), lambda: index)
+        self._once(("index", meta.name), None, lambda: index)
 
     def match(self, meta: SegmentMeta, hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
         """(position in ``hashes``, row of the segment) of every row whose key has one of these hashes."""
@@ -98,18 +104,21 @@ class SegmentFiles:
             found, self._current = self._current, index
         return found
 
-    def closures(self, piece: ClosureSlice) -> tuple[Ints, Ints]:
-        """(rows ascending, new ends in epoch microseconds) of one closure list."""
+    def closures(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[Ints, Ints]:
+        """(rows ascending, new ends in epoch microseconds) of one closure list. Raises CorruptError SEGMENT_CORRUPT for
+        a row beyond ``rows_of_segment``, and as `read_closures`."""
         with self._lock:
             found = self._closures.get(piece)
         if found is None:
-            data = self._once(("file", piece.file.name), lambda: self.storage.map(piece.file.name))
+            data = self._once(("file", piece.file.name), piece.file, lambda: self.storage.map(piece.file.name))
             rows, ends = read_closures(piece, data)
-            found = rows.astype(np.int64), ends
+            found = rows.astype(np.int64), ends.copy()
             with self._lock:
                 self._closures[piece] = found
                 while len(self._closures) > MAX_CACHED_CLOSURES:
                     self._closures.popitem(last=False)
+        if int(found[0][-1]) >= rows_of_segment:
+            raise corrupt(piece.file, f"it closes row {found[0][-1]} of {piece.segment}, which has {rows_of_segment}")
         return found
 
     def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
@@ -127,7 +136,7 @@ class SegmentFiles:
         base, pending = (shorter, closures[-1:]) if shorter is not None else (stored, closures)
         ends = base.copy()
         for piece in pending:
-            rows, new_ends = self.closures(piece)
+            rows, new_ends = self.closures(piece, meta.rows)
             ends[rows] = new_ends
         ends.flags.writeable = False
         with self._lock:
@@ -152,11 +161,15 @@ class SegmentFiles:
     def _open_index(self, meta: SegmentMeta) -> KeyIndex:
         ref: FileRef | None = meta.index
         if ref is not None:
-            return KeyIndex.open(ref, self.storage.map(ref.name))
+            index = KeyIndex.open(ref, self.storage.map(ref.name))
+            if index.entries != meta.rows:
+                raise corrupt(ref, f"it has {index.entries} entries, the segment has {meta.rows} rows")
+            return index
         segment = self.segment(meta)
         return KeyIndex.build(hash_keys([segment.column_array(name) for name in self.spec.key_names]))
 
-    def _once(self, key: tuple[str, str], make: Callable[[], Found]) -> Found:
+    def _once(self, key: tuple[str, str], ref: FileRef | None, make: Callable[[], Found]) -> Found:
+        """What was opened under ``key``, opened now if it was not; ``ref``: the file it is a view of, if it is one."""
         with self._lock:
             found = self._opened.get(key)
             if found is None:
@@ -165,7 +178,23 @@ class SegmentFiles:
                     self._opened.popitem(last=False)
             else:
                 self._opened.move_to_end(key)
-            return found  # type: ignore[return-value]
+        if ref is not None:
+            self.check_length(ref)
+        return found  # type: ignore[return-value]
+
+    def check_length(self, ref: FileRef) -> None:
+        """Raise CorruptError SEGMENT_TRUNCATED if a mapped file is not as long any more as it was when it was opened.
+
+        One that was removed is as good as before: its mapping keeps it.
+        """
+        if self._folder is None:
+            return
+        try:
+            found = os.stat(self._folder + ref.name).st_size  # noqa: PTH116 - a third of what a Path costs
+        except OSError:
+            return
+        if found != ref.bytes:
+            check_length(ref, found)
 
 
 _shared: OrderedDict[str, SegmentFiles] = OrderedDict()
@@ -177,7 +206,7 @@ def shared_files(storage: Storage, spec: StoreSpec) -> SegmentFiles:
     """One SegmentFiles per store and process, so that handles and doors share mappings."""
     with _shared_lock:
         files = _shared.get(spec.store_id)
-        if files is None or files.storage != storage:
+        if files is None or files.storage != storage or files.spec != spec:
             files = _shared[spec.store_id] = SegmentFiles(storage, spec)
             while len(_shared) > MAX_SHARED_STORES:
                 _shared.popitem(last=False)

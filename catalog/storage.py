@@ -25,6 +25,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
 
 Data: TypeAlias = "bytes | pa.Buffer"
 TEMPORARY = ".tmp-"
@@ -192,17 +193,14 @@ class LocalStorage:
     def read(self, name: str) -> bytes:
         path = self._path(name)
         try:
-            return path.read_bytes()
+            return read_regular(path, MAX_METADATA_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             raise missing(str(path)) from None
 
     def map(self, name: str) -> pa.Buffer:
         path = self._path(name)
         try:
-            if path.stat().st_size == 0:
-                return pa.py_buffer(b"")
-            with pa.memory_map(str(path)) as mapped:
-                return mapped.read_buffer()
+            return map_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             raise missing(str(path)) from None
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.segments import default_versioned_interval, segment_id
+from statestore.formats.times import MAX_MS
 from statestore.formats.types import TIME, schema_from_json, schema_to_json
 
 STORE_FILE = "store.json"
@@ -19,6 +21,7 @@ KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"
 SERDES = ("natural", "kafka")
 MAX_KEY_GROUPS = 1 << 15
+_LONGEST = 1 << 60  # milliseconds; the retention of a join is a multiple of its windows
 
 
 @dataclass(frozen=True)
@@ -131,22 +134,22 @@ def row_key(user_key: pa.Schema, kind: str, windowing: Windowing | None) -> pa.S
 
 def check_kind(kind: str) -> None:
     """UnsupportedError UNSUPPORTED_KIND for one that this release does not have."""
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise UnsupportedError(
-            "UNSUPPORTED_KIND", f"store kind {kind!r}: this release has {', '.join(KINDS)}; choose one of them"
+            "UNSUPPORTED_KIND", f"store kind {shown(kind)}: this release has {', '.join(KINDS)}; choose one of them"
         )
 
 
 def check_spec(spec: StoreSpec) -> StoreSpec:
     """The spec with defaults filled in, or InvalidInputError/UnsupportedError naming the option."""
     check_kind(spec.kind)
-    if spec.serde not in SERDES:
+    if not isinstance(spec.serde, str) or spec.serde not in SERDES:
         raise UnsupportedError(
-            "UNSUPPORTED_SERDE", f"serde {spec.serde!r}: this release has {', '.join(SERDES)}; choose one of them"
+            "UNSUPPORTED_SERDE", f"serde {shown(spec.serde)}: this release has {', '.join(SERDES)}; choose one of them"
         )
     if type(spec.key_groups) is not int or not 1 <= spec.key_groups <= MAX_KEY_GROUPS:
         raise InvalidInputError(
-            "INVALID_KEY_GROUPS", f"key_groups is {spec.key_groups!r}; expected an int from 1 to {MAX_KEY_GROUPS}"
+            "INVALID_KEY_GROUPS", f"key_groups is {shown(spec.key_groups)}; expected an int from 1 to {MAX_KEY_GROUPS}"
         )
     key_names = set(map(str.lower, spec.key_names))
     shared = [name for name in spec.value_names if name.lower() in key_names]
@@ -199,20 +202,24 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
                 "UNSUPPORTED_FORMAT",
                 f"{where}: store format {version!r}, this release reads {FORMAT_VERSION}; upgrade statestore",
             )
+        if not fields["key"]:
+            raise ValueError("it has no key")
+        for field in ("name", "id", "kind", "serde"):
+            _check_text(fields[field], field)
         spec = StoreSpec(
-            name=str(fields["name"]),
-            store_id=str(fields["id"]),
-            kind=str(fields["kind"]),
+            name=fields["name"],
+            store_id=fields["id"],
+            kind=fields["kind"],
             key=_schema(fields["key"], nullable=False),
             value=_schema(fields["value"], nullable=True),
             history_retention=_duration(fields["history_retention_ms"]),
             segment_interval=_duration(fields["segment_interval_ms"]),
-            serde=str(fields["serde"]),
-            key_groups=int(fields["key_groups"]),
-            windowing=Windowing(**fields["windowing"]) if "windowing" in fields else None,
+            serde=fields["serde"],
+            key_groups=fields["key_groups"],
+            windowing=_windowing(fields["windowing"]) if "windowing" in fields else None,
         )
         return check_spec(spec)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise CorruptError(
             "STORE_CORRUPT",
             f"{where}: not a store description ({type(error).__name__}: {error}); restore it from a copy",
@@ -230,4 +237,23 @@ def _schema(fields: list[dict[str, str]], nullable: bool) -> pa.Schema:
 
 
 def _duration(value: Any) -> int | None:
-    return None if value is None else int(value)
+    if value is not None and (type(value) is not int or not 0 <= value <= MAX_MS):
+        raise ValueError(f"{value!r} is no duration")
+    return value
+
+
+def _windowing(fields: Mapping[str, Any]) -> Windowing:
+    found = Windowing(**fields)
+    for name, default in asdict(Windowing(0, 0)).items():
+        value = getattr(found, name)
+        if type(value) is not type(default) or not 0 <= value <= _LONGEST:
+            raise ValueError(f"{name} of its windows is {value!r}")
+    if found.segment_interval < 1:
+        raise ValueError("segment_interval of its windows is 0")
+    return found
+
+
+def _check_text(value: Any, what: str) -> None:
+    if type(value) is not str:
+        raise ValueError(f"{what} is {value!r}, expected text")
+    value.encode()  # half a surrogate pair is no text: a ValueError, too

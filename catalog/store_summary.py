@@ -135,7 +135,8 @@ def _open_rows_of(files: SegmentFiles, view: SegmentView) -> int:
     if meta.min_valid_to == OPEN and len(closures) < 2:
         return meta.rows - sum(piece.count for piece in closures)
     if meta.min_valid_to == OPEN:  # a row may be closed more than once
-        return meta.rows - len(np.unique(np.concatenate([files.closures(piece)[0] for piece in closures])))
+        closed = [files.closures(piece, meta.rows)[0] for piece in closures]
+        return meta.rows - len(np.unique(np.concatenate(closed)))
     return int(np.count_nonzero(newest_ends(files, view) == OPEN))
 
 

@@ -17,6 +17,7 @@ from statestore.catalog.stores.keyed.shared_log import shared_log
 from statestore.catalog.upkeep import Upkeep, upkeep_of
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.state_table import StateTable
 
 
@@ -116,7 +117,7 @@ class StoreTables:
 def keyed_spec(folder: Path) -> StoreSpec | None:
     """The description of the keyed store in a folder; None if there is none, or one that can not be told."""
     try:
-        data = (folder / STORE_FILE).read_bytes()
+        data = read_regular(folder / STORE_FILE, MAX_METADATA_BYTES)
         spec = decode_spec(data, str(folder / STORE_FILE)) if b'"keyed"' in data else None
     except (OSError, StateStoreError):
         return None

@@ -14,7 +14,7 @@ from statestore.catalog.named_keys import named_keys
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.filters import parse_filters
 from statestore.formats.key_codec import KeyValues
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.times import to_us
 
 Time = int | datetime
@@ -120,7 +120,7 @@ def _named(table: StateTable, key: Any) -> tuple[str, ...]:
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
     """All splits of a query one after the other, lazily."""
-    asked = None if columns is None else tuple(columns)
+    asked = None if columns is None else column_names(columns, "columns")
     query = replace(query, columns=asked, filters=parse_filters(filter))
     schema = table.schema(query)
     splits = table.splits(query)

@@ -22,7 +22,7 @@ from statestore.catalog.verify_data import verify_data
 from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.verify_log import LogFindings, verify_log
 from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.locations import not_local, parse_location
 
 CACHE = "live/"  # the hot tier of live stores
@@ -195,10 +195,11 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
     found = [folder for folder in there if not folder.name.startswith(".")]
     if not found:
         raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
-    chosen = found if store is None else [folder for folder in found if folder.name == store]
+    chosen = [folder for folder in found if store is None or (isinstance(store, str) and folder.name == store)]
     if not chosen:
         raise NotFoundError(
-            "STORE_NOT_FOUND", f"no store {store!r} in {root}, which has {', '.join(folder.name for folder in found)}"
+            "STORE_NOT_FOUND",
+            f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in found)}",
         )
     return chosen
 

@@ -23,7 +23,7 @@ from statestore.catalog.segment_files import SegmentFiles, shared_files
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.filters import check_filters
 from statestore.formats.state_table import Query
 from statestore.formats.times import format_time
@@ -165,11 +165,11 @@ def check_version(name: str, snapshot: Snapshot, version: int | None) -> int:
     if version is None:
         return snapshot.version
     if isinstance(version, bool) or not isinstance(version, int | np.integer):
-        raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int")
+        raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
     if not first <= version <= snapshot.version:
         raise NotFoundError(
             "VERSION_NOT_FOUND",
-            f"store {name!r} has no version {version}; versions {first} to {snapshot.version} can be read",
+            f"store {name!r} has no version {shown(version)}; versions {first} to {snapshot.version} can be read",
         )
     return int(version)
 

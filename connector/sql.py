@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from statestore.catalog.discovery import open_warehouse
 from statestore.connector.supported_spark import check_session
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,7 @@ def sql(
 def _check_query(query: object) -> None:
     """Half a surrogate pair is what bytes on a command line become that are not UTF-8; no engine takes it."""
     if not isinstance(query, str):
-        raise InvalidInputError("INVALID_SQL", f"query is {query!r} ({type(query).__name__}); expected a text")
+        raise InvalidInputError("INVALID_SQL", f"query is {shown(query)} ({type(query).__name__}); expected a text")
     try:
         query.encode()
     except UnicodeEncodeError as error:

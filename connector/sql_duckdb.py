@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from statestore.connector.sql_statement import (
     words,
 )
 from statestore.connector.sql_tables import check_answerable, find_table, is_qualified
-from statestore.connector.sql_times import Value, literal, queries_of, zoned_time
+from statestore.connector.sql_times import Value, integer, literal, queries_of, zoned_time
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
@@ -37,6 +38,9 @@ def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) 
     """The answer of one statement; see `statestore.connector.sql.sql`."""
     with connect(allow_external_access) as connection:
         return _Run(warehouse, connection, allow_external_access).answer(text)
+
+
+_IN_EXTENSION = re.compile(r'with name "([^"]+)" is not in the catalog, but it exists in the (\w+) extension')
 
 
 class _Run:
@@ -149,13 +153,23 @@ class _Run:
                     except StateStoreError as missing:
                         return missing
         said = str(error).partition("\nLINE ")[0].strip()
+        extension = _IN_EXTENSION.search(said)
+        if extension is not None and not self.external:
+            refused = UnsupportedError(
+                "EXTERNAL_ACCESS_OFF",
+                f"the statement needs DuckDB's extension {extension[2]!r} for {extension[1]!r}; extensions are not "
+                "loaded. Pass allow_external_access=True if the statement is trusted",
+            )
+            return placed(refused, place_of_quoted(f'"{extension[1]}"', self.text, DuckDBSQL))
         if isinstance(error, duckdb.PermissionException):
             return UnsupportedError(
                 "EXTERNAL_ACCESS_OFF", f"{said}; pass allow_external_access=True if the statement is trusted"
             )
         if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
             return placed(InvalidInputError("INVALID_SQL", said), place_of_quoted(said, self.text, DuckDBSQL))
-        return error
+        if isinstance(error, duckdb.InterruptException):
+            return error
+        return UnsupportedError("ENGINE_FAILED", f"DuckDB cannot answer the statement: {said}")
 
 
 class _DuckDBEvaluator:
@@ -173,7 +187,8 @@ class _DuckDBEvaluator:
     def _direct(self, expression: exp.Expr) -> Value | None:
         found = literal(expression)
         if isinstance(found, str):
-            return Value("integer", int(found)) if found.isdigit() else Value("time", zoned_time(found))
+            number = integer(found)
+            return Value("time", zoned_time(found)) if number is None else Value("integer", number)
         return None if found is None else Value("integer", found)
 
     def _compute(self, expressions: Sequence[exp.Expr]) -> list[Value]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -39,7 +39,7 @@ from statestore.connector.sql_statement import (
     words,
 )
 from statestore.connector.sql_tables import check_answerable, columns_named, find_table, is_qualified
-from statestore.connector.sql_times import Value, literal, queries_of
+from statestore.connector.sql_times import Value, integer, literal, queries_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.times import format_time
@@ -136,7 +136,7 @@ def _analysed(spark: SparkSession, text: str, written: str) -> DataFrame:
     """The DataFrame of ``text``, which is ``written`` with other table names."""
     try:
         return spark.sql(text)
-    except AnalysisException as error:
+    except PySparkException as error:
         said = _PLAN.sub("", str(error)).strip()
         raise placed(InvalidInputError("INVALID_SQL", said), place_of_quoted(said, written, SparkSQL)) from error
 
@@ -180,7 +180,8 @@ class _SparkEvaluator:
 
     def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
         found = [literal(e) for e in expressions]
-        known = [int(f) if isinstance(f, str) and f.isdigit() else f for f in found]
+        numbers = [integer(f) if isinstance(f, str) else f for f in found]
+        known = [text if number is None else number for text, number in zip(found, numbers, strict=True)]
         rest = [e for e, value in zip(expressions, known, strict=True) if not isinstance(value, int)]
         computed = iter(self._compute([e.sql(dialect=SparkSQL) for e in rest]) if rest else ())
         return [Value("integer", value) if isinstance(value, int) else next(computed) for value in known]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -12,6 +13,9 @@ from statestore.connector.sql_statement import TableReference, placed
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.times import parse_time, to_us
+
+_DIGITS = re.compile("[0-9]+")
+_MOST_DIGITS = 30
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,18 @@ def literal(expression: exp.Expr) -> int | str | None:
     if isinstance(expression, exp.Literal):
         if expression.is_string:
             return str(expression.this)
-        return int(expression.this) if str(expression.this).isdigit() else None
+        return integer(str(expression.this))
     return None
+
+
+def integer(text: str) -> int | None:
+    """The number that ``text`` writes in digits; None for anything else. InvalidInputError INVALID_SQL for digits
+    without end."""
+    if not _DIGITS.fullmatch(text):
+        return None
+    if len(text) > _MOST_DIGITS:
+        raise InvalidInputError("INVALID_SQL", f"a version or time has {len(text)} digits, at most {_MOST_DIGITS}")
+    return int(text)
 
 
 def _check_constant(reference: TableReference, part: exp.Expr) -> None:

@@ -17,6 +17,8 @@ from statestore.catalog.stores.handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS
 from statestore.formats.errors import StateStoreError
+from statestore.formats.regular_files import MAPPING
+from statestore.formats.rocksdb.scan import READER
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference.md"
@@ -40,7 +42,7 @@ with a zone, or epoch milliseconds. Durations are milliseconds, `timedelta` or t
 
 def reference() -> str:
     """The whole page."""
-    parts = [HEAD, *_options(), *_store_options(), *_python(), *_commands(), *_errors()]
+    parts = [HEAD, *_options(), *_store_options(), *_environment(), *_python(), *_commands(), *_errors()]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -55,6 +57,20 @@ def _options() -> Iterator[str]:
         for o in sorted(OPTIONS, key=lambda o: o.name.lower())
     )
     yield _table(("Spark", "in", "Python", "command line", "is", "meaning"), rows)
+
+
+def _environment() -> Iterator[str]:
+    yield "\n## Environment variables\n"
+    rows = [
+        (
+            _code(MAPPING),
+            "`on` (default), `off`",
+            "whether data files are mapped; `off` reads them into memory "
+            "([why](operate-a-store.md#mapped-files)). Spark: also `spark.executorEnv.STATESTORE_MMAP`",
+        ),
+        (_code(READER), "`scanner`, `rocksdict`", "force one reader of RocksDB table files; default: what is fastest"),
+    ]
+    yield _table(("variable", "values", "meaning"), rows)
 
 
 def _store_options() -> Iterator[str]:

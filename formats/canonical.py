@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 
 Convert = Callable[[Any], Any]
 
@@ -57,15 +57,10 @@ class Place:
         return Place(self.code, self.path + step, kind)
 
     def wrong(self, value: object, why: str = "") -> InvalidInputError:
-        found = f"{type(value).__name__} {_shortened(value)}"
+        found = f"{type(value).__name__} {shown(value, 80)}"
         return InvalidInputError(
             self.code, f"Column {self.path!r}: found {found}, expected {self.kind}{why and '; '}{why}."
         )
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def canonical(place: Place) -> Convert:

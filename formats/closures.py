@@ -6,6 +6,7 @@ One Arrow IPC file per commit (docs/format.md); each segment's part of it is a `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +59,8 @@ def read_closures(piece: ClosureSlice, data: pa.Buffer) -> tuple[Rows, Ints]:
     Raises CorruptError if the file is not the one recorded or does not hold such a slice.
     """
     verified = VerifiedBytes(piece.file, data)
-    schema, batches = open_file(verified)
-    if not schema.equals(SCHEMA, check_metadata=True) or len(batches) != 1:
+    _, batches = open_file(verified, partial(_check_schema, piece.file))
+    if len(batches) != 1:
         raise corrupt(piece.file, f"not a closure file ({FORMAT.decode()})")
     if piece.offset < 0 or piece.count < 1 or piece.offset + piece.count > batches[0].num_rows:
         raise corrupt(
@@ -74,8 +75,15 @@ def read_closures(piece: ClosureSlice, data: pa.Buffer) -> tuple[Rows, Ints]:
     return found_rows, found_ends
 
 
+def _check_schema(ref: FileRef, stored: pa.Schema) -> None:
+    if not stored.equals(SCHEMA, check_metadata=True):
+        raise corrupt(ref, f"not a closure file ({FORMAT.decode()})")
+
+
 def _checked(verified: VerifiedBytes, column: pa.Array, piece: ClosureSlice) -> pa.Buffer:
     width = column.type.bit_width // 8
+    if piece.offset + piece.count > len(column):
+        raise corrupt(piece.file, f"a column has {len(column)} closures, the commit says {piece.offset + piece.count}")
     start = verified.offset_of(fixed_width_data(verified, column)) + width * piece.offset
     return verified.slice(start, width * piece.count)
 

@@ -25,12 +25,24 @@ class StateStoreError(Exception):
     """Base of all errors of this package; ``str(error)`` is ``[CODE] message``."""
 
     def __init__(self, code: str, message: str) -> None:
+        message = message.encode(errors="backslashreplace").decode()  # text of a user may be no valid Unicode
         super().__init__(code, message)
         self.code = code
         self.message = message
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
+
+
+def shown(value: object, most: int = 200) -> str:
+    """``repr`` of what a user gave, for a message: cut to ``most`` characters, and never failing itself."""
+    if isinstance(value, int) and abs(value) >= 10**30:  # Python refuses to write out thousands of digits
+        return f"an int of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except Exception:  # an object of the user's, or a list with such an int
+        return f"a {type(value).__name__}"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class NotFoundError(StateStoreError, KeyError):

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.canonical import Place
 from statestore.formats.comparison import any_of, compare, match_text
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 
 Op = Literal[
     "=", "<=>", "!=", "<", "<=", ">", ">=", "in", "is_null", "is_not_null", "starts_with", "ends_with", "contains"
@@ -62,7 +62,7 @@ def parse_filters(spec: Any) -> tuple[Filter, ...]:
         return (_parse_condition(spec),)
     if isinstance(spec, list | tuple):
         return tuple(_parse_condition(part) for part in spec)
-    raise _invalid(f"{spec!r}; expected a tuple like ('price', '>', 5), or a list of such that must all hold")
+    raise _invalid(f"{shown(spec)}; expected a tuple like ('price', '>', 5), or a list of such that must all hold")
 
 
 def _is_condition(spec: Any) -> bool:
@@ -73,23 +73,23 @@ def _parse_condition(spec: Any) -> Filter:
     if isinstance(spec, Filter):
         return _checked(spec.column, spec.op, spec.value)
     if not _is_condition(spec) or len(spec) not in (2, 3):
-        raise _invalid(f"{spec!r}; expected a tuple (column, operator, value) like ('price', '>', 5)")
+        raise _invalid(f"{shown(spec)}; expected a tuple (column, operator, value) like ('price', '>', 5)")
     if not isinstance(spec[1], str):
-        raise _invalid(f"{spec!r}: operator {spec[1]!r} is not a text")
+        raise _invalid(f"{shown(spec)}: operator {shown(spec[1])} is not a text")
     op = spec[1].strip().lower()
     op = SPELLINGS.get(op, op)
     if len(spec) == 2 and op in OPERATORS and op not in NULL_TESTS:
-        raise _invalid(f"{spec!r}: operator {spec[1]!r} needs a value")
+        raise _invalid(f"{shown(spec)}: operator {shown(spec[1])} needs a value")
     return _checked(spec[0], op, spec[2] if len(spec) == 3 else None)
 
 
 def _checked(column: Any, op: Any, value: Any) -> Filter:
     if not isinstance(column, str):
-        raise _invalid(f"column {column!r} is not a text")
+        raise _invalid(f"column {shown(column)} is not a text")
     if op not in OPERATORS:
-        raise _invalid(f"column {column!r}: operator {op!r}; expected one of {', '.join(OPERATORS)}")
+        raise _invalid(f"column {column!r}: operator {shown(op)}; expected one of {', '.join(OPERATORS)}")
     if op in NULL_TESTS and value is not None:
-        raise _invalid(f"column {column!r} {op} {value!r}; {op} takes no value")
+        raise _invalid(f"column {column!r} {op} {shown(value)}; {op} takes no value")
     return Filter(column, op, _members(column, value) if op == "in" else value)
 
 
@@ -97,7 +97,7 @@ def _members(column: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return tuple(value.to_pylist())
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise _invalid(f"column {column!r} in {value!r}; expected a list of values")
+        raise _invalid(f"column {column!r} in {shown(value)}; expected a list of values")
     return tuple(value)
 
 

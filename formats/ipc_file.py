@@ -8,12 +8,13 @@ message after the other without touching the columns.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyarrow import ipc
 
-from statestore.formats.errors import CorruptError
+from statestore.formats.column_checks import check_values
+from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.regions import VerifiedBytes, checksum_regions, corrupt
 from statestore.formats.segment_meta import FileRef
 
@@ -21,8 +22,14 @@ MAGIC = b"ARROW1"
 _SCHEMA_START = 8  # the magic and two bytes of padding
 _PREFIX_BYTES = 8  # continuation marker and metadata length before each message
 _CONTINUATION = 0xFFFFFFFF
+_END = b"\xff\xff\xff\xff\0\0\0\0"
 _RECORD_BATCH_HEADER = 3  # MessageHeader.RecordBatch
 _COMPRESSION_SLOT = 3  # RecordBatch.compression
+# What pyarrow and numpy raise for bytes that are not what they should be.
+_UNREADABLE = (
+    pa.ArrowException, OSError, EOFError, ValueError, TypeError, IndexError, OverflowError, StopIteration, struct.error,
+    MemoryError,
+)  # fmt: skip
 
 
 def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, FileRef]:
@@ -51,10 +58,13 @@ def metadata_ranges(data: pa.Buffer, starts: Sequence[int], body_end: int) -> tu
     return (*ranges, (footer, data.size - footer))
 
 
-def open_file(verified: VerifiedBytes) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+def open_file(
+    verified: VerifiedBytes, check: Callable[[pa.Schema], None] = lambda schema: None
+) -> tuple[pa.Schema, list[pa.RecordBatch]]:
     """Schema and batches of a file, zero-copy; the columns' bytes are neither read nor checked yet.
 
-    Raises CorruptError SEGMENT_CORRUPT for anything that is not what ``encode_file`` writes.
+    ``check`` raises for a schema that is not the expected one, before a batch is read by it. Raises CorruptError
+    SEGMENT_CORRUPT for anything that is not what ``encode_file`` writes.
     """
     ref = verified.ref
     ranges = ref.metadata_ranges
@@ -63,15 +73,17 @@ def open_file(verified: VerifiedBytes) -> tuple[pa.Schema, list[pa.RecordBatch]]
     for offset, length in ranges:
         verified.verify(offset, length)
     try:
-        return _read_messages(verified)
-    except (pa.ArrowException, OSError, ValueError, TypeError, struct.error, IndexError, MemoryError) as error:
+        return _read_messages(verified, check)
+    except StateStoreError:
+        raise
+    except _UNREADABLE as error:
         raise corrupt(ref, f"not an Arrow file as this format requires ({type(error).__name__}: {error})") from error
 
 
 def verify_column(verified: VerifiedBytes, batch: pa.RecordBatch, position: int) -> pa.Array:
-    """The column of a batch after checking every region that it occupies; zero-copy.
+    """The column of a batch after checking every region that it occupies and all that reading it relies on; zero-copy.
 
-    Raises CorruptError if a region is damaged or the column does not fit its declared shape.
+    Raises CorruptError if a region is damaged or the column cannot be read safely (`check_values`).
     """
     column = batch.column(position)
     for buffer in column.buffers():
@@ -80,10 +92,66 @@ def verify_column(verified: VerifiedBytes, batch: pa.RecordBatch, position: int)
     try:
         if len(column) != batch.num_rows:
             raise pa.ArrowInvalid(f"{len(column)} values for {batch.num_rows} rows")
-        column.validate()
-    except pa.ArrowException as error:
+        check_values(column)
+        if column.null_count and not batch.schema.field(position).nullable:
+            raise pa.ArrowInvalid("it has nulls")
+    except _UNREADABLE as error:
         raise corrupt(verified.ref, f"column {batch.schema.names[position]!r}: {error}") from error
     return column
+
+
+def read_batches(
+    data: pa.Buffer, check: Callable[[pa.Schema], None] = lambda schema: None
+) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """Schema and batches of an Arrow file whose bytes were compared before, all values checked.
+
+    The messages are taken one after the other; the footer is not asked. ``check`` as in `open_file`. Raises ValueError
+    for anything that is not such a file, or is compressed.
+    """
+    try:
+        if data.slice(0, len(MAGIC)).to_pybytes() != MAGIC:
+            raise ValueError("it is no Arrow file")
+        messages = ipc.MessageReader.open_stream(pa.BufferReader(data.slice(_SCHEMA_START)))
+        schema = ipc.read_schema(next(messages))
+        check(schema)
+        return schema, [_checked_batch(message, schema) for message in messages]
+    except StateStoreError:
+        raise
+    except _UNREADABLE as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def read_stream(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The batches of an Arrow stream, each checked when it is taken; as `read_batches`. No end: it was cut."""
+    try:
+        if data.size < len(_END) or data.slice(data.size - len(_END)).to_pybytes() != _END:
+            raise ValueError("its end is missing")
+        messages = ipc.MessageReader.open_stream(pa.BufferReader(data))
+        schema = ipc.read_schema(next(messages))
+        yield from (_checked_batch(message, schema) for message in messages)
+    except _UNREADABLE as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def read_batch(data: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """The record batch of one message whose bytes were compared before, all values checked.
+
+    Raises ValueError for anything that is not one, or is compressed.
+    """
+    try:
+        return _checked_batch(ipc.read_message(pa.BufferReader(data)), schema)
+    except _UNREADABLE as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _checked_batch(message: ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
+    _check_plain(message.metadata)
+    batch = ipc.read_record_batch(message, schema)
+    for column in batch.columns:
+        if len(column) != batch.num_rows:
+            raise ValueError(f"{len(column)} values for {batch.num_rows} rows")
+        check_values(column)
+    return batch
 
 
 def fixed_width_data(verified: VerifiedBytes, column: pa.Array) -> pa.Buffer:
@@ -112,19 +180,22 @@ def verify_everything(verified: VerifiedBytes, batches: Iterable[pa.RecordBatch]
                 raise corrupt(verified.ref, f"column {batch.schema.names[position]!r}: {error}") from error
 
 
-def _read_messages(verified: VerifiedBytes) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+def _read_messages(
+    verified: VerifiedBytes, check: Callable[[pa.Schema], None]
+) -> tuple[pa.Schema, list[pa.RecordBatch]]:
     ref, data = verified.ref, verified.data
     (first, schema_length), *middle, (footer, footer_length) = ref.metadata_ranges
     if first != 0 or data.slice(0, len(MAGIC)).to_pybytes() != MAGIC or footer + footer_length != data.size:
         raise corrupt(ref, "not an Arrow file")
     schema = ipc.read_schema(pa.BufferReader(data.slice(_SCHEMA_START, schema_length - _SCHEMA_START)))
     ends = [start for start, _ in middle[1:]] + [footer]
+    check(schema)
     batches = []
     expected = schema_length
     for (start, length), end in zip(middle, ends, strict=True):
         if start != expected or not start + length <= end <= data.size:
             raise corrupt(ref, f"a message is expected at byte {expected}, the commit says {start}")
-        _refuse_compression(ref, data.slice(start, length))
+        _check_plain(data.slice(start + _PREFIX_BYTES, length - _PREFIX_BYTES))
         message = ipc.read_message(pa.BufferReader(data.slice(start, end - start)))
         batches.append(ipc.read_record_batch(message, schema))
         expected = end
@@ -138,16 +209,19 @@ def _message_end(data: pa.Buffer, start: int) -> int:
     return start + _PREFIX_BYTES + int(length)
 
 
-def _refuse_compression(ref: FileRef, message: pa.Buffer) -> None:
-    """Compressed bodies could decompress to any size; this format version has none, so none is ever decompressed."""
-    data = message.slice(_PREFIX_BYTES)
-    table = struct.unpack_from("<I", data, 0)[0]
-    if struct.unpack_from("<B", data, _field(data, table, 1))[0] != _RECORD_BATCH_HEADER:
-        raise corrupt(ref, "it has a message that is not a record batch")
-    header = _field(data, table, 2)
-    batch = header + struct.unpack_from("<I", data, header)[0]
-    if _field(data, batch, _COMPRESSION_SLOT):
-        raise corrupt(ref, "its columns are compressed, which this format version does not allow")
+def _check_plain(metadata: pa.Buffer) -> None:
+    """ValueError unless a message is a record batch that is not compressed.
+
+    A compressed body could decompress to any size, and a dictionary be asked for by any value; this format version has
+    neither, so Arrow never sees one.
+    """
+    table = struct.unpack_from("<I", metadata, 0)[0]
+    if struct.unpack_from("<B", metadata, _field(metadata, table, 1))[0] != _RECORD_BATCH_HEADER:
+        raise ValueError("it has a message that is not a record batch")
+    header = _field(metadata, table, 2)
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    if _field(metadata, batch, _COMPRESSION_SLOT):
+        raise ValueError("its columns are compressed, which this format version does not allow")
 
 
 def _field(data: pa.Buffer, table: int, slot: int) -> int:

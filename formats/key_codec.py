@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.canonical import Convert, Place, canonical, members_of, nullable, plain
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.key_hash import hash_of_hashes, scalar_hash
 
 Row = tuple[Any, ...]
@@ -93,7 +93,7 @@ class _RowCodec(ABC):
 
     def _wrong(self, given: Any) -> InvalidInputError:
         if isinstance(given, Mapping):
-            found = f"columns {', '.join(map(str, given)) or '(none)'}"
+            found = f"columns {', '.join(n if isinstance(n, str) else shown(n) for n in given) or '(none)'}"
         elif isinstance(given, tuple):
             found = f"a tuple of {len(given)}"
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 
 import numpy as np
@@ -68,10 +69,12 @@ class KeyIndex:
     def open(cls, ref: FileRef, data: pa.Buffer) -> KeyIndex:
         """Raises CorruptError if the file is not a key index of the recorded length and checksums."""
         verified = VerifiedBytes(ref, data)
-        schema, batches = open_file(verified)
-        if not schema.equals(SCHEMA, check_metadata=True) or len(batches) != 1:
+        _, batches = open_file(verified, partial(_check_schema, ref))
+        if len(batches) != 1:
             raise corrupt(ref, f"not a key index ({FORMAT.decode()})")
         hashes, rows = (fixed_width_data(verified, column) for column in batches[0].columns)
+        if 8 * batches[0].num_rows != hashes.size or 4 * batches[0].num_rows != rows.size:
+            raise corrupt(ref, "its columns are not of one length")
         return cls(
             np.frombuffer(hashes, dtype=np.uint64),
             np.frombuffer(rows, dtype=np.uint32),
@@ -82,6 +85,11 @@ class KeyIndex:
     def build(cls, hashes: Hashes) -> KeyIndex:
         """The index of a segment whose row ``i`` has the key hash ``hashes[i]``, in memory."""
         return cls(*_with_rows(hashes))
+
+    @property
+    def entries(self) -> int:
+        """How many rows the index has."""
+        return self._count
 
     @property
     def hashes(self) -> Hashes:
@@ -114,6 +122,8 @@ class KeyIndex:
         while entry < count and view[entry] == hash:
             found.append(self._row_view[entry])
             entry += 1
+        if max(found) >= count:
+            raise self._corrupt(f"it has row {max(found)} of a segment of {count}")
         return found
 
     def views(self) -> tuple[memoryview, memoryview, memoryview, int]:
@@ -158,8 +168,6 @@ class KeyIndex:
     def verify_all(self) -> None:
         """Check every byte, that the hashes ascend and that each row occurs once."""
         self._verify_bytes()
-        if not _ascending(self._hashes):
-            raise self._corrupt("its hashes do not ascend")
         if not np.array_equal(np.sort(self._rows), np.arange(self._count, dtype=np.uint32)):
             raise self._corrupt("it does not hold each row once")
 
@@ -169,18 +177,29 @@ class KeyIndex:
         low, high = max(guess - self._reach, 0), min(guess + self._reach, self._count)
         file.bytes.verify(file.hash_offset + 8 * low, 8 * (high - low))
         file.bytes.verify(file.row_offset + 4 * low, 4 * (high - low))
-        if file.bytes.complete:
-            self._unverified = None
-        elif self._hash_view[low] >= hash or self._hash_view[high - 1] <= hash:
+        if file.bytes.complete or self._hash_view[low] >= hash or self._hash_view[high - 1] <= hash:
             self._verify_bytes()
 
     def _verify_bytes(self) -> None:
         if self._unverified is not None:
             self._unverified.bytes.verify_all()
+            self._check_entries()
             self._unverified = None
+
+    def _check_entries(self) -> None:
+        """What searching and taking rows by the index rely on."""
+        if not _ascending(self._hashes):
+            raise self._corrupt("its hashes do not ascend")
+        if self._count and (most := int(self._rows.max())) >= self._count:
+            raise self._corrupt(f"it has row {most} of a segment of {self._count}")
 
     def _corrupt(self, found: str) -> CorruptError:
         return CorruptError("SEGMENT_CORRUPT", f"{self._name}: {found}; restore the file from a copy")
+
+
+def _check_schema(ref: FileRef, stored: pa.Schema) -> None:
+    if not stored.equals(SCHEMA, check_metadata=True):
+        raise corrupt(ref, f"not a key index ({FORMAT.decode()})")
 
 
 def _ascending(hashes: Hashes) -> bool:

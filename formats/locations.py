@@ -35,6 +35,7 @@ ARROW_SCHEMES = {
 
 _BUCKETS = {"s3": "bucket", "gs": "bucket", "abfs": "container", "abfss": "container"}
 _URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
+_MOST_BYTES, _MOST_OF_A_NAME = 8192, 1024  # of a URI with its options
 _LOCAL_HOSTS = ("", "localhost")
 
 
@@ -86,7 +87,7 @@ class Location:
 
 def parse_location(text: str | os.PathLike[str]) -> Location:
     """Opens nothing. Raises InvalidInputError INVALID_LOCATION."""
-    given = os.fspath(text)
+    given = _checked(text)
     found = _URI.fullmatch(given)
     if found is None:
         # Not all of what Spark gives for a relative path is a URI: file:folder.
@@ -107,6 +108,24 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
             "INVALID_LOCATION", f"{scheme}:{bare} has no {wanted}; expected {scheme}://{wanted}/folder"
         )
     return Location(path.strip("/"), scheme, authority, options)
+
+
+def _checked(text: object) -> str:
+    """Refuse what no file system has, or what cannot be passed to those that read it."""
+    given = os.fspath(text) if isinstance(text, str | os.PathLike) else None
+    if not isinstance(given, str):
+        raise InvalidInputError("INVALID_LOCATION", f"path is a {type(text).__name__}; expected a str or pathlib.Path")
+    reason = ""
+    if "\0" in given:
+        reason = "it holds a NUL character"
+    elif any("\ud800" <= character <= "\udfff" for character in given):
+        reason = "it is no valid Unicode"
+    elif len(given.encode()) > _MOST_BYTES or any(len(part.encode()) > _MOST_OF_A_NAME for part in given.split("/")):
+        reason = "it is too long"
+    if reason:
+        shown = repr(given[:200])
+        raise InvalidInputError("INVALID_LOCATION", f"path {shown}: {reason}; give the path of a folder")
+    return given
 
 
 def open_location(location: Location) -> tuple[pafs.FileSystem, str]:

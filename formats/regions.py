@@ -32,7 +32,7 @@ class VerifiedBytes:
     """
 
     def __init__(self, ref: FileRef, data: pa.Buffer) -> None:
-        _check_length(ref, data.size)
+        check_length(ref, data.size)
         self.ref = ref
         self.data = data
         self._view = memoryview(data)
@@ -94,7 +94,8 @@ def corrupt(ref: FileRef, found: str) -> CorruptError:
     return CorruptError("SEGMENT_CORRUPT", f"{ref.name}: {found}; restore the file from a copy")
 
 
-def _check_length(ref: FileRef, found: int) -> None:
+def check_length(ref: FileRef, found: int) -> None:
+    """CorruptError unless a file of ``found`` bytes is as long as the commit says, and its checksums cover it."""
     if found != ref.bytes:
         change = "truncated" if found < ref.bytes else "too long"
         raise CorruptError(

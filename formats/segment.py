@@ -33,10 +33,7 @@ class Segment:
         self.meta = meta
         self.schema = schema
         self._verified = VerifiedBytes(meta.file, data)
-        stored, self._batches = open_file(self._verified)
-        _check_format(meta, stored)
-        if not stored.equals(schema, check_metadata=False):
-            raise corrupt(meta.file, f"its columns are\n{_names(stored)}\nand the store has\n{_names(schema)}")
+        _, self._batches = open_file(self._verified, self._check_schema)
         self._starts = [0, *np.cumsum([batch.num_rows for batch in self._batches]).tolist()]
         if self._starts[-1] != meta.rows:
             raise corrupt(meta.file, f"it has {self._starts[-1]} rows, the commit says {meta.rows}")
@@ -71,7 +68,9 @@ class Segment:
         found = self._numpy.get(name)
         if found is None:
             parts = [_int64_view(chunk) for chunk in self._chunks(name)]
-            found = self._numpy[name] = parts[0] if len(parts) == 1 else _frozen(np.concatenate(parts))
+            whole = parts[0] if len(parts) == 1 else _frozen(np.concatenate(parts))
+            self._check_versions(name, whole)  # type: ignore[arg-type]
+            found = self._numpy[name] = whole
         return found  # type: ignore[return-value]
 
     def bools(self, name: str) -> Bools:
@@ -110,6 +109,27 @@ class Segment:
         if not np.array_equal(open_rows, ends == OPEN):
             raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
 
+    def _check_versions(self, name: str, found: Ints) -> None:
+        """CorruptError if a system column names a commit that the statistics rule out: commits are looked up by it."""
+        meta = self.meta
+        bounds = {
+            "_added": (meta.min_added, meta.max_added),
+            "_closed": (0, max(meta.max_added, meta.last_closed, meta.split_closed)),
+            "_dropped": (0, meta.max_dropped),
+        }
+        if name not in bounds or not len(found):
+            return
+        low, high = bounds[name]
+        least, most = int(found.min()), int(found.max())
+        if least < low or most > high:
+            raise corrupt(meta.file, f"{name} goes from {least} to {most}, the commit says {low} to {high}")
+
+    def _check_schema(self, stored: pa.Schema) -> None:
+        _check_format(self.meta, stored)
+        if not stored.equals(self.schema, check_metadata=False):
+            found = f"its columns are\n{_names(stored)}\nand the store has\n{_names(self.schema)}"
+            raise corrupt(self.meta.file, found)
+
     def _chunks(self, name: str) -> list[pa.Array]:
         return [self._array(number, name) for number in range(len(self._batches))]
 
@@ -128,6 +148,8 @@ class Segment:
 
 def _int64_view(array: pa.Array) -> Ints:
     data = array.buffers()[1]
+    if not len(array):
+        return np.empty(0, np.int64)
     return np.frombuffer(data, dtype=np.int64, count=len(array), offset=array.offset * 8)
 
 

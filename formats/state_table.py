@@ -6,12 +6,13 @@ A reader of a new engine implements ``StateTable`` and every door opens for it. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.filters import Filter
 
 Mode = Literal["snapshot", "history", "changes"]
@@ -79,3 +80,11 @@ class StateTable(Protocol):
 
     def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
         """Batches with exactly ``schema(query)``, all filters applied."""
+
+
+def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:
+    """Names as a tuple. Raises InvalidInputError INVALID_OPTION for what is no list of texts."""
+    found = tuple(given) if isinstance(given, Iterable) else None
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise InvalidInputError("INVALID_OPTION", f"{what} is {shown(given)}; expected a list of column names")
+    return found

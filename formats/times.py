@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import SupportsIndex
 
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 
 MIN_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
@@ -55,7 +55,7 @@ def to_us(time: int | datetime, what: str) -> int:
         finer = isinstance(time, int) and time > 0
         raise InvalidInputError(
             "TIME_OUT_OF_RANGE",
-            f"{what} is {_shown(time)}; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
+            f"{what} is {shown(time)}; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
             + ("; this looks like microseconds or nanoseconds" if finer else ""),
         )
     return milliseconds * 1000
@@ -77,14 +77,17 @@ def _of_integer(time: object, what: str) -> int:
     if isinstance(time, bool) or not isinstance(time, SupportsIndex):
         raise InvalidInputError(
             "INVALID_TIME",
-            f"{what} is {time!r} ({type(time).__name__}); expected an int of epoch milliseconds or an aware datetime",
+            f"{what} is {shown(time)} ({type(time).__name__}); expected an int of epoch milliseconds or an aware "
+            "datetime",
         )
-    return time.__index__()
+    return _index(time, what)
 
 
-def _shown(value: object) -> str:
-    """Python refuses to write out an int of thousands of digits."""
-    return repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "an int of more than 30 digits"
+def _index(value: SupportsIndex, what: str) -> int:
+    try:
+        return value.__index__()
+    except TypeError:  # an array of numbers, or a class
+        raise InvalidInputError("INVALID_TIME", f"{what} is {shown(value)}; expected one int") from None
 
 
 def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
@@ -144,7 +147,7 @@ def duration_ms(value: int | timedelta | str | None, what: str) -> int | None:
     elif isinstance(value, str):
         milliseconds = _parse_duration(value, what)
     elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        milliseconds = value.__index__()
+        milliseconds = _index(value, what)
     else:
         raise _invalid(value, what)
     if not 0 <= milliseconds <= MAX_MS:
@@ -168,6 +171,6 @@ def _parse_duration(text: str, what: str) -> int:
 def _invalid(value: object, what: str) -> InvalidInputError:
     return InvalidInputError(
         "INVALID_DURATION",
-        f"{what} is {_shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole ones, "
+        f"{what} is {shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole ones, "
         'or a text with units ms, s, min, h, d, w like "30 days" or "1h 30m"',
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 
 from statestore.formats.declared_types import declared_type
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.exact_cast import cast_exactly
 from statestore.formats.type_syntax import TypeText, parse_type_text, quoted_field
 
@@ -94,6 +94,7 @@ def parse_type(name: str) -> pa.DataType:
 
     Raises UnsupportedError UNSUPPORTED_TYPE that names the nearest known name.
     """
+    check_encodable(name, "type")
     try:
         return _type_of(parse_type_text(name))
     except ValueError as error:
@@ -152,7 +153,7 @@ def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -
         columns = list(spec.items())
     else:
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"{role} is {spec!r}; expected a dict of column name -> type name, or a pyarrow.Schema"
+            "WRONG_SCHEMA", f"{role} is {shown(spec)}; expected a dict of column name -> type name, or a pyarrow.Schema"
         )
     if role == "key" and not columns:
         raise InvalidInputError("WRONG_SCHEMA", "the key has no column; expected at least one")
@@ -162,7 +163,8 @@ def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -
         kind = parse_type(given) if isinstance(given, str) else given
         if not isinstance(kind, pa.DataType):
             raise InvalidInputError(
-                "WRONG_SCHEMA", f"{role} column {name!r} has type {given!r}; expected a type name or a pyarrow.DataType"
+                "WRONG_SCHEMA",
+                f"{role} column {name!r} has type {shown(given)}; expected a type name or a pyarrow.DataType",
             )
         kind = normal_type(kind, f"{role} column {name!r}")
         if role == "key":
@@ -256,7 +258,8 @@ def _cast(column: Any, field: pa.Field) -> Any:
 
 def _check_column_name(name: Any, before: list[str], role: Role) -> None:
     if not isinstance(name, str) or not name:
-        raise InvalidInputError("WRONG_SCHEMA", f"{role} column name {name!r}; expected a text that is not empty")
+        raise InvalidInputError("WRONG_SCHEMA", f"{role} column name {shown(name)}; expected a text that is not empty")
+    check_encodable(name, f"{role} column name")
     if name.lower() in RESERVED_COLUMNS:
         raise InvalidInputError(
             "WRONG_SCHEMA",
@@ -266,6 +269,16 @@ def _check_column_name(name: Any, before: list[str], role: Role) -> None:
         raise InvalidInputError(
             "WRONG_SCHEMA", f"{role} column {name!r} is given twice (Spark and DuckDB ignore case); rename one"
         )
+
+
+def check_encodable(text: str, what: str) -> None:
+    """InvalidInputError INVALID_TEXT for half a surrogate pair, which Python's text may hold and UTF-8 may not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            "INVALID_TEXT", f"{what} is {text!r}, which holds half a surrogate pair; give text that is valid Unicode"
+        ) from None
 
 
 def _check_key_type(kind: pa.DataType, name: str) -> None:

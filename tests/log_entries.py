@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from statestore.catalog.log import CommitEntry, Horizon
@@ -76,7 +76,7 @@ def random_log(count: int, seed: int) -> list[CommitEntry]:
     for version in range(count):
         removed = tuple(live.pop(dice.randrange(len(live))) for _ in range(len(live) > dice.randrange(20)))
         closed = dice.sample(live, min(len(live), dice.randrange(3)))
-        added = tuple(segment(4 * version + i) for i in range(dice.randrange(3)))
+        added = tuple(replace(segment(4 * version + i), max_added=version) for i in range(dice.randrange(3)))
         live += [meta.name for meta in added]
         log.append(
             entry(

@@ -19,7 +19,7 @@ from statestore.catalog.store_metadata import versions_table
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.errors import InvalidInputError, ReadOnlyError
+from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
 from statestore.formats.times import duration_ms, from_us, to_us
 
 Time = int | datetime
@@ -280,5 +280,5 @@ def check_transaction(transaction: Any) -> tuple[str, int] | None:
     ):
         return (transaction[0], transaction[1])
     raise InvalidInputError(
-        "INVALID_TRANSACTION", f"transaction is {transaction!r}; expected (application: str, batch: int)"
+        "INVALID_TRANSACTION", f"transaction is {shown(transaction)}; expected (application: str, batch: int)"
     )

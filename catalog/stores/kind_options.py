@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from statestore.catalog.store_spec import Windowing
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.segments import default_interval, original_retention
 from statestore.formats.times import duration_ms
 
 Duration = int | timedelta | str
 
 DEFAULT_SEGMENTS = 3
+MAX_SEGMENTS = 1_000_000
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "versioned": ("history_retention", "segment_interval"),
@@ -57,7 +60,8 @@ def windowing_of(kind: str, given: Mapping[str, Any]) -> Windowing | None:
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise InvalidInputError(
                 "UNKNOWN_OPTION",
-                f"{name}={value!r}: a {kind} store has the options {', '.join(known) or 'serde and key_groups'}{hint}",
+                f"{name}={shown(value)}: a {kind} store has the options "
+                f"{', '.join(known) or 'serde and key_groups'}{hint}",
             )
     for name in REQUIRED.get(kind, ()):
         if given.get(name) is None:
@@ -78,7 +82,7 @@ def _window(given: Mapping[str, Any]) -> Windowing:
         raise InvalidInputError(
             "INVALID_OPTION", f"window_size is {size} ms, retention {retention} ms; expected at least the window size"
         )
-    duplicates, time_ordered = bool(given.get("retain_duplicates")), bool(given.get("time_ordered"))
+    duplicates, time_ordered = _flag(given, "retain_duplicates"), _flag(given, "time_ordered")
     return Windowing(retention, _interval(given, retention), size, duplicates, time_ordered)
 
 
@@ -86,8 +90,10 @@ def _join_window(given: Mapping[str, Any]) -> Windowing:
     before, after = _duration(given, "window_before", 0), _duration(given, "window_after", 0)
     count = given.get("num_segments")
     count = DEFAULT_SEGMENTS if count is None else count
-    if type(count) is not int or count < 2:
-        raise InvalidInputError("INVALID_OPTION", f"num_segments is {count!r}; expected an int of at least 2")
+    if type(count) is not int or not 2 <= count <= MAX_SEGMENTS:
+        raise InvalidInputError(
+            "INVALID_OPTION", f"num_segments is {shown(count)}; expected an int from 2 to {MAX_SEGMENTS}"
+        )
     retention, interval = original_retention(before, after, _duration(given, "retention"), count)
     return Windowing(
         retention,
@@ -96,7 +102,7 @@ def _join_window(given: Mapping[str, Any]) -> Windowing:
         after=after,
         segments=count,
         duplicates=True,
-        batched_changelog=bool(given.get("batched_changelog")),
+        batched_changelog=_flag(given, "batched_changelog"),
     )
 
 
@@ -105,6 +111,13 @@ def _interval(given: Mapping[str, Any], retention: int) -> int:
     if interval < 1:
         raise InvalidInputError("INVALID_OPTION", "segment_interval is 0; expected at least 1 millisecond")
     return interval
+
+
+def _flag(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool | np.bool_):
+        raise InvalidInputError("INVALID_OPTION", f"{name} is {shown(value)}; expected True or False")
+    return bool(value)
 
 
 def _duration(given: Mapping[str, Any], name: str, default: int = 0) -> int:

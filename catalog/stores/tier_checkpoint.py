@@ -15,8 +15,11 @@ import xxhash
 from statestore.catalog.storage import sync_folder
 from statestore.catalog.stores.tier_marks import DatabaseMark
 from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import StateStoreError
+from statestore.formats.regular_files import read_regular
 
 FILE = "checkpoint.json"
+_MOST_BYTES = 1 << 24
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -74,14 +77,12 @@ def remove_checkpoint(folder: Path) -> None:
 def read_checkpoint(folder: Path) -> TierCheckpoint | None:
     """None if there is none or it cannot be trusted: then the tier is made anew."""
     try:
-        if not (folder / FILE).is_file():  # a pipe would never end
-            return None
-        document = json.loads((folder / FILE).read_text())
+        document = json.loads(read_regular(folder / FILE, _MOST_BYTES))
         if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:
             return None
         fields = json.loads(document["tier"])
         held = tuple((str(name), int(synced), int(written)) for name, synced, written in fields.pop("held", ()))
         segments = tuple(DatabaseMark(**mark) for mark in fields["segments"])
         return TierCheckpoint(**{**fields, "segments": segments, "held": held})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, StateStoreError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -33,7 +33,7 @@ from statestore.catalog.stores.pending import Pending, records_from_rows, record
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
-from statestore.formats.errors import CommitUnknownError, InvalidInputError
+from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.rocksdb.forks import leave_in_forks
 from statestore.formats.segment_meta import OPEN
@@ -237,8 +237,8 @@ class VersionedStore(StoreHandle):
         at the earliest of their timestamps, and history stays. Its rows must not be older than the store's stream time.
         """
         self._check_writable()
-        if mode not in ("append", "overwrite"):
-            raise InvalidInputError("INVALID_MODE", f"write mode {mode!r}; expected 'append' or 'overwrite'")
+        if not isinstance(mode, str) or mode not in ("append", "overwrite"):
+            raise InvalidInputError("INVALID_MODE", f"write mode {shown(mode)}; expected 'append' or 'overwrite'")
         batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
         table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
         checked = check_transaction(transaction)

@@ -12,7 +12,7 @@ from statestore.connector.asof import arrow_engine
 from statestore.connector.asof.request import AsofRequest, On, make_request
 from statestore.connector.collated_keys import check_not_collated
 from statestore.connector.supported_spark import check_spark
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 
 PIECE_ROWS = 1 << 22
 ENGINES = ("arrow", "duckdb", "spark")
@@ -130,8 +130,8 @@ def _kind_of(left: Any) -> str:
 
 
 def _check_engine(engine: str | None, kind: str, grace: Any) -> None:
-    if engine not in (None, *ENGINES):
-        raise InvalidInputError("INVALID_OPTION", f"engine is {engine!r}; expected one of {', '.join(ENGINES)}")
+    if engine is not None and (not isinstance(engine, str) or engine not in ENGINES):
+        raise InvalidInputError("INVALID_OPTION", f"engine is {shown(engine)}; expected one of {', '.join(ENGINES)}")
     if engine is not None and (engine == "spark") != (kind == "spark"):
         raise UnsupportedError(
             "UNSUPPORTED_ENGINE", f"engine {engine!r} can not join a left side of kind {kind}; leave engine out"

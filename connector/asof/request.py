@@ -15,9 +15,10 @@ from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.told_changes import known_from
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.connector.collated_keys import check_not_collated
-from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
+from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.times import format_time
+from statestore.formats.types import check_encodable
 
 How = Literal["inner", "left"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -94,14 +95,14 @@ def make_request(
     version: int | None,
 ) -> AsofRequest:
     """Checks what was asked; raises InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
-    if how not in ("inner", "left"):
-        raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; an as-of join is 'inner' or 'left'")
+    if not isinstance(how, str) or how not in ("inner", "left"):
+        raise InvalidInputError("INVALID_OPTION", f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
     table = table_of(store)
     keys = _key_pairs(table, on)
     for name in (*(left for left, _ in keys), left_time):
-        if name not in left_names:
+        if not isinstance(name, str) or name not in left_names:
             raise InvalidInputError(
-                "COLUMN_NOT_FOUND", f"the left side has no column {name!r}; it has {', '.join(left_names)}"
+                "COLUMN_NOT_FOUND", f"the left side has no column {shown(name)}; it has {', '.join(left_names)}"
             )
     check_not_collated(table.schema(Query()), [column for _, column in keys])
     added = _added(table, columns, prefix, [column for _, column in keys])
@@ -135,13 +136,13 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
     elif isinstance(on, Mapping):
         pairs = dict(on)
     else:
-        pairs = {name: name for name in on}
+        pairs = {name: name for name in column_names(on, "on")}
     by_key = {column: left for left, column in pairs.items()}
     names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
     if not set(table.key_columns) <= set(by_key) <= set(names) or not by_key or len(by_key) != len(pairs):
         raise InvalidInputError(
             "WRONG_KEY",
-            f"on is {on!r}; {table.name!r} is keyed by {', '.join(names) or 'nothing'}: name each of "
+            f"on is {shown(on)}; {table.name!r} is keyed by {', '.join(names) or 'nothing'}: name each of "
             "these, or give {left column: key column}",
         )
     _check_single_rows(table, by_key)
@@ -171,7 +172,10 @@ def _added(
 ) -> tuple[tuple[str, str], ...]:
     schema = table.schema(Query(mode="history"))
     own = {"valid_from", "valid_to", "_commit_version", *keys}
-    asked = [name for name in schema.names if name not in own] if columns is None else list(columns)
+    if not isinstance(prefix, str):
+        raise InvalidInputError("INVALID_OPTION", f"prefix is {shown(prefix)}; expected a text")
+    check_encodable(prefix, "prefix")
+    asked = [name for name in schema.names if name not in own] if columns is None else column_names(columns, "columns")
     unknown = [name for name in asked if name not in schema.names]
     if unknown:
         raise InvalidInputError(

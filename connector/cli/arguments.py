@@ -30,7 +30,11 @@ def complete_store(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     root = Path(path).expanduser()
     try:
-        found = [root.resolve()] if (root / STORE_FILE).is_file() else [p.parent for p in root.glob(f"*/{STORE_FILE}")]
+        found = (
+            [root.resolve()]
+            if (root / STORE_FILE).is_file()
+            else [p.parent for p in root.glob(f"*/{STORE_FILE}") if p.is_file()]
+        )
         names = {p.name for p in found}
         if any(KEYED in (p / STORE_FILE).read_bytes() for p in found):
             names |= _tables(root)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import SupportsIndex
 
 import duckdb
 
 from statestore.catalog.discovery import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.times import to_us
 
@@ -28,6 +29,8 @@ def attach(path: str, *, as_of: int | datetime | None = None, version: int | Non
     Raises NotFoundError where ``path`` holds nothing readable and InvalidInputError for a naive datetime.
     """
     moment = None if as_of is None else to_us(as_of, "as_of")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
+        raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
     warehouse = open_warehouse(path)
     check_names_differ(warehouse.tables())
     connection = connect()
@@ -65,7 +68,9 @@ def create_schemas(connection: duckdb.DuckDBPyConnection, warehouse: Warehouse) 
 
 def connect(allow_external_access: bool = True) -> duckdb.DuckDBPyConnection:
     """An in-memory connection in UTC; files, extensions and Python variables are out of reach where asked."""
-    connection = duckdb.connect(config={"enable_external_access": allow_external_access})
+    # Without the last two, a function that an extension has makes DuckDB look for the extension's file and download it.
+    names = ("enable_external_access", "autoinstall_known_extensions", "autoload_known_extensions")
+    connection = duckdb.connect(config={} if allow_external_access else dict.fromkeys(names, False))
     connection.execute("SET TimeZone = 'UTC'")
     if not allow_external_access:
         connection.execute("SET python_enable_replacements = false")

@@ -21,8 +21,10 @@ from statestore.catalog.stores.kinds import check_columns
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.disk_errors import disk_errors
-from statestore.formats.errors import ConflictError
+from statestore.formats.errors import ConflictError, CorruptError
+from statestore.formats.ipc_file import read_stream
 from statestore.formats.locations import not_local, parse_location
+from statestore.formats.regular_files import map_regular
 
 STAGING = "staging"
 LOCK_WAIT = 300.0  # seconds that a write waits for another writer of the same live store
@@ -99,12 +101,16 @@ def remove_folder(folder: Path) -> None:
 def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for file in files:
         try:
-            source = pa.memory_map(file)
+            yield from read_stream(map_regular(file))
         except FileNotFoundError:
             raise ConflictError(
                 "STAGED_FILE_MISSING",
                 f"{file}, which a task of this write staged, is gone: vacuum removed it (older_than is less than the "
                 "time the write took). Nothing was committed; write again",
             ) from None
-        with source, pa.ipc.open_stream(source) as stream:
-            yield from stream
+        except (NotADirectoryError, ValueError) as error:
+            raise CorruptError(
+                "STAGED_FILE",
+                f"{file}: not the rows that a task wrote ({error}); run the write again, and keep the staging folder "
+                "until it has ended",
+            ) from error

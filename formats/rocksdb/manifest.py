@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from statestore.formats.compiled import SLACK
+from statestore.formats.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.rocksdb.checksum_kernels import crc32c
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed
@@ -85,11 +86,11 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
     """
     current = directory / "CURRENT"
     try:
-        name = current.read_bytes()[:64]
+        name = read_regular(current, MAX_METADATA_BYTES)[:64]
         if not _NAME.fullmatch(name):
             raise corrupt(str(current), f"found {name!r}, expected the name of a MANIFEST file")
         path = directory / name.decode().strip()
-        data = path.read_bytes()
+        data = read_regular(path, MAX_METADATA_BYTES)
     except OSError as error:
         raise corrupt(str(directory), f"can not be opened as RocksDB ({error})") from error
     replay = _Replay({0: _Family("default")})

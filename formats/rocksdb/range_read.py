@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.compiled import SLACK, Bytes, Longs, Words
+from statestore.formats.regular_files import open_regular
 from statestore.formats.rocksdb import block_kernels as blocks
 from statestore.formats.rocksdb import merge_kernels
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand
@@ -140,7 +141,7 @@ def _span(table: TableFile, first: int, stop: int) -> tuple[int, int]:
 def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> CheckedBlocks:
     begin, size = _span(table, first, stop)
     try:
-        descriptor = os.open(table.path, os.O_RDONLY)
+        descriptor = open_regular(table.path)
     except OSError as error:
         raise corrupt(table.path, f"it was there when the read began, and is not now ({error.strerror})") from error
     try:

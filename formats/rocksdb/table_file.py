@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from statestore.formats.compiled import SLACK, Bytes, Longs
+from statestore.formats.regular_files import open_regular
 from statestore.formats.rocksdb import block_kernels as blocks
 from statestore.formats.rocksdb.block_codecs import check_blocks, expand
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
@@ -84,7 +85,7 @@ def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
     """``size`` and the least user key are what the MANIFEST says of the file."""
     where = str(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path)
     except OSError as error:
         raise corrupt(where, f"can not be opened ({error.strerror})") from error
     try:

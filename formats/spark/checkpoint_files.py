@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
+from pathlib import Path
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -130,6 +131,7 @@ class Folder:
         path = posixpath.join(self.path, str(name))
         if self.seen is not None and path in self.seen.files:
             return BytesIO(self.seen.files[path])
+        self._refuse_strange(path)
         try:
             opened = self.filesystem.open_input_stream(path, compression=None, buffer_size=buffer_bytes)
         except OSError as error:
@@ -141,11 +143,17 @@ class Folder:
     def random_access(self, name: str) -> RandomAccess:
         """A file of which parts are read. Raises as `stream`, now and later."""
         path = posixpath.join(self.path, name)
+        self._refuse_strange(path)
         try:
             opened = self.filesystem.open_input_file(path)
             return RandomAccess(opened, self, path, opened.size())
         except OSError as error:
             raise self.failure(path, error, PURGED) from error
+
+    def _refuse_strange(self, path: str) -> None:
+        """CorruptError SPARK_STATE_FILE for what is there and is no file: opening a FIFO would wait for ever."""
+        if self.is_local and Path(path).exists() and not Path(path).is_file():
+            raise corrupt_file(path, "found something else than a file")
 
     def failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
         """What a failed read means. Object stores may tell of a missing object as of any other failure."""

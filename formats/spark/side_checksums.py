@@ -15,6 +15,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.errors import StateStoreError
+from statestore.formats.regular_files import stream_regular
 from statestore.formats.spark.damage import corrupt_file
 
 _HEADER = b"crc\0"
@@ -35,9 +37,9 @@ def side_checksums(path: str) -> SideChecksums | None:
     """Those beside the local file ``path``. None where there are none, or none that make sense."""
     file = Path(path)
     try:
-        with file.with_name(_side_name(file)).open("rb") as stream:
+        with stream_regular(file.with_name(_side_name(file))) as stream:
             found = stream.read(_MAX_SIDE_BYTES + 1)
-    except OSError:
+    except (OSError, StateStoreError):
         return None
     chunk_bytes = int.from_bytes(found[4:8], "big", signed=True)
     if found[:4] != _HEADER or len(found) % 4 or len(found) > _MAX_SIDE_BYTES or not 0 < chunk_bytes <= _MAX_CHUNK:

@@ -38,7 +38,7 @@ from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import StateSpec, merged, widest
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.filters import check_filters, mask
 from statestore.formats.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -329,7 +329,7 @@ class KeyedTable:
 def checked_version(version: Any) -> int | None:
     """InvalidInputError INVALID_VERSION for what is no number."""
     if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
-        raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, that of a snapshot")
+        raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int, that of a snapshot")
     return None if version is None else int(version)
 
 

@@ -20,6 +20,7 @@ from statestore.catalog.storage import sync_folder
 from statestore.formats.errors import NotFoundError
 from statestore.formats.ipc_file import metadata_ranges
 from statestore.formats.regions import REGION_BYTES, VerifiedBytes
+from statestore.formats.regular_files import map_regular
 from statestore.formats.segment_meta import FileRef
 
 UNFINISHED = ".tmp"
@@ -183,12 +184,11 @@ def checked(folder: Path, file: FileRef) -> Path:
 def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
     """A stored file, mapped; its bytes are compared as they are asked for.
 
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED.
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED or NOT_A_FILE.
     """
     with _there(folder, file):
-        source = pa.memory_map(str(folder / file.name))
-    with source:
-        yield VerifiedBytes(file, source.read_buffer())
+        data = map_regular(folder / file.name)
+    yield VerifiedBytes(file, data)
 
 
 @contextmanager

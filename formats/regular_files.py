@@ -1,0 +1,148 @@
+"""Opening the files of a store: regular ones only, without ever waiting for one, mapped or read as the user chose.
+
+A FIFO in the place of a file would block its reader for ever, a device might answer without end. So a file is opened
+without waiting, and what was opened is looked at before a byte of it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from statestore.formats.disk_errors import storage_error
+from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
+
+MAPPING = "STATESTORE_MMAP"
+"""The environment variable that switches mapping off; read again whenever a file is opened."""
+
+MAX_METADATA_BYTES = 1 << 30
+"""No log entry, log checkpoint or description is larger: what is read whole is looked at before."""
+
+_NEVER_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+_CHUNK = 1 << 24
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the file ``path``, which is a regular one; ``flags`` say what for, as those of ``os.open``.
+
+    Raises FileNotFoundError or NotADirectoryError where there is none, CorruptError NOT_A_FILE where something else
+    has its place, StorageError DISK_FAILED where the system refuses.
+    """
+    with _errors("open", path):
+        descriptor = os.open(path, flags | _NEVER_WAIT, 0o644)
+    try:
+        with _errors("open", path):
+            mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise _not_a_file(path, _kind(mode))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """The whole file. Raises as `open_regular`, and CorruptError FILE_TOO_LARGE for one of more than ``most`` bytes."""
+    descriptor = open_regular(path)
+    try:
+        with _errors("read", path):
+            size = os.fstat(descriptor).st_size
+            if most is not None and size > most:
+                raise too_large(path, size, most)
+            parts: list[bytes] = []
+            while part := os.read(descriptor, min(size + 1, _CHUNK)):
+                parts.append(part)
+                if most is not None and sum(map(len, parts)) > most:  # it grew meanwhile
+                    raise too_large(path, sum(map(len, parts)), most)
+    finally:
+        os.close(descriptor)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def map_regular(path: str | os.PathLike[str]) -> pa.Buffer:
+    """The bytes of the whole file: mapped, or where ``STATESTORE_MMAP`` is off, read. Raises as `open_regular`, and
+    InvalidInputError INVALID_OPTION."""
+    if not is_mapping():
+        return pa.py_buffer(read_regular(path))
+    descriptor = open_regular(path)
+    try:
+        with _errors("map", path):
+            if os.fstat(descriptor).st_size == 0:
+                return pa.py_buffer(b"")
+            # By path, because Python's mmap would keep a descriptor open.
+            with pa.memory_map(os.fsencode(path)) as mapped:
+                return mapped.read_buffer()
+    finally:
+        os.close(descriptor)
+
+
+def stream_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """The file, open to be read. Raises as `open_regular`."""
+    return os.fdopen(open_regular(path), "rb")
+
+
+def strange_entry(folder: Path) -> Path | None:
+    """What in ``folder`` is no regular file, if anything is: for those who open all of it by themselves."""
+    return next((path for path in sorted(folder.iterdir()) if not path.is_file()), None)
+
+
+def is_mapping() -> bool:
+    """Whether files are mapped. Raises InvalidInputError INVALID_OPTION for a value that is neither on nor off."""
+    value = os.environ.get(MAPPING, "on")
+    if value not in ("on", "off"):
+        raise InvalidInputError(
+            "INVALID_OPTION", f"the environment variable {MAPPING} is {value!r}; set it to on or off, or unset it"
+        )
+    return value == "on"
+
+
+def too_large(path: object, size: int, most: int) -> CorruptError:
+    return CorruptError(
+        "FILE_TOO_LARGE", f"{path} has {size} bytes, expected at most {most}; restore the file from a copy"
+    )
+
+
+@contextlib.contextmanager
+def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """As `disk_errors`, but that a missing file stays one, and what cannot be opened because of its kind is named."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, StateStoreError):
+        raise
+    except OSError as error:
+        raise _in_its_place(path, error) or storage_error(error, doing, path) from error
+    except ValueError as error:  # a NUL in the path
+        raise InvalidInputError("INVALID_LOCATION", f"{os.fspath(path)!r} is no path ({error})") from None
+
+
+def _in_its_place(path: str | os.PathLike[str], error: OSError) -> CorruptError | None:
+    """What else than a file has its place, if that is why it cannot be read."""
+    if error.errno == errno.ELOOP:
+        return _not_a_file(path, "a symbolic link that leads back to itself")
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return None
+    return None if stat.S_ISREG(mode) else _not_a_file(path, _kind(mode))
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), f"a file of mode {mode:#o}")
+
+
+def _not_a_file(path: object, found: str) -> CorruptError:
+    return CorruptError("NOT_A_FILE", f"{path} is {found}, expected a regular file; restore the file from a copy")
