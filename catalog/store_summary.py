@@ -23,6 +23,7 @@ from statestore.catalog.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
+from statestore.catalog.stores.consumed import consumed_ends
 from statestore.formats.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.segment_meta import OPEN
@@ -155,10 +156,12 @@ def _uncommitted(storage: Storage, snapshot: Snapshot) -> tuple[int, int | None]
     if root is None:
         return 0, 0
     size, puts = 0, 0
-    for path in sorted((root / CHANGELOGS).glob("*")):
-        done = snapshot.changelogs.get(path.name, 0)
+    paths = sorted(path for path in (root / CHANGELOGS).glob("*") if OURS.fullmatch(path.name))
+    ends = consumed_ends(storage, snapshot, [path.name for path in paths])
+    for path in paths:
+        done = ends.get(path.name, 0)
         with contextlib.suppress(FileNotFoundError):  # committed meanwhile
-            behind = path.stat().st_size - done if OURS.fullmatch(path.name) else 0
+            behind = path.stat().st_size - done
             if behind > 0:
                 size += behind
                 if size <= MAX_COUNTED_BYTES:

@@ -11,21 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
-
 from statestore.catalog.log import entry_name
 from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.maintenance import file_names
-from statestore.catalog.storage import LocalStorage, ObjectInfo, Storage, local_root
+from statestore.catalog.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
-from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
-from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.stores.writer_lock import LOCK_FILE
+from statestore.catalog.verify_changelogs import verify_changelogs
 from statestore.catalog.verify_data import verify_data
 from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.verify_log import LogFindings, verify_log
 from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
-from statestore.formats.changelog import HEADER, ROW_SCHEMA, read_changelog
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.locations import not_local, parse_location
 
@@ -94,7 +90,7 @@ def verify_store(
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report)
     verify_data(storage, spec, log, listed, report)
-    uncommitted = _verify_changelogs(storage, spec, log, report)
+    uncommitted = verify_changelogs(storage, spec, log.snapshot, report)
     _drop_overtaken(storage, log, report)
     report.finish()
     return _verification(name, listed, log, report, uncommitted)
@@ -163,53 +159,6 @@ def _spec(storage: Storage, report: Report) -> StoreSpec | None:
     except StateStoreError as error:
         report.add(problem_of(error, STORE_FILE, "every read and write of the store"))
         return None
-
-
-def _verify_changelogs(storage: Storage, spec: StoreSpec | None, log: LogFindings, report: Report) -> int:
-    """How many acknowledged puts wait for a commit."""
-    root = local_root(storage)
-    if root is None:
-        return 0
-    waiting = 0
-    for path in sorted((root / CHANGELOGS).glob("*")):
-        if not OURS.fullmatch(path.name):
-            continue
-        name = f"{CHANGELOGS}/{path.name}"
-        done = 0 if log.snapshot is None else log.snapshot.changelogs.get(path.name, 0)
-        schema = None if spec is None else spec.record_schema() if _logs_records(spec) else ROW_SCHEMA
-        try:
-            size, end = path.stat().st_size, _first_end(path)
-            for _, frame_end in read_changelog(path, schema):
-                end = frame_end
-            waiting += sum(batch.num_rows for batch, _ in read_changelog(path, schema, done))
-        except FileNotFoundError:  # committed meanwhile
-            continue
-        except StateStoreError as error:
-            affects = "acknowledged puts that are not committed, and opening the store to write"
-            report.read(name, path.stat().st_size)
-            report.add(problem_of(error, name, affects))
-            continue
-        report.read(name, size)
-        if not end:
-            report.note(f"{name}: nothing in it can be read, as if the machine had stopped before it was written")
-        elif end < size:
-            report.note(f"{name}: {size - end} bytes at its end are no whole record; such a put was never acknowledged")
-    return waiting
-
-
-def _logs_records(spec: StoreSpec) -> bool:
-    return spec.kind == "versioned" and spec.serde == "natural"
-
-
-def _first_end(path: Path) -> int:
-    """Where the first frame of a changelog, its schema, ends; 0 if it is damaged."""
-    with path.open("rb") as file:
-        header = file.read(HEADER.size)
-        if len(header) < HEADER.size:
-            return 0
-        _, length, checksum = HEADER.unpack(header)
-        whole = length <= path.stat().st_size and xxhash.xxh3_64_intdigest(file.read(length), 0) == checksum
-        return HEADER.size + length if whole else 0
 
 
 def _drop_overtaken(storage: Storage, log: LogFindings, report: Report) -> None:

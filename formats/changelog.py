@@ -1,34 +1,40 @@
-"""The write-ahead changelog: acknowledged records that are in no segment yet (docs/log-format.md).
+"""Reading the write-ahead changelog: acknowledged records that are in no segment yet (docs/log-format.md).
 
-A local file of frames, appended with one write each. A frame is a 20-byte header (magic, payload length, payload
-checksum, all little-endian) and a payload: an Arrow IPC message, of which the first holds the schema, or one row of a
-live store (key, value and time as bytes; an Arrow message for a single row would cost ten times the space and the
-time). A frame that is cut short or does not match its checksum at the very end of the file was never acknowledged and
-is ignored; elsewhere it is damage.
+A changelog is a local file of frames (`changelog_frames`), appended with one write each (`changelog_writer`). The
+payload of a frame is an Arrow IPC message, of which the first holds the schema, or one row of a live store (key, value
+and time as bytes; an Arrow message for a single row would cost ten times the space and the time), or a sync mark. A
+frame that is cut short or does not match its checksum at the very end of the file was never acknowledged and is
+ignored. Elsewhere it is damage, unless it is the trace of a power cut (`changelog_damage`).
 """
 
 from __future__ import annotations
 
-import fcntl
+import logging
 import os
-import struct
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.changelog_damage import is_never_written, next_good_frame, synced_after, synced_by
+from statestore.formats.changelog_frames import (
+    ANY_KIND,
+    HEADER,
+    KINDS,
+    MAGIC,
+    MARK,
+    NAME,
+    ROW,
+    VERSION,
+    Kind,
+    open_changelog,
+    unmasked,
+)
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import CorruptError, UnsupportedError
 
-KIND = b"SSLOG\x02"  # and the format version
-MAGIC = KIND + b"\x00\x00"
-ROW_MAGIC = KIND + b"\x01\x00"
-HEADER = struct.Struct("<8sIQ")
-# Checksums are seeded with the frame's place, and with this for rows: no frame passes as one of the other kind.
-ROW_SEED = 1 << 63
-ROW = struct.Struct("<qI?")  # time, length of the key, whether a value follows (none: a delete)
 ROWS_PER_BATCH = 1 << 16
 ROW_SCHEMA = pa.schema(
     [
@@ -38,147 +44,187 @@ ROW_SCHEMA = pa.schema(
     ]
 )
 """Rows of live stores: serialized key, serialized value (null: a delete), epoch milliseconds."""
-MAX_PAYLOAD = 2**32 - 1
-# How many times the file's length may be hashed in the search for a good frame after a bad one.
-MAX_SEARCH = 16
+MADE_AT = b"statestore.version"
+"""Metadata of the schema: the store's newest version when the file was made, so that only later ones can name it."""
+
+_log = logging.getLogger("statestore")
+_unpack_row = ROW.unpack_from  # looked up once: single rows are many
 
 
-class ChangelogWriter:
-    """Appends to a new file and holds its lock, which the system releases if this process dies.
+class Changelog:
+    """The acknowledged batches of one file: iterating gives (batch, end of its last frame), in order.
 
-    The file appears under its name with the lock held and the schema in it, so that nobody can adopt it half made.
+    Single rows come in batches of many, with ROW_SCHEMA, whatever the file's schema. After the last batch, ``end`` is
+    where the last whole frame ends, ``size`` the length that was looked at, ``synced`` how far the file says that it
+    was forced to the disk, ``mark_end`` where the mark ends that says so, ``version`` that of the format (0: nothing
+    could be read), ``made_at`` the store's version when the file was made (-1: not known) and ``passed_over`` how many
+    bytes lie behind what a power cut took.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, schema: pa.Schema | None, after: int = 0, until: int | None = None) -> None:
         self.path = path
-        self._schema = schema
-        self._end = 0
-        self._folder_synced = False
-        temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
-        self._file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._write(schema.serialize())
-            os.link(temporary, path)
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            temporary.unlink()
+        self.end = self.size = self.synced = self.mark_end = self.version = self.passed_over = 0
+        self.made_at = -1
+        self._expected = schema
+        self._schema: pa.Schema | None = None
+        self._after = after
+        self._until = until
 
     @property
-    def end(self) -> int:
-        """The file's length: everything before it is acknowledged."""
-        return self._end
+    def is_whole(self) -> bool:
+        """Whether the file ends with its last whole frame."""
+        return self.end == self.size > 0
 
-    def append(self, batch: pa.RecordBatch) -> int:
-        """Write one batch; answers the file's new length. Survives this process from here on, power loss from sync."""
-        if batch.schema != self._schema:
-            raise InvalidInputError("WRONG_SCHEMA", f"{self.path}: batch of {batch.schema}, expected {self._schema}")
-        return self._write(batch.serialize())
+    def read_schema(self) -> Self:
+        """Read the first frame only."""
+        with self._open() as file, disk_errors("read", self.path):
+            for _, payload, end in self._frames(file):
+                self._message(payload, end)
+                break
+        return self
 
-    def append_row(self, key: bytes, value: bytes | None, time: int) -> int:
-        """Like ``append`` of one row, in the form of ROW_SCHEMA; the write path of single puts."""
-        start = self._end
-        row = ROW.pack(time, len(key), value is not None)
-        payload = row + key if value is None else b"".join((row, key, value))
-        size = len(payload)
-        if size > MAX_PAYLOAD:
-            raise self._too_large(size)
-        frame = HEADER.pack(ROW_MAGIC, size, xxhash.xxh3_64_intdigest(payload, start | ROW_SEED)) + payload
-        try:
-            written = os.write(self._file, frame)
-            if written != len(frame):
-                self._write_rest(memoryview(frame)[written:])
-            self._end = end = start + len(frame)
-        except BaseException:
-            os.ftruncate(self._file, start)
-            raise
-        return end
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        with self._open() as file, disk_errors("read", self.path):
+            yield from self._batches(file)
 
-    def sync(self) -> None:
-        """Make what was appended survive power loss."""
-        os.fsync(self._file)
-        if not self._folder_synced:
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-            self._folder_synced = True
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def discard(self) -> None:
-        """Remove the file, then give up the lock."""
-        self.path.unlink(missing_ok=True)
-        self.close()
-
-    def _write(self, payload: pa.Buffer) -> int:
-        if payload.size > MAX_PAYLOAD:
-            raise self._too_large(payload.size)
-        header = HEADER.pack(MAGIC, payload.size, xxhash.xxh3_64_intdigest(payload, self._end))
-        total = HEADER.size + payload.size
-        try:
-            written = os.writev(self._file, [header, payload])
-            if written != total:  # the system writes at most 2 GiB at once, and what fits on a full disk
-                self._write_rest(memoryview(header + payload.to_pybytes())[written:])
-            self._end += total
-        except BaseException:  # an interrupt, too: length and file must agree, or later frames could not be read
-            os.ftruncate(self._file, self._end)
-            raise
-        return self._end
-
-    def _too_large(self, size: int) -> InvalidInputError:
-        return InvalidInputError(
-            "BATCH_TOO_LARGE", f"{self.path}: a batch of {size} bytes, at most {MAX_PAYLOAD}; split it"
-        )
-
-    def _write_rest(self, rest: memoryview) -> None:
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
-
-
-def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """(batch, end of its last frame) of every acknowledged batch, in order; single rows come in batches of many, with
-    ROW_SCHEMA, whatever the file's.
-
-    ``after``: the end of some frame; what lies before it is not read.
-
-    Raises CorruptError CHANGELOG_CORRUPT for damage before the end, or where the file is another store's;
-    UnsupportedError CHANGELOG_FORMAT for the file of another release.
-    """
-    with path.open("rb") as file:
+    def _open(self) -> BinaryIO:
+        file = os.fdopen(open_changelog(self.path, os.O_RDONLY), "rb")
         size = os.fstat(file.fileno()).st_size
-        found: pa.Schema | None = None
+        self.size = size if self._until is None else min(size, self._until)
+        return file
+
+    def _batches(self, file: BinaryIO) -> Iterator[tuple[pa.RecordBatch, int]]:
         rows = _Rows()
-        for magic, payload, end in _frames(file, path, size, after):
-            if magic == ROW_MAGIC:
-                if found is None or not rows.add(payload, end):
-                    raise _corrupt(path, end, "a row that does not fit its frame or its file")
+        for kind, payload, end in self._frames(file):
+            if kind.form == "row":
+                if self._schema is None or not rows.add(payload, end):
+                    raise _corrupt(self.path, end, "a row that does not fit its frame or its file")
                 if len(rows.keys) == ROWS_PER_BATCH:
                     yield rows.batch(), rows.end
                     rows = _Rows()
                 continue
+            if kind.form == "mark":
+                self._take_mark(payload, end)
+                continue
             if rows.keys:
                 yield rows.batch(), rows.end
                 rows = _Rows()
-            try:
-                if found is None:
-                    found = pa.ipc.read_schema(pa.py_buffer(payload))
-                    if schema is not None and found != schema:
-                        raise _corrupt(path, 0, f"schema {found}, expected {schema}")
-                    continue
-                batch = pa.ipc.read_record_batch(pa.py_buffer(payload), found)
-                batch.validate(full=True)
-            except (pa.ArrowException, OSError, EOFError) as error:
-                raise _corrupt(path, end, str(error)) from error
-            yield batch, end
+            batch = self._message(payload, end)
+            if batch is not None:
+                yield batch, end
         if rows.keys:
             yield rows.batch(), rows.end
+
+    def _take_mark(self, payload: bytes, end: int) -> None:
+        if self._schema is None or len(payload) != MARK.size:
+            raise _corrupt(self.path, end, "a sync mark that does not fit its frame or its file")
+        self.synced, self.mark_end = max(self.synced, MARK.unpack(payload)[0]), end
+
+    def _message(self, payload: bytes, end: int) -> pa.RecordBatch | None:
+        """The batch of a frame; None for the first frame, which holds the schema."""
+        try:
+            if self._schema is None:
+                self._take_schema(pa.ipc.read_schema(pa.py_buffer(payload)))
+                return None
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)
+            batch.validate(full=True)
+            return batch
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise _corrupt(self.path, end, str(error)) from error
+
+    def _take_schema(self, found: pa.Schema) -> None:
+        if self._expected is not None and found != self._expected:
+            raise _corrupt(self.path, 0, f"schema {found}, expected {self._expected}")
+        metadata = dict(found.metadata or {})
+        made_at = metadata.pop(MADE_AT, b"")
+        self.made_at = int(made_at) if made_at.isdigit() and len(made_at) < 19 else -1
+        self._schema = found.with_metadata(metadata or None)
+
+    def _frames(self, file: BinaryIO) -> Iterator[tuple[Kind, bytes, int]]:
+        """(kind, payload, end) of the first frame and of each whole one behind ``after``."""
+        position, size, after = 0, self.size, self._after
+        kinds = ANY_KIND
+        read, unpack, digest = file.read, HEADER.unpack, xxhash.xxh3_64_intdigest
+        while position < size:
+            header = read(HEADER.size)
+            problem = "the frame is cut short"
+            if len(header) == HEADER.size:
+                magic, length, checksum = unpack(header)
+                kind = kinds.get(magic)
+                if kind is None:
+                    problem = f"frame starts with {magic!r}, expected one like {MAGIC!r}"
+                elif length <= size - position - HEADER.size:
+                    payload = read(length)
+                    if digest(payload, position | kind.seed) == checksum:
+                        if position == 0:
+                            self.version = magic[len(NAME)]
+                            kinds = KINDS[self.version]
+                        self.end = position = position + HEADER.size + length
+                        yield kind, unmasked(payload) if kind.is_masked else payload, position
+                        if position < after:
+                            self.end = position = self._skip(file, position, min(after, size))
+                        continue
+                    problem = "checksum does not match"
+            self._judge(file, position, header, problem)
+            return
+
+    def _skip(self, file: BinaryIO, position: int, after: int) -> int:
+        """Go to ``after``, and take note of a sync mark that ends there."""
+        start = after - HEADER.size - MARK.size
+        if start >= position:
+            file.seek(start)
+            synced = synced_by(file.read(HEADER.size + MARK.size), start)
+            if synced is not None:
+                self.synced, self.mark_end = synced, after
+        return file.seek(after)
+
+    def _judge(self, file: BinaryIO, position: int, header: bytes, problem: str) -> None:
+        """Return if the frame at ``position`` and all behind it were never acknowledged, or not before a power cut."""
+        file.seek(0)
+        data = file.read(self.size)
+        good = next_good_frame(data, position + 1, self.version)
+        if good is None:
+            if position == 0 and header.startswith(NAME) and header[len(NAME) : len(NAME) + 1] not in _VERSIONS:
+                raise UnsupportedError(
+                    "CHANGELOG_FORMAT",
+                    f"{self.path} starts with {header[:8]!r}, this release reads {MAGIC!r}; use its own",
+                )
+            return
+        if good.version != VERSION or synced_after(data, position) or not is_never_written(data, position, good.start):
+            raise _corrupt(self.path, position, problem)
+        self.version = self.version or good.version
+        self.passed_over = self.size - position
+        _log.warning("%s", passed_over_note(str(self.path), position, self.passed_over))
+
+
+_VERSIONS = (b"", *(bytes((version,)) for version in KINDS))
+
+
+def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0, until: int | None = None) -> Changelog:
+    """The acknowledged batches of the changelog at ``path``, to be iterated once.
+
+    ``after``: the end of some frame; what lies before it is not read. ``until``: what lies behind it is not read.
+
+    Iterating raises FileNotFoundError where the file is gone; CorruptError CHANGELOG_CORRUPT for damage before the end,
+    or where the file is another store's; UnsupportedError CHANGELOG_FORMAT for the file of another release. What a
+    power cut took of writes that were never forced to the disk is passed over, with a warning of the logger
+    "statestore".
+    """
+    return Changelog(path, schema, after, until)
+
+
+def made_at(path: Path) -> int:
+    """The store's newest version when the changelog was made, -1 where the file does not say it. Raises as
+    `read_changelog` does."""
+    return read_changelog(path, None).read_schema().made_at
+
+
+def passed_over_note(name: str, position: int, count: int) -> str:
+    """The remark on a file of which a power cut took a part that was never forced to the disk."""
+    return (
+        f"{name}: the machine stopped before everything from byte {position} on was forced to the disk; these {count} "
+        "bytes are passed over"
+    )
 
 
 class _Rows:
@@ -194,7 +240,7 @@ class _Rows:
         """False if the payload is no row."""
         if len(payload) < ROW.size:
             return False
-        time, length, has_value = ROW.unpack_from(payload)
+        time, length, has_value = _unpack_row(payload)
         stop = ROW.size + length
         if stop > len(payload) or (stop < len(payload) and not has_value):
             return False
@@ -211,77 +257,6 @@ class _Rows:
             pa.array(self.times, pa.int64()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
-
-
-def try_adopt(path: Path) -> BinaryIO | None:
-    """The lock of a changelog whose owner is gone (close it to give it up), None while its owner lives.
-
-    Read which changelogs are committed after this, not before: the owner may have committed until the lock was free.
-    """
-    try:
-        file = path.open("rb+")
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    if os.fstat(file.fileno()).st_nlink == 0:  # committed and removed by its owner between our open and our lock
-        file.close()
-        return None
-    return file
-
-
-def _frames(file: BinaryIO, path: Path, size: int, after: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """(magic, payload, end) of the first frame and of each whole one behind ``after``."""
-    position = 0
-    read, unpack, digest = file.read, HEADER.unpack, xxhash.xxh3_64_intdigest
-    while position < size:
-        header = read(HEADER.size)
-        problem, payload = "the frame is cut short", b""
-        if len(header) == HEADER.size:
-            magic, length, checksum = unpack(header)
-            if magic not in (ROW_MAGIC, MAGIC):
-                problem = f"frame starts with {magic!r}, expected {MAGIC!r} or {ROW_MAGIC!r}"
-            elif length <= size - position - HEADER.size:
-                payload = read(length)
-                if digest(payload, position | ROW_SEED if magic == ROW_MAGIC else position) == checksum:
-                    position += HEADER.size + length
-                    yield magic, payload, position
-                    if position < after:
-                        position = file.seek(after)
-                    continue
-                problem = "checksum does not match"
-        if _good_frame_after(path, position + 1, size):
-            raise _corrupt(path, position, problem)
-        if position == 0 and header.startswith(KIND[:5]) and not header.startswith(MAGIC[: len(header)]):
-            raise UnsupportedError(
-                "CHANGELOG_FORMAT", f"{path} starts with {header[:8]!r}, this release reads {MAGIC!r}; use its own"
-            )
-        return
-
-
-def _good_frame_after(path: Path, start: int, size: int) -> bool:
-    """True if a whole frame follows: then what is bad lies in the middle and was acknowledged once.
-
-    Checksums depend on the position, so a frame that somebody stored as a value is none. A file made to be hashed
-    without end counts as damaged, too.
-    """
-    data = path.read_bytes()[:size]
-    budget = MAX_SEARCH * size
-    at = data.find(KIND, start)
-    while at >= 0:
-        if at + HEADER.size <= size:
-            magic, length, checksum = HEADER.unpack_from(data, at)
-            body = memoryview(data)[at + HEADER.size : at + HEADER.size + length]
-            if len(body) == length:
-                budget -= length
-                seed = at | ROW_SEED if magic == ROW_MAGIC else at
-                if budget < 0 or xxhash.xxh3_64_intdigest(body, seed) == checksum:
-                    return True
-        at = data.find(KIND, at + 1)
-    return False
 
 
 def _corrupt(path: Path, position: int, found: str) -> CorruptError:

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from statestore.formats import changelog
-from statestore.formats.changelog import HEADER, MAGIC, ROW_SCHEMA, ChangelogWriter, read_changelog, try_adopt
-from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats import changelog, changelog_writer
+from statestore.formats.changelog import ROW_SCHEMA, read_changelog
+from statestore.formats.changelog_frames import HEADER, MAGIC, ROW_MAGIC, ROW_SEED, SEED
+from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.errors import CorruptError, InvalidInputError, StorageError, UnsupportedError
 
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -78,7 +80,7 @@ def test_a_new_changelog_holds_nothing(path: Path) -> None:
 def test_a_changelog_is_created_once(path: Path) -> None:
     """And a failed creation leaves nothing behind."""
     ends = written(path, batch(1))
-    with pytest.raises(FileExistsError):
+    with pytest.raises(StorageError, match="exists"):
         ChangelogWriter(path, SCHEMA)
     assert found(path) == [(batch(1).to_pydict(), ends[1])]
     assert list(path.parent.iterdir()) == [path]
@@ -188,7 +190,7 @@ def test_a_frame_that_is_no_arrow_message_is_damage(path: Path, payload: bytes) 
     """Though its checksum is right."""
     (end,) = written(path)
     with path.open("ab") as file:
-        file.write(HEADER.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end)) + payload)
+        file.write(HEADER.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end | SEED)) + payload)
     with pytest.raises(CorruptError, match="CHANGELOG_CORRUPT"):
         found(path)
 
@@ -201,7 +203,7 @@ def test_a_batch_that_arrow_would_trip_over_is_damage(path: Path) -> None:
     good = pa.concat_batches([batch(1), batch(2)])
     payload = pa.RecordBatch.from_arrays([texts, *good.columns[1:]], schema=SCHEMA).serialize().to_pybytes()
     with path.open("ab") as file:
-        file.write(HEADER.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end)) + payload)
+        file.write(HEADER.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end | SEED)) + payload)
     with pytest.raises(CorruptError, match="CHANGELOG_CORRUPT"):
         found(path)
 
@@ -209,32 +211,101 @@ def test_a_batch_that_arrow_would_trip_over_is_damage(path: Path) -> None:
 def test_another_format_version_is_not_passed_over(path: Path) -> None:
     """To an older release a newer file must not look empty: its records would be lost."""
     written(path, batch(1))
-    path.write_bytes(path.read_bytes().replace(b"SSLOG\x02", b"SSLOG\x03"))
+    path.write_bytes(path.read_bytes().replace(b"SSLOG\x03", b"SSLOG\x04"))
     with pytest.raises(UnsupportedError, match="CHANGELOG_FORMAT"):
         found(path)
 
 
-def by_the_specification(data: bytes) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """A reader written from docs/log-format.md alone."""
-    position, schema = 0, None
+def by_the_specification(data: bytes) -> Iterator[tuple[Any, int]]:
+    """A reader written from docs/log-format.md alone: batches, rows (key, value, time) and marks."""
+    position, schema, version = 0, None, None
     while len(data) - position >= 20:
         magic, length, checksum = struct.unpack_from("<8sIQ", data, position)
         payload = data[position + 20 : position + 20 + length]
-        if magic != b"SSLOG\x02\0\0" or len(payload) < length:
+        name, found, kind, masked = struct.unpack("5sBBB", magic)
+        if name != b"SSLOG" or found not in (2, 3) or version not in (None, found) or len(payload) < length:
             return
-        if xxhash.xxh3_64(payload, seed=position).intdigest() != checksum:
+        version = found
+        seed = position + {0: 0, 1: 2**63, 2: 2**62}[kind] + (2**61 if masked else 0) + (2**60 if version == 3 else 0)
+        if xxhash.xxh3_64(payload, seed=seed).intdigest() != checksum:
             return
         position += 20 + length
-        message = pa.ipc.read_message(payload)
-        if schema is None:
-            schema = pa.ipc.read_schema(message)
+        if masked:
+            payload = bytes(byte ^ payload[number % 8] for number, byte in enumerate(payload[8:]))
+        if kind == 2:
+            yield struct.unpack("<Q", payload)[0], position
+        elif kind == 1:
+            time, width, has_value = struct.unpack_from("<qI?", payload)
+            yield (payload[13 : 13 + width], payload[13 + width :] if has_value else None, time), position
+        elif schema is None:
+            schema = pa.ipc.read_schema(pa.py_buffer(payload))
         else:
-            yield pa.ipc.read_record_batch(message, schema), position
+            yield pa.ipc.read_record_batch(pa.py_buffer(payload), schema), position
 
 
 def test_the_specification_is_enough_to_read_a_changelog(path: Path) -> None:
-    written(path, batch(1), batch(2, None))
-    assert list(by_the_specification(path.read_bytes())) == list(read_changelog(path, SCHEMA))
+    """Batches and rows with and without long runs of zeros, and sync marks."""
+    many = pa.concat_batches([batch(1, bytes(5_000)), batch(2, bytes(range(256)))])
+    writer = ChangelogWriter(path, SCHEMA, made_at=7)
+    for item in (batch(1), batch(2, None), many):
+        writer.append(item)
+    writer.sync()
+    writer.close()
+    *found, (mark, _) = by_the_specification(path.read_bytes())
+    assert found == list(read_changelog(path, SCHEMA))
+    assert mark == found[-1][1]
+    rows = path.with_name("rows")
+    rows_written(rows)
+    assert [row for row, _ in by_the_specification(rows.read_bytes()) if isinstance(row, tuple)] == [
+        *ROWS[:2],
+        *ROWS[2:],
+    ]
+
+
+OLD = (
+    b"SSLOG\x02\0\0",
+    b"SSLOG\x02\1\0",
+)
+
+
+def old_file(path: Path, rows: list[tuple[bytes, bytes, int]]) -> list[int]:
+    """A changelog of format version 2, as the specification had it; answers the ends of its frames."""
+    data, ends = b"", []
+    payloads = [(OLD[0], 0, ROW_SCHEMA.serialize().to_pybytes())]
+    payloads += [
+        (OLD[1], 1 << 63, struct.pack("<qI?", time, len(key), True) + key + value) for key, value, time in rows
+    ]
+    for magic, seed, payload in payloads:
+        checksum = xxhash.xxh3_64_intdigest(payload, len(data) | seed)
+        data += struct.pack("<8sIQ", magic, len(payload), checksum) + payload
+        ends.append(len(data))
+    path.write_bytes(data)
+    return ends
+
+
+def test_files_of_format_version_2_are_read(path: Path) -> None:
+    """Their damage is refused, also where it looks like a power cut: nothing in them says what was forced to disk."""
+    rows = [(b"key-%d" % number, bytes(200), number) for number in range(30)]
+    ends = old_file(path, rows)
+    assert rows_of(path) == rows
+    data = path.read_bytes()
+    path.write_bytes(data[: ends[3]] + bytes(ends[4] - ends[3]) + data[ends[4] :])
+    with pytest.raises(CorruptError, match=f"byte {ends[3]}:"):
+        rows_of(path)
+    path.write_bytes(data[: ends[-1] - 1])
+    assert rows_of(path) == rows[:-1]
+
+
+def test_a_file_of_format_version_2_is_not_appended_to(path: Path) -> None:
+    """To older releases a frame of version 3 would be damage."""
+    old_file(path, [(b"a", b"1", 1)])
+    file = try_adopt(path)
+    assert file is not None
+    found = read_changelog(path, ROW_SCHEMA)
+    assert len(list(found)) == 1
+    file.take_note(found)
+    assert not file.resume(ROW_SCHEMA)
+    file.close()
 
 
 def test_a_living_owner_keeps_its_changelog(path: Path) -> None:
@@ -325,29 +396,35 @@ def test_a_failed_write_leaves_a_file_that_goes_on(
 
 def test_a_batch_too_large_for_a_frame_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = ChangelogWriter(path, SCHEMA)
-    monkeypatch.setattr(changelog, "MAX_PAYLOAD", 100)
+    monkeypatch.setattr(changelog_writer, "MAX_PAYLOAD", 100)
     with pytest.raises(InvalidInputError, match="BATCH_TOO_LARGE"):
         writer.append(batch(1))
     writer.close()
 
 
-def test_sync_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file each time, its folder the first time: a synced file without a name is lost."""
-    synced: list[bool] = []
+def test_sync_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, and the first time its folder and the store's: a synced file without a name is lost. What was synced
+    once is not synced again."""
+    folder = tmp_path / "store" / "changelog"
+    folder.mkdir(parents=True)
+    files = [folder / "a.changelog", folder, folder.parent]
+    synced: list[str] = []
     fsync = os.fsync
 
     def note(file: int) -> None:
-        synced.append(os.path.samestat(os.fstat(file), path.parent.stat()))
+        synced.extend(path.name for path in files if os.path.samestat(os.fstat(file), path.stat()))
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", note)
-    writer = ChangelogWriter(path, SCHEMA)
+    writer = ChangelogWriter(files[0], SCHEMA)
     writer.append(batch(1))
     assert synced == []
     writer.sync()
     writer.sync()
+    writer.append(batch(2))
+    writer.sync()
     writer.close()
-    assert synced == [False, True, False]
+    assert synced == ["a.changelog", "changelog", "store", "a.changelog"]
 
 
 ROWS = [(b"a", b"1", 5), (b"b", None, -6), (b"", b"", 2**62), (b"k" * 300, b"v" * 70_000, 0)]
@@ -409,7 +486,7 @@ def test_a_damaged_row_is_damage(path: Path) -> None:
 )
 def test_a_row_that_lies_about_its_lengths_is_damage(path: Path, payload: bytes) -> None:
     end = rows_written(path)[-1]
-    frame = HEADER.pack(changelog.ROW_MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end | 1 << 63)) + payload
+    frame = HEADER.pack(ROW_MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, end | ROW_SEED)) + payload
     path.write_bytes(path.read_bytes() + frame)
     with pytest.raises(CorruptError, match="CHANGELOG_CORRUPT"):
         rows_of(path)

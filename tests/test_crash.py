@@ -163,8 +163,8 @@ def _release_locks(store: VersionedStore) -> None:
     """What the system does when a process dies."""
     if store._changelogs._writer is not None:
         store._changelogs._writer.close()
-    for _, lock in store._changelogs._adopted.values():
-        lock.close()
+    for file in store._changelogs._adopted.values():
+        file.close()
 
 
 def _check_recovery(root: Path, operation: Operation, model: Model) -> int:

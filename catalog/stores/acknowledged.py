@@ -1,8 +1,9 @@
 """The changelogs of one store: where acknowledged writes wait for their commit.
 
-Each writing handle appends to a file of its own and holds its lock; a file whose owner is gone is adopted by the next
-handle that opens the store, so an acknowledged write is never lost and never applied twice: the commit that
-takes records in names the file and how far it was read.
+Each writing handle appends to one file and holds its lock; a file whose owner is gone is adopted by the next handle
+that opens the store, so an acknowledged write is never lost and never applied twice: the commit that takes records in
+names the file and how far it was read. The newest adopted file is gone on with where that is possible, so that a store
+has as many files as it has had writers at once.
 """
 
 from __future__ import annotations
@@ -11,23 +12,28 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.changelog import ChangelogWriter, read_changelog, try_adopt
+from statestore.formats.changelog import Changelog, read_changelog
+from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import CorruptError, StorageError
 
 FOLDER = "changelog"
 SUFFIX = ".changelog"
 OURS = re.compile(rf"\d{{20}}-[0-9a-f]{{32}}{re.escape(SUFFIX)}")
 
+Committed = Callable[[Collection[str]], Mapping[str, int]]
+
 
 class Changelogs:
     """This handle's changelog and those it adopted. ``root`` is the store's directory, None where there is none.
 
-    ``from_rows`` makes a batch of ``schema`` from one of rows that were logged singly.
+    ``from_rows`` makes a batch of ``schema`` from one of rows that were logged singly. ``version`` is the store's
+    newest version, as far as the handle knows; it goes into the files that are made.
     """
 
     def __init__(
@@ -40,9 +46,11 @@ class Changelogs:
         self._schema = schema
         self._from_rows = from_rows
         self._writer: ChangelogWriter | None = None
-        self._name = ""
-        self._adopted: dict[str, tuple[int, Any]] = {}
+        self._own_from = 0  # what lies before it in the own file was adopted
+        self._adopted: dict[str, ChangelogWriter] = {}
         self._done: dict[str, int] = {}  # how much of each adopted file is committed
+        self._floors: dict[str, tuple[int, int]] = {}  # how much of a file there must be, see ``expect``
+        self.version = -1
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Acknowledge ``batch``: it survives the end of this process from here on (and of the machine from sync)."""
@@ -57,111 +65,180 @@ class Changelogs:
         """This handle's changelog, made where there is none yet; valid until the next ``discard``."""
         if self._writer is None:
             assert self._folder is not None
-            self._folder.mkdir(exist_ok=True)
-            self._name = self._next_name()
-            self._writer = ChangelogWriter(self._folder / self._name, self._schema)
+            with disk_errors("create", self._folder):
+                self._folder.mkdir(exist_ok=True)
+            self._resume()
+            if self._writer is None:
+                self._writer = ChangelogWriter(self._folder / self._next_name(), self._schema, self.version)
+                self._own_from = 0
         return self._writer
 
+    def _resume(self) -> None:
+        """Go on with the newest file, if it was adopted: records are replayed in the order of the files' names."""
+        newest = max(self._names(), default="")
+        file = self._adopted.get(newest)
+        if self._writer is None and file is not None and file.resume(self._schema):
+            self._writer = self._adopted.pop(newest)
+            self._own_from = file.end
+
     def _next_name(self) -> str:
-        """A name that sorts after every changelog there is: adopted files are replayed in order of their names."""
-        assert self._folder is not None
-        numbers = [p.name.partition("-")[0] for p in self._folder.glob(f"*{SUFFIX}")]
-        newest = max((int(number) for number in numbers if number.isdigit()), default=0)
+        """A name that sorts after every changelog there is."""
+        numbers = (name.partition("-")[0] for name in self._names())
+        newest = max((int(number) for number in numbers if number.isdecimal()), default=0)
         return f"{max(time.time_ns(), newest + 1):020d}-{uuid.uuid4().hex}{SUFFIX}"
 
-    def sync(self) -> None:
-        if self._writer is not None:
-            self._writer.sync()
+    def _names(self) -> list[str]:
+        """The names of all changelogs there are, of whatever owner, ascending."""
+        if self._folder is None:
+            return []
+        with disk_errors("list", self._folder):
+            try:
+                return sorted(path.name for path in self._folder.iterdir() if OURS.fullmatch(path.name))
+            except FileNotFoundError:
+                return []
 
-    def adopt(self, committed: Callable[[], Mapping[str, int]]) -> list[pa.RecordBatch]:
+    def sync(self) -> None:
+        """Make everything this handle holds survive the end of the machine."""
+        self._resume()
+        for file in self._held().values():
+            file.sync()
+
+    def adopt(self, committed: Committed) -> list[pa.RecordBatch]:
         """Records that writers which are gone have acknowledged but not committed.
 
-        ``committed`` tells how far each changelog is in the log; asked once the locks are held, because a writer may
+        ``committed`` tells how far changelogs are in the log; asked once the locks are held, because a writer may
         commit until it gives up its lock. Raises CorruptError CHANGELOG_CORRUPT, and holds no lock then.
         """
         self.take_over(committed)
         try:
-            return [batch for name in self._adopted for batch in self._read(name, self._done[name])]
+            batches = list(self.uncommitted()) if self._adopted else []
+            self._resume()
+            return batches
         except BaseException:
             self.close()
             raise
 
-    def take_over(self, committed: Callable[[], Mapping[str, int]]) -> None:
+    def take_over(self, committed: Committed) -> None:
         """Hold the changelogs of writers that are gone, so that ``uncommitted`` reads them (see ``adopt``)."""
-        if self._folder is None or not self._folder.is_dir():
-            return
         try:
-            for path in sorted(self._folder.glob(f"*{SUFFIX}")):
-                lock = try_adopt(path) if OURS.fullmatch(path.name) else None
-                if lock is not None:
-                    self._adopted[path.name] = (path.stat().st_size, lock)
-            done = self._done = dict.fromkeys(self._adopted, 0)
+            for name in self._names():
+                file = try_adopt(self._path(name))
+                if file is not None:
+                    self._adopted[name] = file
             if self._adopted:
-                self._done |= {name: end for name, end in committed().items() if name in done}
+                self._done |= {**dict.fromkeys(self._adopted, 0), **committed(list(self._adopted))}
+            for name, file in list(self._adopted.items()):
+                if file.size <= self._done[name]:  # its owner died between its commit and this
+                    del self._adopted[name]
+                    _remove(file)
         except BaseException:
             self.close()
             raise
 
-    def _read(self, name: str, done: int) -> list[pa.RecordBatch]:
-        """The records of an adopted file behind what was committed of it."""
-        assert self._folder is not None
-        batches, end = [], done
-        for batch, at in read_changelog(self._folder / name, self._schema, done):
-            batches.append(self._in_schema(batch))
-            end = at
-        self._adopted[name] = (end, self._adopted[name][1])
-        return batches
+    def expect(self, name: str, synced: int, end: int) -> None:
+        """Demand of an adopted file that it holds whole frames up to ``end``; up to ``synced`` they are on the disk."""
+        self._floors[name] = synced, end
+
+    def sizes(self) -> dict[str, int]:
+        """The length of each file that this handle holds."""
+        return {name: file.size for name, file in self._held().items()}
 
     def position(self) -> tuple[str, int]:
         """(name, end) of the newest changelog this handle holds; ("", 0) if it holds none."""
         return max(self.consumed(), default=("", 0))
 
+    def extents(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, forced to the disk, written): how much of each changelog that this handle holds there must be."""
+        known = ((name, file, self._floors.get(name, (0, 0))) for name, file in self._held().items())
+        return tuple((name, max(file.synced, synced), max(file.end, end)) for name, file, (synced, end) in known)
+
     def uncommitted(self, after: tuple[str, int] = ("", 0)) -> Iterator[pa.RecordBatch]:
         """Everything that was acknowledged and not committed, read from the files, in order.
 
-        ``after`` (name, offset): only what lies behind that place.
+        ``after`` (name, offset): only what lies behind that place. Raises CorruptError CHANGELOG_CORRUPT for damage,
+        and for a file that holds less than what is known to have been acknowledged.
         """
-        assert self._folder is not None
-        held = [(name, self._done[name]) for name in sorted(self._adopted)]
-        if self._writer is not None:
-            held.append((self._name, 0))
-        for name, done in held:
+        for name, file in self._held().items():
             if name < after[0]:
                 continue
-            start = max(done, after[1]) if name == after[0] else done
-            for batch, _ in read_changelog(self._folder / name, self._schema, start):
-                yield self._in_schema(batch)
+            start = max(self._done.get(name, 0), after[1] if name == after[0] else 0)
+            is_own = file is self._writer
+            found = read_changelog(file.path, self._schema, start, file.end if is_own else None)
+            try:
+                for batch, _ in found:
+                    yield self._in_schema(batch)
+            except FileNotFoundError:
+                raise _short(found, file.end) from None
+            _, floor = self._floors.get(name, (0, 0))
+            floor = max(file.end, floor)
+            if found.end < floor:
+                raise _short(found, floor)
+            if not is_own:
+                file.take_note(found)
 
     def _in_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if batch.schema == self._schema else self._from_rows(batch)
 
     def consumed(self) -> tuple[tuple[str, int], ...]:
         """(file name, offset) of everything this handle holds, for the commit that takes it in."""
-        own = [(self._name, self._writer.end)] if self._writer is not None else []
-        return (*own, *((name, end) for name, (end, _) in self._adopted.items()))
+        return tuple((name, file.end) for name, file in self._held().items())
 
     def discard_own(self) -> None:
-        """Remove this handle's file, but none that it adopted."""
-        if self._writer is not None:
+        """Remove what this handle wrote, but nothing that it adopted."""
+        if self._writer is None:
+            return
+        if self._own_from:
+            self._writer.cut(self._own_from)
+            return
+        try:
             self._writer.discard()
-            self._writer = None
+        except StorageError:
+            self._writer.cut(0)
+            self._writer.close()
+        self._writer = None
 
     def discard(self) -> None:
-        """Remove the files: their records are committed."""
-        self.discard_own()
-        for name, (_, lock) in self._adopted.items():
-            assert self._folder is not None
-            with contextlib.suppress(OSError):
-                (self._folder / name).unlink()
-            lock.close()
-        self._adopted.clear()
+        """Remove the files: their records are committed. One that cannot be removed is left: the log names it."""
+        for file in self._held().values():
+            _remove(file)
+        self._forget()
 
     def close(self) -> None:
-        """Give up the locks and leave the records to the next handle."""
-        if self._writer is not None:
-            self._writer.sync()
-            self._writer.close()
-            self._writer = None
-        for _, lock in self._adopted.values():
-            lock.close()
+        """Give up the locks and leave the records to the next handle. Raises StorageError, with all locks given up, if
+        what this handle wrote cannot be forced to the disk."""
+        try:
+            if self._writer is not None:
+                self._writer.sync()
+        finally:
+            for file in self._held().values():
+                file.close()
+            self._forget()
+
+    def _held(self) -> dict[str, ChangelogWriter]:
+        """The files whose locks this handle has, in the order of their names: of their records."""
+        own = () if self._writer is None else (self._writer,)
+        return {file.path.name: file for file in sorted((*self._adopted.values(), *own), key=lambda file: file.path)}
+
+    def _forget(self) -> None:
+        self._writer = None
         self._adopted.clear()
+        self._done.clear()
+        self._floors.clear()
+
+    def _path(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / name
+
+
+def _remove(file: ChangelogWriter) -> None:
+    with contextlib.suppress(StorageError):
+        file.discard()
+    file.close()
+
+
+def _short(found: Changelog, floor: int) -> CorruptError:
+    return CorruptError(
+        "CHANGELOG_CORRUPT",
+        f"{found.path}: whole frames up to byte {found.end}, of {floor} that were acknowledged; restore the file from "
+        "a copy, or close the store and move the file away to go on without its writes",
+    )

@@ -21,7 +21,8 @@ from statestore.catalog.stores.live_recovery import NO_TIME
 from statestore.catalog.stores.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live_tables import Accepted, live_table, overwritten
 from statestore.catalog.stores.record_input import TICK, batches_of
-from statestore.catalog.stores.tier_handle import TierHandle
+from statestore.catalog.stores.tier_checkpoint import remove_checkpoint
+from statestore.catalog.stores.tier_handle import FOLDER, TierHandle
 from statestore.catalog.write import Change, commit_change, commit_time
 from statestore.formats.errors import InvalidInputError
 
@@ -207,6 +208,7 @@ class LiveStore(TierHandle):
     def _after_commit(self, snapshot: Snapshot) -> None:
         """What the commit holds is in the tier; only when that is safe its changelog may go."""
         self._snapshot = snapshot
+        self._changelogs.version = snapshot.version
         self._append = None
         if self._tier is not None:
             self._tier.flush()
@@ -222,6 +224,7 @@ class LiveStore(TierHandle):
     def _discard_own(self) -> None:
         """Forget what this handle acknowledged, in the tier, too."""
         self._append = None
+        remove_checkpoint(self._root / FOLDER)  # it knows of what goes now, and is written again by the repair
         self._changelogs.discard_own()
         self._ost, self._dropped = NO_TIME, 0
         self._repair()

@@ -19,8 +19,9 @@ from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.hot_tier import HotTier, TierBrokenError
 from statestore.catalog.stores.live_rows import RowForms, apply_rows
+from statestore.catalog.stores.missing_changelogs import expected_extents, is_of_this_boot, missing
 from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint, this_boot
+from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.state_table import Query
 
@@ -53,9 +54,17 @@ class Content:
     follow: Callable[[HotTier, Snapshot, int], TierState] | None = None
 
 
-def catch_up(content: Content, tier: HotTier, spec: StoreSpec, snapshot: Snapshot, changelogs: Changelogs) -> TierState:
-    """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged."""
-    checkpoint = read_checkpoint(tier.root)
+def catch_up(
+    content: Content, tier: HotTier, files: SegmentFiles, snapshot: Snapshot, changelogs: Changelogs
+) -> TierState:
+    """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged.
+
+    Raises CorruptError CHANGELOG_CORRUPT if the tier's checkpoint knows of acknowledged writes that are gone: the tier
+    would answer what no table will ever have.
+    """
+    spec, checkpoint = files.spec, read_checkpoint(tier.root)
+    if checkpoint is not None:
+        _expect_acknowledged(checkpoint, files, snapshot, changelogs)
     if checkpoint is not None and _usable(checkpoint, spec, snapshot):
         try:
             tier.open(checkpoint.segments)
@@ -65,6 +74,17 @@ def catch_up(content: Content, tier: HotTier, spec: StoreSpec, snapshot: Snapsho
         except TierBrokenError:
             pass
     return rebuild(content, tier, snapshot, changelogs)
+
+
+def _expect_acknowledged(
+    checkpoint: TierCheckpoint, files: SegmentFiles, snapshot: Snapshot, changelogs: Changelogs
+) -> None:
+    sizes = changelogs.sizes()
+    for extent in expected_extents(checkpoint, files.storage, files.spec, snapshot):
+        size = sizes.get(extent.name)
+        if size is None or size < extent.end:
+            raise missing(files.storage, extent, size)
+        changelogs.expect(*extent)
 
 
 def rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs | None) -> TierState:
@@ -150,7 +170,7 @@ def _usable(checkpoint: TierCheckpoint, spec: StoreSpec, snapshot: Snapshot) -> 
     """Whether the tier holds all commits: since its checkpoint there was only upkeep."""
     if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
         return False
-    if checkpoint.boot != this_boot() and checkpoint.changelog:
+    if not is_of_this_boot(checkpoint) and checkpoint.changelog:
         return False  # the end of the changelog may have been lost with the machine, but not in the tier
     return set(snapshot.versions.operation[checkpoint.version + 1 :]) <= UPKEEP
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import xxhash
 
+from statestore.catalog.storage import sync_folder
+from statestore.formats.disk_errors import disk_errors
+
 FILE = "checkpoint.json"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -22,7 +25,8 @@ class TierCheckpoint:
     refused since the last commit, ``segments`` what is there.
 
     ``boot`` is the run of the machine it was written in: rows that were never forced to the disk end with it, in the
-    changelog and perhaps not in the tier.
+    changelog and perhaps not in the tier. ``held`` are the changelogs that were waiting for a commit: name, how much of
+    it was forced to the disk, how much was written. So a changelog that loses its end, or is lost, is missed.
     """
 
     store_id: str
@@ -34,6 +38,7 @@ class TierCheckpoint:
     dropped: int
     segments: tuple[int, ...]
     boot: str
+    held: tuple[tuple[str, int, int], ...] = ()
 
 
 def this_boot() -> str:
@@ -53,6 +58,17 @@ def write_checkpoint(folder: Path, checkpoint: TierCheckpoint) -> None:
     temporary.replace(folder / FILE)
 
 
+def remove_checkpoint(folder: Path) -> None:
+    """Have the tier made anew the next time, and forget which changelogs there must be: durably, before they go."""
+    path = folder / FILE
+    with disk_errors("remove", path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(folder)
+
+
 def read_checkpoint(folder: Path) -> TierCheckpoint | None:
     """None if there is none or it can not be trusted: then the tier is made anew."""
     try:
@@ -60,6 +76,7 @@ def read_checkpoint(folder: Path) -> TierCheckpoint | None:
         if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:
             return None
         fields = json.loads(document["tier"])
-        return TierCheckpoint(**{**fields, "segments": tuple(fields["segments"])})
+        held = tuple((str(name), int(synced), int(written)) for name, synced, written in fields.pop("held", ()))
+        return TierCheckpoint(**{**fields, "segments": tuple(fields["segments"]), "held": held})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

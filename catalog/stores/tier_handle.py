@@ -12,13 +12,14 @@ import contextlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.hot_tier import HotTier, Row, TierBrokenError
 from statestore.catalog.stores.latency import Latencies
@@ -81,10 +82,12 @@ class TierHandle(StoreHandle):
                     self._changelogs.sync()
                     self._save_tier()
             finally:
-                self._changelogs.close()
-                self._append = None
-                self._drop_tier()
-                super().close()
+                try:
+                    self._changelogs.close()
+                finally:
+                    self._append = None
+                    self._drop_tier()
+                    super().close()
 
     def metrics(self) -> dict[str, Any]:
         """Counts as of now, and for each kind of call its count and, in microseconds, mean and 99th percentile of a
@@ -186,6 +189,7 @@ class TierHandle(StoreHandle):
                 self._drop_tier()
                 self._lock = lock
             try:
+                self._changelogs.version = self._snapshot.version
                 self._changelogs.take_over(self._committed_changelogs)
                 self._open_tier()
             except BaseException:
@@ -198,7 +202,7 @@ class TierHandle(StoreHandle):
     def _open_tier(self) -> None:
         tier = HotTier(self._root / FOLDER, self.name, self._segment_name)
         with self._latencies.time("restore"):
-            state = catch_up(self._content(), tier, self.spec, self._snapshot, self._changelogs)
+            state = catch_up(self._content(), tier, self._files, self._snapshot, self._changelogs)
         self._tier = tier
         self._ost = max(self._ost, state.stream_time)
         self._sequence = max(self._sequence, state.sequence)
@@ -270,6 +274,7 @@ class TierHandle(StoreHandle):
             dropped=self._dropped,
             segments=tuple(self._tier.segments()),
             boot=this_boot(),
+            held=self._changelogs.extents(),
         )
         write_checkpoint(self._root / FOLDER, checkpoint)
 
@@ -284,6 +289,6 @@ class TierHandle(StoreHandle):
             os.close(self._lock)
             self._lock = None
 
-    def _committed_changelogs(self) -> Any:
+    def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
         self._advance(self._files.snapshot())
-        return self._snapshot.changelogs
+        return consumed_ends(self._storage, self._snapshot, names)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -23,6 +23,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.handle import PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live_state import LiveState
@@ -77,6 +78,7 @@ class VersionedStore(StoreHandle):
         self._changelogs = Changelogs(
             local_root(storage), spec.record_schema(), partial(records_from_rows, spec, self._serde)
         )
+        self._changelogs.version = self._snapshot.version
         self._retention = retention_of(spec)
         if self._snapshot.horizon is not None:
             self._retention = replace(self._retention, horizon=self._snapshot.horizon.time)
@@ -265,9 +267,11 @@ class VersionedStore(StoreHandle):
 
     def close(self) -> None:
         """Give up the handle; safe to call twice."""
-        if not self._closed:
-            self._changelogs.close()
-        super().close()
+        try:
+            if not self._closed:
+                self._changelogs.close()
+        finally:
+            super().close()
 
     def metrics(self) -> dict[str, Any]:
         """Counts as of now: versions, segments, rows and bytes kept, pending parts, dropped records, the observed
@@ -325,15 +329,16 @@ class VersionedStore(StoreHandle):
     def _advance(self, snapshot: Snapshot) -> int:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
+            self._changelogs.version = snapshot.version
             self._has_newer = newer_entry(self._storage, snapshot.version)
             if snapshot.horizon is not None:
                 self._retention = replace(self._retention, horizon=snapshot.horizon.time)
             self._live.follow(PointLookup(self._files, snapshot, self._keys))
         return snapshot.version
 
-    def _committed_changelogs(self) -> Mapping[str, int]:
+    def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
         self._advance(self._files.snapshot())
-        return self._snapshot.changelogs
+        return consumed_ends(self._storage, self._snapshot, names)
 
     def _follow(self) -> None:
         """See commits of other handles: one look for the next log entry."""

@@ -1,0 +1,48 @@
+"""How far changelogs were taken into the log: what decides that no acknowledged write is applied twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from statestore.catalog import snapshot as snapshots
+from statestore.catalog.log import read_entry
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage, local_root
+from statestore.catalog.stores.acknowledged import FOLDER
+from statestore.formats.changelog import made_at
+from statestore.formats.errors import StateStoreError
+
+
+def consumed_ends(storage: Storage, snapshot: Snapshot, names: Iterable[str]) -> dict[str, int]:
+    """The offset up to which each of these changelogs was committed, of those that a commit up to ``snapshot`` names.
+
+    The snapshot keeps the newest names only. Where it may have forgotten one, the log entries are asked, the newest
+    first, back to the version at which the file was made. Raises NotFoundError or CorruptError for an entry that cannot
+    be read.
+    """
+    known = snapshot.changelogs
+    wanted = set(names)
+    found = {name: known[name] for name in wanted & known.keys()}
+    if len(known) < snapshots.KEPT_CHANGELOGS:  # nothing was forgotten yet
+        return found
+    root = local_root(storage)
+    missing = {name: _made_at(root, name, snapshot.version) for name in wanted - found.keys()}
+    version = snapshot.version
+    while missing and version > min(missing.values()):
+        for name, end in read_entry(storage, version).changelogs:
+            if missing.pop(name, None) is not None:
+                found[name] = end
+        version -= 1
+    return found
+
+
+def _made_at(root: Path | None, name: str, newest: int) -> int:
+    """The store's version when the changelog was made, -1 where the file does not say it."""
+    if root is None:
+        return -1
+    try:
+        found = made_at(root / FOLDER / name)
+    except (StateStoreError, FileNotFoundError):
+        return -1
+    return found if found <= newest else -1

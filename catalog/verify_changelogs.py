@@ -1,0 +1,108 @@
+"""Verifying changelogs: whole frames, and all that the hot tier's checkpoint knows to have been acknowledged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.storage import Storage, local_root
+from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.stores.acknowledged import FOLDER, OURS
+from statestore.catalog.stores.consumed import consumed_ends
+from statestore.catalog.stores.missing_changelogs import expected_extents, missing
+from statestore.catalog.stores.tier_checkpoint import read_checkpoint
+from statestore.catalog.verify_report import Problem, Report, problem_of
+from statestore.formats.changelog import ROW_SCHEMA, passed_over_note, read_changelog
+from statestore.formats.errors import StateStoreError
+
+AFFECTS = "acknowledged puts that are not committed, and opening the store to write"
+
+
+def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: Snapshot | None, report: Report) -> int:
+    """How many acknowledged puts wait for a commit."""
+    root = local_root(storage)
+    if root is None:
+        return 0
+    paths = sorted(path for path in (root / FOLDER).glob("*") if OURS.fullmatch(path.name))
+    done: dict[str, int] = {}
+    if snapshot is not None:
+        try:
+            done = consumed_ends(storage, snapshot, [path.name for path in paths])
+        except StateStoreError:  # an entry of the log that is damaged is a problem of its own
+            done = dict(snapshot.changelogs)
+    schema = None if spec is None else spec.record_schema() if _logs_records(spec) else ROW_SCHEMA
+    waiting: int = sum(_verify_changelog(path, schema, done.get(path.name, 0), report) for path in paths)
+    if spec is not None and snapshot is not None:
+        _verify_extents(storage, root, spec, snapshot, report)
+    return waiting
+
+
+def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: Report) -> int:
+    """The records of one file that no commit has taken in."""
+    name = f"{FOLDER}/{path.name}"
+    found = read_changelog(path, schema)
+    try:
+        waiting: int = sum(batch.num_rows for batch, _ in found)
+        if done:
+            waiting = sum(batch.num_rows for batch, _ in read_changelog(path, schema, done))
+    except FileNotFoundError:  # committed meanwhile
+        return 0
+    except StateStoreError as error:
+        report.read(name, found.size)
+        report.add(problem_of(error, name, AFFECTS))
+        return 0
+    report.read(name, found.size)
+    if found.passed_over:
+        report.note(passed_over_note(name, found.end, found.passed_over))
+    elif not found.end:
+        report.note(f"{name}: nothing in it can be read, as if the machine had stopped before it was written")
+    elif found.end < found.size:
+        lost = found.size - found.end
+        report.note(f"{name}: {lost} bytes at its end are no whole record; such a put was never acknowledged")
+    return waiting
+
+
+def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: Snapshot, report: Report) -> None:
+    known = {problem.file for problem in report.problems}
+    problems = [p for p in _extent_problems(storage, root, spec, snapshot) if p.file not in known]
+    if problems:  # look again: what is missing may have been committed meanwhile
+        try:
+            again = _extent_problems(storage, root, spec, load_snapshot(storage))
+        except StateStoreError:
+            again = problems
+        for problem in problems:
+            if problem in again:
+                report.add(problem)
+
+
+def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, snapshot: Snapshot) -> list[Problem]:
+    checkpoint = read_checkpoint(root / "live")
+    if checkpoint is None:
+        return []
+    try:
+        extents = list(expected_extents(checkpoint, storage, spec, snapshot))
+    except StateStoreError:  # an entry of the log that is damaged is a problem of its own
+        return []
+    problems = []
+    for extent in extents:
+        found = read_changelog(root / FOLDER / extent.name, None)
+        end: int | None
+        try:
+            for _ in found:
+                pass
+            end = found.end
+        except FileNotFoundError:
+            end = None
+        except StateStoreError:  # reported already
+            continue
+        if end is None or end < extent.end:
+            error = missing(storage, extent, end)
+            problems.append(problem_of(error, f"{FOLDER}/{extent.name}", "acknowledged puts that are not committed"))
+    return problems
+
+
+def _logs_records(spec: StoreSpec) -> bool:
+    return spec.kind == "versioned" and spec.serde == "natural"

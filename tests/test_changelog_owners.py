@@ -1,0 +1,328 @@
+"""Changelogs from owner to owner: gone on with, taken into the log once, and nothing else taken for one."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import statestore
+from statestore.catalog import log, snapshot
+from statestore.catalog.stores import consumed
+from statestore.formats.changelog import made_at, read_changelog
+from statestore.formats.errors import CorruptError, StorageError
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+KINDS = ["versioned", "key_value"]
+
+
+def changelogs(root: Path) -> list[Path]:
+    return sorted((root / "s/changelog").iterdir())
+
+
+def put(store: Any, key: str, value: int, timestamp: int = 1000) -> None:
+    store.put(key, value, timestamp=timestamp)
+
+
+def table(store: Any) -> dict[str, int]:
+    return {row["k"]: row["v"] for row in store.scan().read_all().to_pylist()}
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_without_a_commit_use_one_file(tmp_path: Path, kind: str) -> None:
+    """Each handle goes on with what the one before left, and no file descriptor stays open."""
+    catalog = statestore.connect(tmp_path)
+    catalog.create_store("s", kind=kind, **COLUMNS).close()
+    rounds, before = (150, 0) if kind == "versioned" else (15, 0)
+    for number in range(rounds):
+        with catalog.open_store("s") as store:
+            put(store, f"k{number}", number)
+        assert len(changelogs(tmp_path)) == 1
+        if number == 2:
+            before = descriptors()
+    assert descriptors() == before
+    with catalog.open_store("s") as store:
+        store.commit()
+        assert table(store) == {f"k{number}": number for number in range(rounds)}
+    assert changelogs(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_thousand_rounds_without_a_commit(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path)
+    catalog.create_store("s", **COLUMNS).close()
+    before = descriptors()
+    for number in range(1_000):
+        with catalog.open_store("s") as store:
+            put(store, f"k{number}", number)
+        assert descriptors() == before and len(changelogs(tmp_path)) == 1
+    with catalog.open_store("s") as store:
+        store.commit()
+        assert len(table(store)) == 1_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_opening_and_closing_changes_nothing(tmp_path: Path, kind: str) -> None:
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as store:
+        put(store, "a", 1)
+    (file,) = changelogs(tmp_path)
+    data = file.read_bytes()
+    for _ in range(3):
+        with catalog.open_store("s") as store:
+            assert store.get("a") is not None
+            store.flush()
+        assert changelogs(tmp_path) == [file] and file.read_bytes() == data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handle_that_is_dropped_gives_up_its_changelogs(tmp_path: Path, kind: str) -> None:
+    """Its own and those that it adopted; the next handle has their records."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as store:
+        put(store, "a", 1)
+    dropped = catalog.open_store("s")
+    put(dropped, "b", 2)
+    del dropped
+    gc.collect()
+    with catalog.open_store("s") as store:
+        store.commit()
+        assert table(store) == {"a": 1, "b": 2}
+    assert changelogs(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_with_a_torn_end_is_not_gone_on_with(tmp_path: Path, kind: str) -> None:
+    """Its end was never acknowledged; a new file holds what comes, and the commit takes in both."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as store:
+        put(store, "a", 1)
+    (file,) = changelogs(tmp_path)
+    with file.open("ab") as torn:
+        torn.write(b"SSLOG\x03")
+    with catalog.open_store("s") as store:
+        put(store, "b", 2)
+        assert len(changelogs(tmp_path)) == 2
+    with catalog.open_store("s") as store:
+        put(store, "c", 3)
+        assert len(changelogs(tmp_path)) == 2
+        store.commit()
+        assert table(store) == {"a": 1, "b": 2, "c": 3}
+    assert changelogs(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_repeated_transaction_takes_back_only_what_was_appended(tmp_path: Path, kind: str) -> None:
+    """What the handle took over stays acknowledged, in the file that it went on with."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as store:
+        put(store, "done", 1)
+        store.commit(transaction=("app", 1))
+        put(store, "adopted", 2, 2000)
+    (file,) = changelogs(tmp_path)
+    with catalog.open_store("s") as store:
+        put(store, "done", 1)
+        assert store.commit(transaction=("app", 1)) == 1
+        put(store, "own", 3, 3000)
+    assert changelogs(tmp_path) == [file]
+    with catalog.open_store("s") as store:
+        assert store.commit() == 2
+        found = store.changes(start_version=2, columns=["k"]).read_all()["k"].to_pylist()
+        assert sorted(found) == ["adopted", "own"]
+
+
+def test_what_is_taken_back_cannot_come_back_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shorter length is on the disk before anything is appended behind it."""
+    calls: list[tuple[str, int]] = []
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as store:
+        put(store, "done", 1)
+        store.commit(transaction=("app", 1))
+        put(store, "adopted", 2)
+    (file,) = changelogs(tmp_path)
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), file.stat()):
+            calls.append(("fsync", file.stat().st_size))
+        real(descriptor)
+
+    with catalog.open_store("s") as store:
+        before = file.stat().st_size
+        put(store, "done", 1)
+        monkeypatch.setattr(os, "fsync", note)
+        store.commit(transaction=("app", 1))
+        assert calls == [("fsync", before)]
+
+
+def test_a_repeated_transaction_whose_rows_cannot_be_taken_back_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And can be repeated: nothing is forgotten before the file is in order."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as store:
+        put(store, "done", 1)
+        store.commit(transaction=("app", 1))
+        put(store, "adopted", 2)
+    with catalog.open_store("s") as store:
+        put(store, "done", 1)
+
+        def refuse(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "ftruncate", refuse)
+            with pytest.raises(StorageError):
+                store.commit(transaction=("app", 1))
+        assert store.commit(transaction=("app", 1)) == 1
+        assert store.commit() == 2
+        assert store.changes(start_version=2, columns=["k"]).read_all().to_pylist() == [{"k": "adopted"}]
+
+
+def test_two_writers_have_a_file_each(tmp_path: Path) -> None:
+    """The newest file is gone on with if it was adopted, never while its owner lives."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as store:
+        put(store, "old", 1)
+    with catalog.open_store("s") as first, catalog.open_store("s") as second:
+        put(second, "second", 2)
+        put(first, "first", 3)
+        assert len(changelogs(tmp_path)) == 2
+    for _ in range(3):
+        with catalog.open_store("s") as store:
+            put(store, "old", 4, 2000)
+        assert len(changelogs(tmp_path)) == 2
+    with catalog.open_store("s") as store:
+        store.commit()
+        assert table(store) == {"old": 4, "first": 3, "second": 2}
+
+
+# Taken into the log once
+
+
+@pytest.fixture
+def died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A handle, beside a changelog that was committed and not removed, and that the newest snapshot has forgotten."""
+    monkeypatch.setattr(snapshot, "KEPT_CHANGELOGS", 5)
+    catalog = statestore.connect(tmp_path)
+    catalog.create_store("s", **COLUMNS).close()
+    with catalog.open_store("s", auto_compact=False) as store:
+        put(store, "first", 0)
+        store.commit()
+        with catalog.open_store("s", auto_compact=False) as dying:
+            put(dying, "balance", 100)
+            (file,) = changelogs(tmp_path)
+            data = file.read_bytes()
+            dying.commit()
+        put(store, "balance", 999)
+        store.commit()
+        for number in range(8):
+            put(store, f"x{number}", number, 2000 + number)
+            store.commit()
+        file.write_bytes(data)
+        assert file.name not in store._snapshot.changelogs
+        yield store
+
+
+def test_a_changelog_of_which_the_log_holds_the_name_is_not_applied_again(died: Any, tmp_path: Path) -> None:
+    """However many others were committed since: the entries of the log are asked. It is removed at once."""
+    (file,) = changelogs(tmp_path)
+    (found,) = statestore.verify(tmp_path)
+    assert found.ok and found.uncommitted == 0
+    with statestore.connect(tmp_path).open_store("s") as store:
+        assert not file.exists()
+        version = store.version
+        assert store.commit() == version
+        assert store.get("balance").value == 999
+
+
+def test_a_changelog_that_the_log_does_not_name_is_adopted(died: Any, tmp_path: Path) -> None:
+    """Only entries after the version at which it was made can name it, and only these are read."""
+    read: list[int] = []
+    (old,) = changelogs(tmp_path)
+    old.unlink()
+    put(died, "new", 7)
+    died.close()
+    (file,) = changelogs(tmp_path)
+    assert made_at(file) == died.version == 11
+    with pytest.MonkeyPatch.context() as patch:
+
+        def note(storage: Any, version: int) -> Any:
+            read.append(version)
+            return log.read_entry(storage, version)
+
+        patch.setattr(consumed, "read_entry", note)
+        with statestore.connect(tmp_path).open_store("s") as store:
+            store.commit()
+            assert store.get("new").value == 7
+    assert read == []
+
+
+def test_a_file_that_does_not_say_when_it_was_made_is_looked_for_in_the_whole_log(died: Any, tmp_path: Path) -> None:
+    """One of an older release, or a forged one that says it was made later than the newest version."""
+    (file,) = changelogs(tmp_path)
+    assert made_at(file) == 1
+    ends = consumed.consumed_ends(died._storage, died._snapshot, [file.name, "0" * 20 + "-" + "0" * 32 + ".changelog"])
+    assert ends == {file.name: file.stat().st_size}
+    file.write_bytes(b"")
+    assert consumed.consumed_ends(died._storage, died._snapshot, [file.name]) == {file.name: ends[file.name]}
+
+
+def test_a_missing_log_entry_stops_the_search(died: Any, tmp_path: Path) -> None:
+    """Then nobody knows whether the file was committed: no guess."""
+    (file,) = changelogs(tmp_path)
+    entry = tmp_path / "s" / log.entry_name(3)
+    document = json.loads(entry.read_text())
+    assert document["commit"]["version"] == 3
+    entry.unlink()
+    with pytest.raises(statestore.StateStoreError):
+        consumed.consumed_ends(died._storage, died._snapshot, [file.name])
+
+
+# Nothing else is taken for one
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ["pipe", "folder", "link", "dangling link"])
+def test_something_else_in_the_place_of_a_changelog_is_refused(tmp_path: Path, kind: str, what: str) -> None:
+    """Neither waited for nor followed, and verify reports it."""
+    catalog = statestore.connect(tmp_path)
+    catalog.create_store("s", kind=kind, **COLUMNS).close()
+    folder = tmp_path / "s/changelog"
+    folder.mkdir(exist_ok=True)
+    place = folder / f"{1:020d}-{'0' * 32}.changelog"
+    if what == "pipe":
+        os.mkfifo(place)
+    elif what == "folder":
+        place.mkdir()
+    else:
+        target = tmp_path / "elsewhere"
+        if what == "link":
+            shutil.copy(tmp_path / "s/store.json", target)
+        place.symlink_to(target)
+    with pytest.raises(CorruptError, match=r"CHANGELOG_CORRUPT.*is no regular file"), catalog.open_store("s") as store:
+        store.get("a")
+    (found,) = statestore.verify(tmp_path)
+    assert [problem.code for problem in found.problems] == ["CHANGELOG_CORRUPT"]
+    statestore.inspect(tmp_path)
+    with pytest.raises(CorruptError, match="CHANGELOG_CORRUPT"):
+        list(read_changelog(place, None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_in_the_place_of_the_folder_is_an_error_of_ours(tmp_path: Path, kind: str) -> None:
+    catalog = statestore.connect(tmp_path)
+    catalog.create_store("s", kind=kind, **COLUMNS).close()
+    (tmp_path / "s/changelog").write_text("no folder")
+    with pytest.raises(StorageError, match="changelog"), catalog.open_store("s") as store:
+        put(store, "a", 1)
