@@ -28,6 +28,7 @@ ACTIONS = {
     "InvalidInputError": "correct the call",
     "UnsupportedError": "use another type, kind or engine",
     "ReadOnlyError": "write somewhere else",
+    "StorageError": "have the disk work again (space, open files, access), then repeat the call",
 }
 HEAD = """# Reference
 
