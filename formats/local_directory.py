@@ -22,7 +22,7 @@ from pathlib import Path
 
 from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.rocksdb.forks import leave_in_forks
+from statestore.formats.rocksdb.forks import leave_in_forks, nothing_to_leave
 
 _FOLDER = "statestore-local"
 _LOCK = "owner.lock"
@@ -47,6 +47,7 @@ class LocalDirectory:
         """With everything in it; to be called once. Nothing in a fork of the process whose it is."""
         if os.getpid() != self.process:
             return
+        nothing_to_leave(self.leave)
         _remove(self.path)
         os.close(self.lock)
         if self.in_temporary:
@@ -65,17 +66,16 @@ def take_directory(parent: str | Path | None = None) -> LocalDirectory:
     """
     root = _temporary() if parent is None else Path(parent)
     with disk_errors("make a directory for local files", root):
-        for attempt in range(_ATTEMPTS):
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if parent is None and not _is_own_folder(root):
-                raise InvalidInputError(
-                    "FOREIGN_DIRECTORY",
-                    f"{root} belongs to another user, who could change the state in it; set TMPDIR, or give a "
-                    "directory=",
-                )
-            if attempt == 0:
-                _sweep(root)
+        for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):  # the folder, or the directory, was removed meanwhile
+                root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if parent is None and not _is_own_folder(root):
+                    raise InvalidInputError(
+                        "FOREIGN_DIRECTORY",
+                        f"{root} belongs to another user, who could change the state in it; set TMPDIR, or give a "
+                        "directory=",
+                    )
+                _sweep(root)
                 return _taken(root, parent is None)
         raise FileNotFoundError(2, "each new directory is removed at once", str(root))
 

@@ -136,6 +136,19 @@ def test_directories_are_taken_and_given_up_side_by_side(temporary: Path) -> Non
     assert not list(temporary.iterdir())
 
 
+def test_a_child_closes_no_descriptor_that_another_file_has_by_now(temporary: Path) -> None:
+    """The directory was given up, and its lock's number is that of another file: hooks of forks run in children of
+    subprocess, too, where these have something to do before they begin."""
+    directory = take_directory()
+    directory.remove()
+    with (temporary / "other").open("w") as other:
+        assert other.fileno() == directory.lock
+        command = [sys.executable, "-c", f"import os; os.write({other.fileno()}, b'mine')"]
+        subprocess.run(command, pass_fds=[other.fileno()], preexec_fn=lambda: None, check=True)
+    assert (temporary / "other").read_text() == "mine"
+    assert directory.path.parent.exists() is False
+
+
 def test_a_disk_that_takes_no_directory_is_a_storage_error(tmp_path: Path, temporary: Path) -> None:
     catalog = made(tmp_path / "warehouse")
     (temporary / f"statestore-local-{os.getuid()}").write_text("no folder")

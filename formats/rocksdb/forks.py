@@ -13,6 +13,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from statestore.formats.errors import UnsupportedError
 
@@ -22,6 +23,7 @@ class _Process:
 
     used = False  # RocksDB was used, so that its threads may exist
     forked = False  # they do not exist, and cannot be started
+    at_exit: tuple[Any, ...] = ()  # C's on_exit, _exit and fcloseall: loaded before a fork, in which loading may wait
 
 
 _inherited: set[weakref.WeakMethod[Callable[[], None]]] = set()
@@ -29,7 +31,12 @@ _inherited: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 def using_rocksdb() -> None:
     """Note that this process uses RocksDB; to be called before a database is opened, in any mode."""
-    _Process.used = True
+    if not _Process.used:
+        with contextlib.suppress(AttributeError, OSError):  # on_exit is glibc's
+            library = ctypes.CDLL(None)
+            end, flush = (ctypes.cast(found, ctypes.c_void_p) for found in (library._exit, library.fcloseall))
+            _Process.at_exit = library.on_exit, end, flush
+        _Process.used = True
 
 
 def writing_rocksdb() -> None:
@@ -55,6 +62,12 @@ def leave_in_forks(leave: Callable[[], None]) -> None:
     _inherited.add(weakref.WeakMethod(leave, _inherited.discard))
 
 
+def nothing_to_leave(leave: Callable[[], None]) -> None:
+    """Take back `leave_in_forks`: what the method would give up is given up. Its descriptors may be those of other
+    files soon, which a child must not close."""
+    _inherited.discard(weakref.WeakMethod(leave))
+
+
 def keep_for_ever(*natives: object) -> None:
     """Have objects never freed: their destructors would call RocksDB."""
     for native in natives:
@@ -76,11 +89,10 @@ def _exit_without_destructors() -> None:
     """RocksDB's destructors at the end of the process would join threads that do not exist, which aborts it: have
     ``exit`` flush C's streams and end the process with its status instead. By then Python has run its own exit
     handlers. (`os._exit`, as in multiprocessing's children, runs no destructors anyway.)"""
-    with contextlib.suppress(AttributeError, OSError):  # on_exit is glibc's
-        library = ctypes.CDLL(None)
-        on_exit, end, flush = library.on_exit, library._exit, library.fcloseall
-        on_exit(ctypes.cast(end, ctypes.c_void_p), None)  # called last: the order is the opposite one
-        on_exit(ctypes.cast(flush, ctypes.c_void_p), None)
+    if _Process.at_exit:
+        on_exit, end, flush = _Process.at_exit
+        on_exit(end, None)  # called last: the order is the opposite one
+        on_exit(flush, None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
