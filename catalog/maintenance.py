@@ -26,6 +26,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import TEMPORARY, local_root
 from statestore.catalog.write import after_publish, new_entry, remove_files
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.local_directory import remove_abandoned
 from statestore.formats.segment_meta import FileRef, SegmentMeta
 
 MAX_ATTEMPTS = 20
@@ -183,6 +184,7 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
             storage.delete(item.name)
         if root is not None:
             remove_abandoned_claims(root)
+            remove_abandoned()  # copies of the state that readers which were killed left in the temporary folder
             for folder in folders:
                 with contextlib.suppress(OSError):  # it is not empty: somebody stages there
                     folder.rmdir()

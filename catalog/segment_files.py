@@ -26,6 +26,7 @@ from statestore.formats.closures import read_closures
 from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.regions import check_length, corrupt
+from statestore.formats.rocksdb.forks import leave_in_forks
 from statestore.formats.segment import Segment
 from statestore.formats.segment_meta import ClosureSlice, FileRef, SegmentMeta
 
@@ -55,6 +56,12 @@ class SegmentFiles:
         # Kept here for bulk writers (``current_rows``): one for all handles of the process.
         self._current: object = None
         self.bulk_commits = 0
+        leave_in_forks(self._in_fork)
+
+    def _in_fork(self) -> None:
+        """In a forked child: a thread that is not here may have held the lock."""
+        self._lock = threading.RLock()
+        leave_in_forks(self._in_fork)
 
     def snapshot(self) -> Snapshot:
         """The store as of its newest commit: one look for further log entries, none of them read twice.
@@ -200,6 +207,15 @@ class SegmentFiles:
 _shared: OrderedDict[str, SegmentFiles] = OrderedDict()
 _shared_lock = threading.Lock()
 MAX_SHARED_STORES = 64
+
+
+def _after_fork() -> None:
+    """A thread that is not in the child may have held the lock."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def shared_files(storage: Storage, spec: StoreSpec) -> SegmentFiles:

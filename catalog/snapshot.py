@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,15 @@ TEXTS = ("operation", "writer", "transaction")
 # Snapshots are shared by the threads of a process, and so are the columns below them. One lock for all, not one each,
 # keeps snapshots picklable; it is held for a microsecond a commit.
 _growing = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A thread that is not in the child may have held the lock; what it had half appended is not gone on with."""
+    global _growing
+    _growing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Columns:
@@ -125,7 +135,8 @@ class Versions:
         count = self._count
         with _growing:
             columns = self._columns
-            if columns.used != count or count == len(columns.numbers["rows"]):
+            halved = any(len(columns.texts[name]) != count for name in TEXTS)
+            if columns.used != count or halved or count == len(columns.numbers["rows"]):
                 columns = columns.copy(count, max(64, 2 * count))
             for name in NUMBERS:
                 columns.numbers[name][count] = numbers[name]

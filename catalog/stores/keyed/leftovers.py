@@ -15,6 +15,7 @@ from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import STORED_FILE
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
 from statestore.catalog.stores.keyed.stored_files import UNFINISHED
+from statestore.formats.local_directory import remove_abandoned
 
 # What tasks make and may leave behind when they die; nothing else is looked at, so no file of somebody else is removed.
 OURS = re.compile(rf"{STORED_FILE.pattern}(?:{re.escape(UNFINISHED)})?|(?:.*/)?{re.escape(TEMPORARY)}\w+")
@@ -42,4 +43,5 @@ def remove_unneeded(root: Path, store_id: str, older_than_us: int, dry_run: bool
             storage.settle(entry_name(newest))  # what is removed must not be needed by what a power failure leaves
             for item in found:
                 storage.delete(item.name)
+            remove_abandoned()  # what backends of processes that were killed left in the temporary folder
     return found
