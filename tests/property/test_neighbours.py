@@ -1,0 +1,102 @@
+"""Each pair of acts on one store, the one stopped before each of its system calls until the other is through."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from faults.campaign import ONLY, Sweep, scratch, shuffled
+from faults.children import Children, Ended, children
+from faults.neighbour_trials import ACTS
+
+KINDS = ("versioned", "key_value", "session")
+SHARE = 0.12 / len(KINDS)
+PATIENCE = 10.0  # seconds that the other may take before the stopped one goes on: it may wait for its lock
+
+
+@dataclass(frozen=True)
+class Trial:
+    kind: str
+    stopped: str
+    other: str
+    at: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.stopped}/{self.other}/{self.at}"
+
+
+def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
+    template, root = str(folder / "template"), str(folder / "count")
+    ended = found.run("faults.neighbour_trials:make_template", root=template, kind=kind)
+    assert ended.bad is None, ended.bad
+    trials = []
+    for stopped in ACTS:
+        found.run("faults.neighbour_trials:copy", template=template, root=root)
+        alone = found.run("faults.neighbour_trials:act", root=root, kind=kind, name=stopped, who="a", at=0, gate="")
+        assert alone.bad is None and alone.value["error"] is None, (stopped, alone)
+        nothing = {**alone.value, "acknowledged": [], "pending": [], "read": [], "new": False}
+        judged = found.run(
+            "faults.neighbour_trials:judge", root=root, kind=kind, a=alone.value, b=nothing, acts=[stopped, "none"]
+        )
+        assert judged.value == [], (stopped, judged)
+        trials += [Trial(kind, stopped, other, at + 1) for other in ACTS for at in range(alone.value["calls"])]
+    return trials
+
+
+def attempt(sweep: Sweep, folder: Path, found: Children, trial: Trial) -> None:
+    root, gate = str(folder / "root"), folder / "gate"
+    for name in ("reached", "go"):
+        gate.with_suffix(f".{name}").unlink(missing_ok=True)
+    found.run("faults.neighbour_trials:copy", template=str(folder / "template"), root=root)
+    with ThreadPoolExecutor(1) as thread, found.zygote() as mine, found.zygote() as theirs:
+
+        def stopped() -> Ended:
+            return mine.run(
+                "faults.neighbour_trials:act", root=root, kind=trial.kind, name=trial.stopped, who="a", at=trial.at,
+                gate=str(gate), limit=PATIENCE + 30,
+            )  # fmt: skip
+
+        waiting = thread.submit(stopped)
+        while not waiting.done() and not gate.with_suffix(".reached").exists():
+            time.sleep(0.0005)
+        other = theirs.run(
+            "faults.neighbour_trials:act", root=root, kind=trial.kind, name=trial.other, who="b", at=0, gate="",
+            limit=PATIENCE,
+        )  # fmt: skip
+        gate.with_suffix(".go").touch()
+        ended = waiting.result()
+    sweep.figures["trials"] += 1
+    wrong = [
+        f"{name}: {one.bad.splitlines()[0]}"
+        for name, one in zip(("stopped", "other"), (ended, other), strict=True)
+        if one.bad
+    ]
+    if not wrong:
+        judged = found.run(
+            "faults.neighbour_trials:judge", root=root, kind=trial.kind, a=ended.value, b=other.value,
+            acts=[trial.stopped, trial.other],
+        )  # fmt: skip
+        wrong = [judged.bad.splitlines()[0]] if judged.bad else judged.value
+        sweep.figures["refused"] += bool(ended.value["error"]) + bool(other.value["error"])
+    for what in wrong:
+        sweep.found(f"{trial.stopped} stopped for {trial.other}: {what}", str(trial))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_process_may_come_between_any_two_calls(kind: str) -> None:
+    sweep = Sweep(f"neighbours, {kind}", SHARE)
+    found = children()
+    with scratch() as folder:
+        trials = shuffled(all_trials(found, folder, kind), sweep.name)
+        if ONLY:
+            name, stopped, other, at = ONLY.split("/")
+            trials = [Trial(kind, stopped, other, int(at))] if name == kind else []
+        for trial in trials:
+            if not sweep.goes_on():
+                break
+            attempt(sweep, folder, found, trial)
+    sweep.finish(5)
