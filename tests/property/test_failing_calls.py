@@ -69,7 +69,7 @@ def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
     """One for each call of each operation, in each mode that it is of."""
     trials = []
     with found.zygote() as zygote:
-        of_kind = {} if kind == "keyed" else {"kind": kind}
+        of_kind: dict[str, Any] = {} if kind == "keyed" else {"kind": kind}
         ended = zygote.run(module(kind) + ":make_template", root=str(folder / "template"), **of_kind)
         assert ended.bad is None, ended.bad
         for operation in KEYED_OPERATIONS if kind == "keyed" else OPERATIONS:

@@ -35,9 +35,12 @@ class Ended:
 
 
 class Zygote:
-    """One parent of children; used by one thread at a time."""
+    """One parent of children; used by one thread at a time. Starts with its first job."""
 
     def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self) -> subprocess.Popen[str]:
         library = str(built_library())
         self._folder = tempfile.mkdtemp(prefix="statestore-zygote-")
         environment = {
@@ -51,25 +54,28 @@ class Zygote:
             "ARROW_DEFAULT_MEMORY_POOL": "system",
         }
         paths = [str(HERE), str(HERE.parent)]
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-W", "ignore::DeprecationWarning", str(HERE / "faults" / "zygote.py"), *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
         )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        self._process = process
+        return process
 
     def run(
         self, function: str, *, limit: float = TIME_LIMIT, kill_after: float | None = None, **arguments: Any
     ) -> Ended:
         """``module:function`` with these arguments (as JSON) in a child; killed after ``kill_after`` seconds."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        process = self._process or self._start()
+        assert process.stdin is not None and process.stdout is not None
         job = {"function": function, "arguments": arguments, "limit": limit, "kill_after": kill_after}
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        ended = json.loads(self._process.stdout.readline())
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        ended = json.loads(process.stdout.readline())
         if "hang" in ended:
             return Ended(None, f"HANG: no end after {limit:.0f} s (in the kernel: {ended['where']})")
         if "signal" in ended:
@@ -79,10 +85,13 @@ class Zygote:
         return Ended(ended.get("value"), None if ended.get("exit") == 0 else f"CRASH: exit status {ended.get('exit')}")
 
     def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.wait(20)
+        process.stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -91,7 +100,8 @@ class Children:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._free: queue.SimpleQueue[Zygote] = queue.SimpleQueue()
+        built_library()
+        self._free: queue.LifoQueue[Zygote] = queue.LifoQueue()  # those that run come first
         self._all = [Zygote() for _ in range(count)]
         for zygote in self._all:
             self._free.put(zygote)
