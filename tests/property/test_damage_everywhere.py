@@ -30,8 +30,8 @@ def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, draw: int) ->
         sweep.found(f"{ended.value['damage']}: {what}", f"{kind}/{draw}")
 
 
-def sweep_kind(kind: str, share: float, least: int) -> None:
-    sweep = Sweep(f"damage, {kind}", share)
+def sweep_kind(kind: str) -> None:
+    sweep = Sweep(f"damage, {kind}", SHARE)
     found = children()
     with scratch() as folder:
         ended = found.run("faults.damage_trials:make_template", root=str(folder / "template"), kind=kind)
@@ -41,10 +41,10 @@ def sweep_kind(kind: str, share: float, least: int) -> None:
             name, _, draw = ONLY.partition("/")
             draws = range(int(draw), int(draw) + 1) if name == kind else range(0)
         found.each(draws, lambda zygote, draw: attempt(sweep, folder, zygote, kind, draw), sweep.goes_on)
-    sweep.finish(least)
+    sweep.finish(5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_byte_may_be_damaged(kind: str) -> None:
-    sweep_kind(kind, SHARE, 5)
+    sweep_kind(kind)

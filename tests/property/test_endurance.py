@@ -9,6 +9,7 @@ from faults.subjects import SUBJECTS
 
 SHARE = 0.015  # of each test, for each kind
 THREADS = 8
+OTHERS = [kind for kind in SUBJECTS if kind not in ("versioned", "key_value")]
 ROUNDS = 1000
 
 
@@ -43,7 +44,7 @@ def test_threads_may_share_a_handle(kind: str) -> None:
     sweep.finish()
 
 
-@pytest.mark.parametrize("kind", SUBJECTS)
+@pytest.mark.parametrize("kind", ["versioned", "key_value", *(pytest.param(k, marks=pytest.mark.slow) for k in OTHERS)])
 def test_a_process_that_has_used_a_store_may_fork(kind: str) -> None:
     with scratch() as folder:
         ended = children().run("faults.endurance:forks", root=str(folder), kind=kind, limit=120)

@@ -104,8 +104,8 @@ def attempt(sweep: Sweep, folder: Path, zygote: Zygote, trial: Trial) -> None:
         sweep.found(f"{trial.operation}: {what}", str(trial))
 
 
-def sweep_kind(kind: str, share: float, least: int) -> None:
-    sweep = Sweep(f"failing calls, {kind}", share)
+def sweep_kind(kind: str) -> None:
+    sweep = Sweep(f"failing calls, {kind}", SHARE)
     found = children()
     with scratch() as folder:
         if ONLY:
@@ -115,10 +115,10 @@ def sweep_kind(kind: str, share: float, least: int) -> None:
         else:
             trials = shuffled(all_trials(found, folder, kind), sweep.name)
         found.each(trials, lambda zygote, trial: attempt(sweep, folder, zygote, trial), sweep.goes_on)
-    sweep.finish(least)
+    sweep.finish(5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STORES)
 def test_any_system_call_may_fail(kind: str) -> None:
-    sweep_kind(kind, SHARE, 5)
+    sweep_kind(kind)

@@ -59,8 +59,8 @@ def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, draw: int) ->
             return
 
 
-def sweep_kind(kind: str, share: float, least: int) -> None:
-    sweep = Sweep(f"kills, {kind}", share)
+def sweep_kind(kind: str, most: int | None = None) -> None:
+    sweep = Sweep(f"kills, {kind}", SHARE, most)
     found = children()
     with scratch() as folder:
         draws = range(SEED * 10**7, SEED * 10**7 + 10**6)
@@ -68,10 +68,16 @@ def sweep_kind(kind: str, share: float, least: int) -> None:
             name, _, draw = ONLY.partition("/")
             draws = range(int(draw), int(draw) + 1) if name == kind else range(0)
         found.each(draws, lambda zygote, draw: attempt(sweep, folder, zygote, kind, draw), sweep.goes_on)
-    sweep.finish(least)
+    sweep.finish(5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_process_may_be_killed_at_any_call_and_moment(kind: str) -> None:
-    sweep_kind(kind, SHARE, 5)
+    sweep_kind(kind)
+
+
+@pytest.mark.parametrize("kind", ["versioned", "key_value"])
+def test_the_process_may_be_killed_now_and_then(kind: str) -> None:
+    """A few of the trials above, for every run of the tests."""
+    sweep_kind(kind, most=8)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from faults.campaign import ONLY, Sweep, scratch, shuffled
-from faults.children import Children, Ended, children
+from faults.children import Children, Ended, Zygote, children
 from faults.neighbour_trials import ACTS
 
 KINDS = ("versioned", "key_value", "session")
 SHARE = 0.12 / len(KINDS)
-PATIENCE = 10.0  # seconds that the other may take before the stopped one goes on: it may wait for its lock
+PATIENCE = 1.0  # seconds that the other has before the stopped one goes on: it may wait for its lock
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,21 @@ def attempt(sweep: Sweep, folder: Path, found: Children, trial: Trial) -> None:
     for name in ("reached", "go"):
         gate.with_suffix(f".{name}").unlink(missing_ok=True)
     found.run("faults.neighbour_trials:copy", template=str(folder / "template"), root=root)
-    with ThreadPoolExecutor(1) as thread, found.zygote() as mine, found.zygote() as theirs:
+    with ThreadPoolExecutor(2) as threads, found.zygote() as mine, found.zygote() as theirs:
 
-        def stopped() -> Ended:
-            return mine.run(
-                "faults.neighbour_trials:act", root=root, kind=trial.kind, name=trial.stopped, who="a", at=trial.at,
-                gate=str(gate), limit=PATIENCE + 30,
-            )  # fmt: skip
+        def run(zygote: Zygote, name: str, who: str, at: int) -> Ended:
+            return zygote.run(
+                "faults.neighbour_trials:act", root=root, kind=trial.kind, name=name, who=who, at=at, gate=str(gate)
+            )
 
-        waiting = thread.submit(stopped)
-        while not waiting.done() and not gate.with_suffix(".reached").exists():
+        stopped = threads.submit(run, mine, trial.stopped, "a", trial.at)
+        while not stopped.done() and not gate.with_suffix(".reached").exists():
             time.sleep(0.0005)
-        other = theirs.run(
-            "faults.neighbour_trials:act", root=root, kind=trial.kind, name=trial.other, who="b", at=0, gate="",
-            limit=PATIENCE,
-        )  # fmt: skip
+        going = threads.submit(run, theirs, trial.other, "b", 0)
+        if not wait([going], PATIENCE).done:
+            sweep.figures["waited for one another"] += 1
         gate.with_suffix(".go").touch()
-        ended = waiting.result()
+        ended, other = stopped.result(), going.result()
     sweep.figures["trials"] += 1
     wrong = [
         f"{name}: {one.bad.splitlines()[0]}"

@@ -55,8 +55,8 @@ def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, trial: tuple[
         sweep.found(f"{cut.model}: {what}", f"{kind}/{cut}")
 
 
-def sweep_kind(kind: str, share: float, big: int, least: int) -> None:
-    sweep = Sweep(f"power cuts, {kind}", share)
+def sweep_kind(kind: str, big: int, most: int | None = None) -> None:
+    sweep = Sweep(f"power cuts, {kind}", SHARE, most)
     found = children()
     with scratch() as folder:
         (folder / "other-boot").write_text("another-boot\n")
@@ -70,10 +70,16 @@ def sweep_kind(kind: str, share: float, big: int, least: int) -> None:
             chosen = [Cut(int(upto), model, held, int(draw))] if name == kind else []
         trials = [(steps, root, cut) for cut in chosen]
         found.each(trials, lambda zygote, trial: attempt(sweep, folder, zygote, kind, trial), sweep.goes_on)
-    sweep.finish(least)
+    sweep.finish(5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_power_may_be_cut_at_any_moment(kind: str) -> None:
-    sweep_kind(kind, SHARE, BIG, 20)
+    sweep_kind(kind, BIG)
+
+
+@pytest.mark.parametrize("kind", ["versioned", "key_value"])
+def test_the_power_may_be_cut_now_and_then(kind: str) -> None:
+    """A few of the trials above, for every run of the tests."""
+    sweep_kind(kind, big=3, most=10)

@@ -55,11 +55,13 @@ def shuffled(trials: Sequence[Any], name: str) -> list[Any]:
 
 
 class Sweep:
-    """The findings and figures of one sweep, which has ``share`` of the campaign's time (1.0: all of it)."""
+    """The findings and figures of one sweep, which has ``share`` of the campaign's time (1.0: all of it), or makes
+    ``most`` trials where that is given."""
 
-    def __init__(self, name: str, share: float) -> None:
+    def __init__(self, name: str, share: float, most: int | None = None) -> None:
         self.name = name
         self.share = share
+        self.most = most
         self.figures: collections.Counter[str] = collections.Counter()
         self._findings: dict[str, list[str]] = {}
         self._begin = time.monotonic()
@@ -69,8 +71,8 @@ class Sweep:
         return self.share * SECONDS - (time.monotonic() - self._begin)
 
     def goes_on(self) -> bool:
-        """Whether there is time for another trial."""
-        return self.seconds_left > 0
+        """Whether there is to be another trial."""
+        return self.seconds_left > 0 if self.most is None else self.figures["trials"] < self.most
 
     def found(self, what: str, trial: str) -> None:
         """Note that ``trial`` came out wrong, and how."""
