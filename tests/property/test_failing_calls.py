@@ -53,7 +53,7 @@ def module(kind: str) -> str:
 
 def calls(zygote: Zygote, folder: Path, kind: str, operation: str) -> dict[str, int]:
     """How many calls of each kind the operation makes without a fault; nothing may be wrong then."""
-    template, root = str(folder / "template"), str(folder / "count")
+    template, root = str(folder / "template"), str(folder / f"count-{id(zygote)}")
     arguments: dict[str, Any] = {"template": template, "root": root, "kind": kind, "operation": operation}
     ended = zygote.run(module(kind) + ":struck", **arguments, kinds=KINDS, way="never", at=1, errno=0)
     assert ended.bad is None, ended.bad
@@ -67,16 +67,22 @@ def calls(zygote: Zygote, folder: Path, kind: str, operation: str) -> dict[str, 
 
 def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
     """One for each call of each operation, in each mode that it is of."""
-    trials = []
-    with found.zygote() as zygote:
-        of_kind: dict[str, Any] = {} if kind == "keyed" else {"kind": kind}
-        ended = zygote.run(module(kind) + ":make_template", root=str(folder / "template"), **of_kind)
-        assert ended.bad is None, ended.bad
-        for operation in KEYED_OPERATIONS if kind == "keyed" else OPERATIONS:
-            counts = calls(zygote, folder, kind, operation)
-            for mode, (kinds, _, _) in MODES.items():
-                trials += [Trial(kind, operation, mode, at + 1) for at in range(sum(counts[k] for k in kinds))]
-    return trials
+    of_kind: dict[str, Any] = {} if kind == "keyed" else {"kind": kind}
+    ended = found.run(module(kind) + ":make_template", root=str(folder / "template"), **of_kind)
+    assert ended.bad is None, ended.bad
+    operations = list(KEYED_OPERATIONS if kind == "keyed" else OPERATIONS)
+    counted: dict[str, dict[str, int]] = {}
+
+    def count(zygote: Zygote, operation: str) -> None:
+        counted[operation] = calls(zygote, folder, kind, operation)
+
+    found.each(operations, count, lambda: True)
+    return [
+        Trial(kind, operation, mode, at + 1)
+        for operation in operations
+        for mode, (kinds, _, _) in MODES.items()
+        for at in range(sum(counted[operation][each] for each in kinds))
+    ]
 
 
 def attempt(sweep: Sweep, folder: Path, zygote: Zygote, trial: Trial) -> None:
@@ -114,8 +120,9 @@ def sweep_kind(kind: str) -> None:
             all_trials(found, folder, kind)
         else:
             trials = shuffled(all_trials(found, folder, kind), sweep.name)
+        sweep.begin()
         found.each(trials, lambda zygote, trial: attempt(sweep, folder, zygote, trial), sweep.goes_on)
-    sweep.finish(5)
+    sweep.finish()
 
 
 @pytest.mark.slow

@@ -67,8 +67,9 @@ def sweep_kind(kind: str, most: int | None = None) -> None:
         if ONLY:
             name, _, draw = ONLY.partition("/")
             draws = range(int(draw), int(draw) + 1) if name == kind else range(0)
+        sweep.begin()
         found.each(draws, lambda zygote, draw: attempt(sweep, folder, zygote, kind, draw), sweep.goes_on)
-    sweep.finish(5)
+    sweep.finish()
 
 
 @pytest.mark.slow

@@ -93,8 +93,9 @@ def test_another_process_may_come_between_any_two_calls(kind: str) -> None:
         if ONLY:
             name, stopped, other, at = ONLY.split("/")
             trials = [Trial(kind, stopped, other, int(at))] if name == kind else []
+        sweep.begin()
         for trial in trials:
             if not sweep.goes_on():
                 break
             attempt(sweep, folder, found, trial)
-    sweep.finish(5)
+    sweep.finish()

@@ -69,8 +69,9 @@ def sweep_kind(kind: str, big: int, most: int | None = None) -> None:
             upto, model, held, draw = rest.split("/") if name == kind else ("0", "", "", "0")
             chosen = [Cut(int(upto), model, held, int(draw))] if name == kind else []
         trials = [(steps, root, cut) for cut in chosen]
+        sweep.begin()
         found.each(trials, lambda zygote, trial: attempt(sweep, folder, zygote, kind, trial), sweep.goes_on)
-    sweep.finish(5)
+    sweep.finish()
 
 
 @pytest.mark.slow
