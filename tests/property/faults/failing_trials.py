@@ -69,7 +69,8 @@ def _put_all(scene: Scene) -> None:
 def _write(scene: Scene) -> None:
     scene.doubtful = MANY
     scene.store.write(scene.subject.bulk(MANY), transaction=("writes", 1))
-    scene.acknowledged.extend(MANY)
+    if MANY[0] not in scene.acknowledged:
+        scene.acknowledged.extend(MANY)
 
 
 def _commit(scene: Scene) -> None:
@@ -207,6 +208,9 @@ OPERATIONS: dict[str, tuple[Operation, bool, bool]] = {
 REPEATED = {name for name in OPERATIONS if name not in ("put", "first put", "delete", "put_all", "open", "close")}
 
 
+COMMITS = ("commit", "commit(transaction)", "write", "compact", "expire")
+
+
 def make_template(root: str, kind: str) -> None:
     """Two stores: ``s`` with BASE committed, ``other`` to be dropped or rebuilt."""
     subject = SUBJECTS[kind]
@@ -237,6 +241,7 @@ def struck(
                 scene.subject.write(scene.store, number)
                 scene.acknowledged.append(number)
     error: BaseException | None = None
+    before = scene.store.version if opened else 0
     faults.arm(kinds, way, at, errno)
     try:
         act(scene)
@@ -247,7 +252,7 @@ def struck(
     faults.disarm()
     fired, counts = faults.fired, faults.counts
     if fired or way == "never":
-        wrong += _go_on(scene, operation, act, error)
+        wrong += _go_on(scene, operation, act, error, before)
     return {
         "fired": fired,
         "counts": counts,
@@ -270,11 +275,11 @@ def judge_error(error: BaseException) -> list[str]:
     return []
 
 
-def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | None) -> list[str]:
+def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | None, before: int) -> list[str]:
     """The fault is gone: the same handle works, or says that it must be opened again, which works."""
     wrong: list[str] = []
-    if isinstance(error, CommitUnknownError) and scene.store is not None:
-        wrong += _settle_unknown(scene, operation, error)
+    if error is not None and operation in COMMITS:
+        wrong += _settle(scene, operation, error, before)
     if error is not None and operation in REPEATED:
         try:
             act(scene)
@@ -305,19 +310,28 @@ def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | 
     return wrong
 
 
-def _settle_unknown(scene: Scene, operation: str, error: CommitUnknownError) -> list[str]:
-    """was_committed answers what the log says."""
+def _settle(scene: Scene, operation: str, error: BaseException, before: int) -> list[str]:
+    """What a commit that raised means: unknown, and was_committed answers what the log says; or not committed."""
+    if not isinstance(error, StateStoreError):
+        return []
     try:
-        said = scene.store.was_committed(error.commit)
-        version = int(error.commit.partition("-")[0])
         with statestore.connect(scene.root).open_store("s", read_only=True) as reader:
-            there = reader.version >= version
+            newest = reader.version
+            there = MANY[0] in {row[1] for row in scene.subject.table(reader)}
     except BaseException as caught:
-        return [f"was_committed: {type(caught).__name__}: {str(caught)[:160]}"]
-    if said and operation == "write":
+        return [f"a reader after a failed commit: {type(caught).__name__}: {str(caught)[:160]}"]
+    if there and operation == "write":
         scene.acknowledged.extend(scene.doubtful)
         scene.doubtful = ()
-    return [] if said == there else [f"was_committed answers {said}, the log has version {version}: {there}"]
+    if not isinstance(error, CommitUnknownError):
+        committed = there if operation == "write" else newest > before
+        return [f"raised {error.code} though it was committed"] if committed else []
+    try:
+        said = scene.store.was_committed(error.commit)
+    except BaseException as caught:
+        return [f"was_committed: {type(caught).__name__}: {str(caught)[:160]}"]
+    known = newest >= int(error.commit.partition("-")[0])
+    return [] if said == known else [f"was_committed answers {said}, of {error.commit} the log has {newest}"]
 
 
 def _is_done(operation: str, error: BaseException) -> bool:
