@@ -67,8 +67,7 @@ def calls(zygote: Zygote, folder: Path, kind: str, operation: str) -> dict[str, 
 
 def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
     """One for each call of each operation, in each mode that it is of."""
-    of_kind: dict[str, Any] = {} if kind == "keyed" else {"kind": kind}
-    ended = found.run(module(kind) + ":make_template", root=str(folder / "template"), **of_kind)
+    ended = found.run(module(kind) + ":make_template", root=str(folder / "template"), kind=kind)
     assert ended.bad is None, ended.bad
     operations = list(KEYED_OPERATIONS if kind == "keyed" else OPERATIONS)
     counted: dict[str, dict[str, int]] = {}

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from faults.campaign import ONLY, Sweep, scratch, shuffled
 from faults.children import Children, Ended, Zygote, children
+from faults.keyed_neighbours import ACTS as KEYED_ACTS
 from faults.neighbour_trials import ACTS
 
-KINDS = ("versioned", "key_value", "session")
+KINDS = ("versioned", "key_value", "session", "keyed")
 SHARE = 0.12 / len(KINDS)
 PATIENCE = 1.0  # seconds that the other has before the stopped one goes on: it may wait for its lock
 
@@ -28,21 +29,27 @@ class Trial:
         return f"{self.kind}/{self.stopped}/{self.other}/{self.at}"
 
 
+def module(kind: str) -> str:
+    """Where the acts on a kind of store are."""
+    return "faults.keyed_neighbours" if kind == "keyed" else "faults.neighbour_trials"
+
+
 def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
     template, root = str(folder / "template"), str(folder / "count")
-    ended = found.run("faults.neighbour_trials:make_template", root=template, kind=kind)
+    ended = found.run(module(kind) + ":make_template", root=template, kind=kind)
     assert ended.bad is None, ended.bad
     trials = []
-    for stopped in ACTS:
-        found.run("faults.neighbour_trials:copy", template=template, root=root)
-        alone = found.run("faults.neighbour_trials:act", root=root, kind=kind, name=stopped, who="a", at=0, gate="")
+    acts = KEYED_ACTS if kind == "keyed" else ACTS
+    for stopped in acts:
+        found.run(module(kind) + ":copy", template=template, root=root)
+        alone = found.run(module(kind) + ":act", root=root, kind=kind, name=stopped, who="a", at=0, gate="")
         assert alone.bad is None and alone.value["error"] is None, (stopped, alone)
         nothing = {**alone.value, "acknowledged": [], "pending": [], "read": [], "new": False}
         judged = found.run(
-            "faults.neighbour_trials:judge", root=root, kind=kind, a=alone.value, b=nothing, acts=[stopped, "none"]
+            module(kind) + ":judge", root=root, kind=kind, a=alone.value, b=nothing, acts=[stopped, "none"]
         )
         assert judged.value == [], (stopped, judged)
-        trials += [Trial(kind, stopped, other, at + 1) for other in ACTS for at in range(alone.value["calls"])]
+        trials += [Trial(kind, stopped, other, at + 1) for other in acts for at in range(alone.value["calls"])]
     return trials
 
 
@@ -50,12 +57,12 @@ def attempt(sweep: Sweep, folder: Path, found: Children, trial: Trial) -> None:
     root, gate = str(folder / "root"), folder / "gate"
     for name in ("reached", "go"):
         gate.with_suffix(f".{name}").unlink(missing_ok=True)
-    found.run("faults.neighbour_trials:copy", template=str(folder / "template"), root=root)
+    found.run(module(trial.kind) + ":copy", template=str(folder / "template"), root=root)
     with ThreadPoolExecutor(2) as threads, found.zygote() as mine, found.zygote() as theirs:
 
         def run(zygote: Zygote, name: str, who: str, at: int) -> Ended:
             return zygote.run(
-                "faults.neighbour_trials:act", root=root, kind=trial.kind, name=name, who=who, at=at, gate=str(gate)
+                module(trial.kind) + ":act", root=root, kind=trial.kind, name=name, who=who, at=at, gate=str(gate)
             )
 
         stopped = threads.submit(run, mine, trial.stopped, "a", trial.at)
@@ -74,7 +81,7 @@ def attempt(sweep: Sweep, folder: Path, found: Children, trial: Trial) -> None:
     ]
     if not wrong:
         judged = found.run(
-            "faults.neighbour_trials:judge", root=root, kind=trial.kind, a=ended.value, b=other.value,
+            module(trial.kind) + ":judge", root=root, kind=trial.kind, a=ended.value, b=other.value,
             acts=[trial.stopped, trial.other],
         )  # fmt: skip
         wrong = [judged.bad.splitlines()[0]] if judged.bad else judged.value

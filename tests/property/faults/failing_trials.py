@@ -18,7 +18,7 @@ import duckdb
 
 import statestore
 from faults.library import Faults
-from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer
+from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer, rebuild_options
 from statestore import CommitUnknownError, ConflictError, NotFoundError, StateStoreError
 
 BASE = tuple(range(1, 9))  # committed before: by threes, then what is left
@@ -171,11 +171,8 @@ def _drop(scene: Scene) -> None:
 
 
 def _rebuild(scene: Scene) -> None:
-    options = {k: v for k, v in scene.subject.options.items() if k not in ("key_groups", "serde")}
-    if scene.subject.kind in ("key_value", "versioned"):
-        options = {}
-    catalog = statestore.connect(scene.root)
-    catalog.rebuild("other", key_groups=64, **options).close()
+    options = rebuild_options(scene.subject)
+    statestore.connect(scene.root).rebuild("other", key_groups=64, **options).close()
 
 
 # name: (what is done, whether a handle is open, whether writes wait in it)

@@ -133,7 +133,7 @@ OPERATIONS: dict[str, tuple[Operation, bool]] = {
 }
 
 
-def make_template(root: str) -> None:
+def make_template(root: str, kind: str = "keyed") -> None:
     warehouse, local = Path(root) / "warehouse", Path(root) / "local"
     store = statestore.connect(warehouse).create_store("s", kind="keyed", key={"k": "string"}, key_groups=8)
     with store.backend(directory=local) as backend:

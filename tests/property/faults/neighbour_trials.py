@@ -14,7 +14,7 @@ from typing import Any
 
 import statestore
 from faults.library import DOING, Faults
-from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer
+from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer, rebuild_options
 from statestore import CorruptError, StateStoreError
 
 BASE = tuple(range(1, 11))
@@ -84,8 +84,7 @@ def _drops(root: Path, subject: Subject, who: str, done: Act) -> None:
 
 
 def _rebuilds(root: Path, subject: Subject, who: str, done: Act) -> None:
-    options = {k: v for k, v in subject.options.items() if k != "serde" and subject.kind not in ("versioned",)}
-    statestore.connect(root).rebuild("s", key_groups=64, **options).close()
+    statestore.connect(root).rebuild("s", key_groups=64, **rebuild_options(subject)).close()
 
 
 def _reads(root: Path, subject: Subject, who: str, done: Act) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import statestore
 from faults.library import Faults
-from faults.subjects import SUBJECTS, Subject, WrongAnswer
+from faults.subjects import SUBJECTS, Subject, WrongAnswer, rebuild_options
 
+REBUILT_GROUPS = 64
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -76,6 +77,22 @@ def _workload(faults: Faults, subject: Subject, warehouse: Path, big: int) -> No
     store.vacuum(older_than=0)
     writer.done("commit", store.commit())
     writer.put(1)
+    _replace_others(faults, subject, warehouse)
+
+
+def _replace_others(faults: Faults, subject: Subject, warehouse: Path) -> None:
+    """A store that is dropped, and one that is rebuilt."""
+    catalog = statestore.connect(warehouse)
+    for name in ("dropped", "rebuilt"):
+        with subject.create(warehouse, name) as store:
+            for number in (1, 2):
+                subject.write(store, number)
+            store.commit()
+        faults.mark(json.dumps(["made", name]))
+    catalog.drop_store("dropped")
+    faults.mark(json.dumps(["gone", "dropped"]))
+    catalog.rebuild("rebuilt", key_groups=REBUILT_GROUPS, **rebuild_options(subject)).close()
+    faults.mark(json.dumps(["changed", "rebuilt"]))
 
 
 def _keyed_workload(faults: Faults, root: Path) -> None:
@@ -129,6 +146,8 @@ def check(kind: str, folder: str, marks: list[list[Any]], other_boot: str) -> li
         checks = lambda: _check_store(SUBJECTS[kind], warehouse, marks)  # noqa: E731
     if step("opening", checks):
         step("verify", lambda: _check_files(warehouse))
+    if kind != "keyed":
+        step("stores that were replaced", lambda: _check_others(SUBJECTS[kind], warehouse, marks))
     return wrong
 
 
@@ -194,8 +213,22 @@ def _check_keyed(warehouse: Path, local: Path, marks: list[list[Any]]) -> None:
         store.vacuum(older_than=0)
 
 
+def _check_others(subject: Subject, warehouse: Path, marks: list[list[Any]]) -> None:
+    """A dropped store does not come back; a rebuilt one is there, in its old or its new form."""
+    catalog = statestore.connect(warehouse)
+    if ["gone", "dropped"] in marks and "dropped" in catalog.stores():
+        raise WrongAnswer("a dropped store is there again")
+    if ["made", "rebuilt"] not in marks:
+        return
+    with catalog.open_store("rebuilt") as store:
+        if subject.values(store) != {1, 2}:
+            raise WrongAnswer(f"LOST: a store that was being rebuilt has {subject.values(store)}")
+        if ["changed", "rebuilt"] in marks and store.spec.key_groups != REBUILT_GROUPS:
+            raise WrongAnswer("LOST: a rebuilt store is the old one again")
+
+
 def _check_files(warehouse: Path) -> None:
-    for report in statestore.verify(warehouse):
+    for report in statestore.verify(warehouse, "s"):
         if not report.ok:
             raise WrongAnswer(f"{report.problems[0].code} {report.problems[0].message[:160]}")
         if report.unreferenced:

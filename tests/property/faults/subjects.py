@@ -347,3 +347,8 @@ SUBJECTS = {
         ),
     )
 }
+
+
+def rebuild_options(subject: Subject) -> dict[str, Any]:
+    """The options that a rebuild needs to make the same kind of store."""
+    return {name: value for name, value in subject.options.items() if name != "serde"}
