@@ -118,8 +118,10 @@ def threads(root: str, kind: str, count: int, seconds: float) -> dict[str, Any]:
                     lost = set(acknowledged[mine]) - subject.values(store)
                     if lost:
                         raise WrongAnswer(f"a thread does not find its own writes {sorted(lost)[:5]}")
-                elif act < 0.97:
+                elif act < 0.965:
                     store.compact()
+                elif act < 0.98:
+                    store.expire(before=0)
                 else:
                     store.vacuum(older_than=0)
         except BaseException as error:
