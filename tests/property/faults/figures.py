@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md from reports of a campaign: ``python tests/property/faults/figures.py REPORT...``."""
+"""The table of docs/reliability.md from reports of campaigns: ``python tests/property/faults/figures.py REPORT``."""
 
 from __future__ import annotations
 
