@@ -104,6 +104,6 @@ class Sweep:
 
 def _alike(what: str) -> str:
     """What findings of one kind have in common: no names, numbers and rows; of raw errors only the class."""
-    text = re.sub(r"/\S+/", "…/", what)
+    text = re.sub(r"(^|[\s'\"])/\S+/", r"\1…/", what)
     text = re.sub(r"[0-9a-f]{16,}|\d+", "#", re.sub(r"\[\(.*|\{.*|\[#.*", "…", text))
-    return re.sub(r"(raw \w+).*", r"\1", text, flags=re.DOTALL).splitlines()[0][:200]
+    return re.sub(r"(raw [^:]*):.*", r"\1", text, flags=re.DOTALL).splitlines()[0][:200]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,10 +267,16 @@ def judge_error(error: BaseException) -> list[str]:
     if isinstance(error, duckdb.Error) and re.search(r"\[[A-Z_]+\]", str(error)):
         return []  # through a connection of DuckDB our errors come as its own, with our code and message in them
     if not isinstance(error, StateStoreError):
-        return [f"raw {type(error).__name__}: {str(error)[:160]}"]
+        return [f"raw {type(error).__name__} in {_origin(error)}: {str(error)[:160]}"]
     if error.code in ("CORRUPT_LOG",) or "CORRUPT" in error.code:
         return [f"a failing disk is called damage: {error.code} {error.message[:160]}"]
     return []
+
+
+def _origin(error: BaseException) -> str:
+    """The function of ours that the error came out of first."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/statestore/" in frame.filename]
+    return f"{frames[-1].filename.rpartition('/statestore/')[2]} {frames[-1].name}" if frames else "another library"
 
 
 def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | None, before: int) -> list[str]:
