@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from faults.campaign import ONLY, Sweep, scratch, shuffled
 from faults.children import Children, Zygote, children
-from faults.failing_trials import OPERATIONS
+from faults.failing_trials import operations as operations_of
 from faults.keyed_trials import OPERATIONS as KEYED_OPERATIONS
 from faults.library import DOING, KINDS
 from faults.subjects import SUBJECTS
@@ -69,7 +69,7 @@ def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
     """One for each call of each operation, in each mode that it is of."""
     ended = found.run(module(kind) + ":make_template", root=str(folder / "template"), kind=kind)
     assert ended.bad is None, ended.bad
-    operations = list(KEYED_OPERATIONS if kind == "keyed" else OPERATIONS)
+    operations = list(KEYED_OPERATIONS) if kind == "keyed" else operations_of(kind)
     counted: dict[str, dict[str, int]] = {}
 
     def count(zygote: Zygote, operation: str) -> None:

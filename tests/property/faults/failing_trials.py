@@ -19,12 +19,12 @@ import duckdb
 
 import statestore
 from faults.library import Faults
-from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer, rebuild_options
+from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer, key_of, rebuild_options
 from statestore import CommitUnknownError, ConflictError, NotFoundError, StateStoreError
 
 BASE = tuple(range(1, 9))  # committed before: by threes, then what is left
 PENDING = (9, 10, 11)  # put before the operation
-ONE, MANY, LATER = 12, (13, 14, 15), 16
+ONE, MANY, LATER, ANOTHER = 12, (13, 14, 15), 16, 30
 REOPEN = re.compile(r"\bre-?open|open (it|the store|this store) again|open_store", re.IGNORECASE)
 
 
@@ -37,6 +37,7 @@ class Scene:
     acknowledged: list[int]
     doubtful: tuple[int, ...] = ()
     store: Any = None
+    theirs: int = 0  # the version of another handle's commit
 
 
 Operation = Callable[[Scene], None]
@@ -104,6 +105,19 @@ def _close(scene: Scene) -> None:
 
 def _refresh(scene: Scene) -> None:
     scene.store.refresh()
+
+
+def _see(scene: Scene) -> None:
+    """The commit of another handle is seen: by refresh, a scan, or a point read."""
+    newest = scene.store.refresh()
+    if newest != scene.theirs:
+        raise WrongAnswer(f"refresh answers {newest}, the newest version is {scene.theirs}")
+
+
+def _see_by_get(scene: Scene) -> None:
+    found = scene.store.get(key_of(ANOTHER))
+    if found is None or found.value != ANOTHER:
+        raise WrongAnswer(f"get answers {found}, another handle has committed {ANOTHER}")
 
 
 def _table(scene: Scene) -> None:
@@ -191,6 +205,8 @@ OPERATIONS: dict[str, tuple[Operation, bool, bool]] = {
     "expire": (_expire, True, False),
     "vacuum": (_vacuum, True, False),
     "refresh": (_refresh, True, False),
+    "see a commit": (_see, True, False),
+    "see a commit by get": (_see_by_get, True, False),
     "scan and history": (_table, True, True),
     "changes and diff": (_changes, True, True),
     "live reads": (_live, True, True),
@@ -206,7 +222,13 @@ OPERATIONS: dict[str, tuple[Operation, bool, bool]] = {
 REPEATED = {name for name in OPERATIONS if name not in ("put", "first put", "delete", "put_all", "open", "close")}
 
 
+SEEING = ("see a commit", "see a commit by get")  # of another handle, which only versioned stores allow
 COMMITS = ("commit", "commit(transaction)", "write", "compact", "expire")
+
+
+def operations(kind: str) -> list[str]:
+    """Those of a kind of store."""
+    return [name for name in OPERATIONS if kind == "versioned" or name not in SEEING]
 
 
 def make_template(root: str, kind: str) -> None:
@@ -238,6 +260,12 @@ def struck(
             for number in PENDING:
                 scene.subject.write(scene.store, number)
                 scene.acknowledged.append(number)
+    if operation in SEEING:
+        scene.store.refresh()
+        with statestore.connect(root).open_store("s", auto_compact=False) as another:
+            scene.subject.write(another, ANOTHER)
+            scene.acknowledged.append(ANOTHER)
+            scene.theirs = another.commit()
     error: BaseException | None = None
     before = scene.store.version if opened else 0
     faults.arm(kinds, way, at, errno)
@@ -268,8 +296,10 @@ def judge_error(error: BaseException) -> list[str]:
         return []  # through a connection of DuckDB our errors come as its own, with our code and message in them
     if not isinstance(error, StateStoreError):
         return [f"raw {type(error).__name__} in {_origin(error)}: {str(error)[:160]}"]
-    if error.code in ("CORRUPT_LOG",) or "CORRUPT" in error.code:
+    if "CORRUPT" in error.code:
         return [f"a failing disk is called damage: {error.code} {error.message[:160]}"]
+    if isinstance(error, NotFoundError):
+        return [f"a failing disk is called absence: {error.code} {error.message[:160]}"]
     return []
 
 
