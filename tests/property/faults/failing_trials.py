@@ -20,7 +20,7 @@ import duckdb
 import statestore
 from faults.library import Faults
 from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer, key_of, rebuild_options
-from statestore import CommitUnknownError, ConflictError, NotFoundError, StateStoreError
+from statestore import CommitUnknownError, ConflictError, CorruptError, NotFoundError, StateStoreError
 
 BASE = tuple(range(1, 9))  # committed before: by threes, then what is left
 PENDING = (9, 10, 11)  # put before the operation
@@ -296,7 +296,7 @@ def judge_error(error: BaseException) -> list[str]:
         return []  # through a connection of DuckDB our errors come as its own, with our code and message in them
     if not isinstance(error, StateStoreError):
         return [f"raw {type(error).__name__} in {_origin(error)}: {str(error)[:160]}"]
-    if "CORRUPT" in error.code:
+    if isinstance(error, CorruptError):
         return [f"a failing disk is called damage: {error.code} {error.message[:160]}"]
     if isinstance(error, NotFoundError):
         return [f"a failing disk is called absence: {error.code} {error.message[:160]}"]

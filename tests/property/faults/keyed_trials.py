@@ -245,7 +245,7 @@ def beyond(root: str, kind: str, operation: str, acknowledged: list[int]) -> lis
                     if version <= COMMITTED:
                         check_backend(backend, version)
             store.vacuum(older_than=0)
-        for report in statestore.verify(str(scene.warehouse)):
+        for report in statestore.verify(str(scene.warehouse), "s"):
             if not report.ok:
                 wrong.append(f"verify: {report.problems[0].code} {report.problems[0].message[:160]}")
             if report.unreferenced:
