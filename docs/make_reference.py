@@ -31,6 +31,7 @@ ACTIONS = {
     "UnsupportedError": "use another type, kind or engine",
     "ReadOnlyError": "write somewhere else",
     "StorageError": "have the disk work again (space, open files, access), then repeat the call",
+    "CommitUnknownError": "repeat the call on the same handle, or ask `was_committed`",
 }
 HEAD = """# Reference
 

@@ -34,6 +34,7 @@ from statestore.formats.changelog_frames import (
 )
 from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.ipc_file import read_batch
 
 ROWS_PER_BATCH = 1 << 16
 ROW_SCHEMA = pa.schema(
@@ -48,6 +49,8 @@ MADE_AT = b"statestore.version"
 """Metadata of the schema: the store's newest version when the file was made, so that only later ones can name it."""
 STORE = b"statestore.store"
 """Metadata of the schema: the identity of the store whose records these are."""
+FILE_NAME = b"statestore.name"
+"""Metadata of the schema: the file's name, by which the log says how much of it is committed."""
 
 _log = logging.getLogger("statestore")
 _unpack_row = ROW.unpack_from  # looked up once: single rows are many
@@ -129,10 +132,8 @@ class Changelog:
             if self._schema is None:
                 self._take_schema(pa.ipc.read_schema(pa.py_buffer(payload)))
                 return None
-            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)
-            batch.validate(full=True)
-            return batch
-        except (pa.ArrowException, OSError, EOFError) as error:
+            return read_batch(pa.py_buffer(payload), self._schema)
+        except (pa.ArrowException, OSError, EOFError, ValueError) as error:
             raise _corrupt(self.path, end, str(error)) from error
 
     def _take_schema(self, found: pa.Schema) -> None:
@@ -142,6 +143,9 @@ class Changelog:
         made_at = metadata.pop(MADE_AT, b"")
         self.made_at = int(made_at) if made_at.isdigit() and len(made_at) < 19 else -1
         self.store = metadata.pop(STORE, b"").decode("utf-8", "replace")
+        name = metadata.pop(FILE_NAME, b"").decode("utf-8", "replace")
+        if name not in ("", self.path.name):
+            raise _corrupt(self.path, 0, f"the records of {name}, which was renamed or took another file's place")
         self._schema = found.with_metadata(metadata or None)
 
     def _frames(self, file: BinaryIO) -> Iterator[tuple[Kind, bytes, int]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.changelog import MADE_AT, STORE, Changelog, read_changelog
+from statestore.formats.changelog import FILE_NAME, MADE_AT, STORE, Changelog, read_changelog
 from statestore.formats.changelog_frames import (
     HEADER,
     MAGIC,
@@ -63,7 +63,7 @@ class ChangelogWriter:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
                 metadata = dict(schema.metadata or {})
                 metadata |= {MADE_AT: str(made_at).encode()} if made_at >= 0 else {}
-                metadata |= {STORE: store.encode()} if store else {}
+                metadata |= {STORE: store.encode(), FILE_NAME: path.name.encode()} if store else {}
                 self._write_message(schema.with_metadata(metadata or None).serialize())
                 os.link(temporary, path)
             except BaseException:

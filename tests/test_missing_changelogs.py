@@ -146,7 +146,7 @@ def test_what_was_committed_or_taken_back_is_not_missed(tmp_path: Path, file: Pa
     with catalog.open_store("s") as store:
         store.put("again", 1)
         store.flush()
-        store._repair = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+        store._make_anew = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
             store.commit(transaction=("app", 1))
         store._changelogs.close()

@@ -223,3 +223,21 @@ def test_verify_names_entries_of_another_store(tmp_path: Path) -> None:
     assert ("STORE_REPLACED", entry_name(2)) in [(problem.code, problem.file) for problem in found.problems]
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         statestore.connect(tmp_path / "two").open_store("s")
+
+
+def test_a_changelog_under_another_name_is_damage(tmp_path: Path) -> None:
+    """The log says by names how much of a changelog is committed: renamed, its records would be taken in again."""
+    catalog = statestore.connect(tmp_path)
+    for key in ("a", "b"):
+        store = catalog.create_store(key, **COLUMNS)
+        store.put(key, 1, timestamp=1000)
+        store.close()
+    (left,) = (tmp_path / "a" / "changelog").glob("*.changelog")
+    left.rename(left.with_name("0" * 20 + left.name[20:]))
+    with pytest.raises(statestore.CorruptError, match=r"CHANGELOG_CORRUPT.*was renamed"):
+        catalog.open_store("a")
+    assert [problem.code for problem in catalog.verify("a").problems] == ["CHANGELOG_CORRUPT"]
+    (right,) = (tmp_path / "b" / "changelog").glob("*.changelog")
+    right.write_bytes(left.with_name("0" * 20 + left.name[20:]).read_bytes())
+    with pytest.raises(statestore.CorruptError, match="CHANGELOG_CORRUPT"):
+        catalog.open_store("b")
