@@ -251,7 +251,10 @@ class Catalog:
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""
-        found = (path.parent.name for path in self.root.glob(f"*/{STORE_FILE}"))
+        with disk_errors("list the stores of", self.root):
+            if not self.root.is_dir():
+                return []
+            found = [path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()]
         return sorted(name for name in found if not name.startswith("."))  # a drop that was interrupted
 
     def drop_store(self, name: str) -> None:

@@ -20,6 +20,7 @@ from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.versioned_table import VersionedTable
+from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.locations import Location, open_location, parse_location
 from statestore.formats.spark.checkpoint_files import Folder
@@ -147,17 +148,18 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     if not location.is_local:
         return _elsewhere(location)
     root = Path(location.path)
-    if not root.is_dir():
-        raise NotFoundError(
-            "PATH_NOT_FOUND",
-            f"{root} is not a directory; expected a warehouse, a store or the checkpoint of a Spark query",
-        )
-    if (root / STORE_FILE).is_file():
-        whole = root.resolve()
-        return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
-    if _is_checkpoint(location):
-        return _checkpoint(location)
-    stores = tuple(Catalog(root).stores())
+    with disk_errors("look at", root):
+        if not root.is_dir():
+            raise NotFoundError(
+                "PATH_NOT_FOUND",
+                f"{root} is not a directory; expected a warehouse, a store or the checkpoint of a Spark query",
+            )
+        if (root / STORE_FILE).is_file():
+            whole = root.resolve()
+            return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
+        if _is_checkpoint(location):
+            return _checkpoint(location)
+        stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError(
             "NOTHING_HERE",
@@ -193,11 +195,12 @@ def open_table(path: str | os.PathLike[str], selection: StateSelection | None = 
             )
         return found.table(names[0])
     root = Path(location.path)
-    if _is_checkpoint(location.parent) and not (location.is_local and (root / STORE_FILE).is_file()):
-        return _checkpoint(location.parent).table(location.name)
-    if not location.is_local:
-        raise _no_checkpoint(location)
-    return _stored_table(path, root)
+    with disk_errors("look at", root):
+        if _is_checkpoint(location.parent) and not (location.is_local and (root / STORE_FILE).is_file()):
+            return _checkpoint(location.parent).table(location.name)
+        if not location.is_local:
+            raise _no_checkpoint(location)
+        return _stored_table(path, root)
 
 
 def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:

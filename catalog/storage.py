@@ -25,6 +25,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.file_presence import is_there
 from statestore.formats.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
 
 Data: TypeAlias = "bytes | pa.Buffer"
@@ -208,18 +209,22 @@ class LocalStorage:
         # The quickest way there is, because every point read looks for a new commit.
         if ".." in name or "//" in name or "\0" in name or name[:1] == "/":
             check_name(name)
-        return os.access(self._prefix + name, os.F_OK)  # type: ignore[attr-defined]
+        return is_there(os.fsencode(self._prefix + name))  # type: ignore[attr-defined]
 
     def state(self, name: str) -> Hashable:
+        path = Path(self._prefix + name)  # type: ignore[attr-defined]
         try:
-            found = Path(self._prefix + name).stat()  # type: ignore[attr-defined]
+            found = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise storage_error(error, "look at", path) from error
         return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         folder = self.root / check_folder(prefix)
-        return sorted(_files(folder, prefix, after))
+        with disk_errors("list", folder):
+            return sorted(_files(folder, prefix, after))
 
     def delete(self, name: str) -> None:
         path = self._path(name)

@@ -22,6 +22,7 @@ from statestore.catalog.verify_data import verify_data
 from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.verify_log import LogFindings, verify_log
 from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
+from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.locations import not_local, parse_location
 
@@ -189,9 +190,15 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
     if not location.is_local:
         raise not_local(location, "verifying needs")
     root = Path(location.path)
-    if not root.is_dir():
-        raise NotFoundError("PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory")
-    there = [root.resolve()] if _is_store(root) else sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
+    with disk_errors("look at", root):
+        if not root.is_dir():
+            raise NotFoundError(
+                "PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory"
+            )
+        if _is_store(root):
+            there = [root.resolve()]
+        else:
+            there = sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
     found = [folder for folder in there if not folder.name.startswith(".")]
     if not found:
         raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")

@@ -66,6 +66,12 @@ class LiveState:
             known = self._timelines[key] = (moment, self._make(key, moment))
         return known[1]
 
+    def keep(self, key: Key, timeline: Timeline) -> None:
+        """Forget the key's timeline unless it is this one, which has taken a put that the other has not."""
+        known = self._timelines.get(key)
+        if known is not None and known[1] is not timeline:
+            del self._timelines[key]
+
     def _timeline(self, key: Key) -> tuple[int, Timeline] | None:
         """(earliest pending put, timeline from there on), None for a key with no pending puts."""
         known = self._timelines.get(key)

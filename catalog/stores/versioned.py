@@ -34,6 +34,7 @@ from statestore.catalog.stores.record_input import batches_of, latest_time, reco
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
+from statestore.formats.file_presence import is_there
 from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.rocksdb.forks import leave_in_forks
 from statestore.formats.segment_meta import OPEN
@@ -70,7 +71,10 @@ class VersionedStore(StoreHandle):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
-        self._mutex = threading.RLock()  # a handle may be shared by threads: writes take turns
+        # A handle may be shared by threads: writes take turns by the one lock, while the other, which no commit holds
+        # for long, changes in one step what reads see. A write is pending until the snapshot that has it is there.
+        self._mutex = threading.RLock()
+        self._view = threading.RLock()
         self._latencies = Latencies()
         self._gets = self._latencies["get"]
         self._has_newer = newer_entry(storage, self._snapshot.version)
@@ -99,6 +103,7 @@ class VersionedStore(StoreHandle):
         """In a forked child: what is pending belongs to the parent and its changelog; the handle goes on as if just
         opened, with a changelog of its own."""
         self._mutex = threading.RLock()  # a thread that is not here may have held it
+        self._view = threading.RLock()
         self._changelogs.leave()
         self._pending.forget(0)
         self._attempt = None
@@ -127,13 +132,16 @@ class VersionedStore(StoreHandle):
         if self._is_late(moment):
             self._dropped += 1
             return PutResult(False, None)
-        timeline = self._live.timeline_for_put(name, moment)
+        with self._view:
+            timeline = self._live.timeline_for_put(name, moment)
         if self._changelogs.is_local:
             row = self._serde.key_bytes(name), None if cells is None else self._serde.value_bytes(cells)
             self._changelogs.writer().append_row(*row, moment // 1000)
-        self._pending.put(name, (moment, cells))
-        self._stream_time = max(self._observed_us, moment)
-        end = timeline.put(moment, cells)
+        with self._view:
+            self._pending.put(name, (moment, cells))
+            self._stream_time = max(self._observed_us, moment)
+            end = timeline.put(moment, cells)
+            self._live.keep(name, timeline)
         return PutResult(True, None if end == OPEN else from_us(end))
 
     def delete(self, key: Any, timestamp: Time) -> Record | None:
@@ -207,7 +215,9 @@ class VersionedStore(StoreHandle):
             self._attempt = replace(self._attempt, commit_id=error.commit)
             raise
         self._attempt = None
-        self._forget_pending(self._adopted_parts if repeated else 0)
+        with self._view:
+            self._advance(snapshot)
+            self._forget_pending(self._adopted_parts if repeated else 0)
         self._dropped = 0
         version = self._committed(snapshot)
         known = None if transaction is None else snapshot.versions.find_transaction(*transaction)
@@ -220,10 +230,11 @@ class VersionedStore(StoreHandle):
             return
         self.refresh()
         if attempt.took_place(self._storage, self._snapshot):
-            self._pending.forget(0, attempt.parts)
+            with self._view:
+                self._pending.forget(0, attempt.parts)
+                self._live.forget()
             self._dropped -= attempt.dropped
             self._adopted_parts = 0
-            self._live.forget()
             if self._pending.parts:
                 self._changelogs.mark_committed(self._snapshot.changelogs)
             else:
@@ -272,7 +283,11 @@ class VersionedStore(StoreHandle):
         moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
         if self._has_newer():
             self._follow()
-        found = self._live.valid_at(name, moment)
+        if self._pending.parts:
+            with self._view:
+                found = self._live.valid_at(name, moment)
+        else:
+            found = self._live.valid_at(name, moment)
         if found is None:
             return None
         start, end, values = found
@@ -295,10 +310,11 @@ class VersionedStore(StoreHandle):
         low = -(2**63) if start is None else to_us(start, "start")
         high = OPEN - 1 if end is None else to_us(end, "end")
         self._follow()
-        stream_time = self._observed_us
+        with self._view:
+            versions, stream_time = self._live.versions_of(name), self._observed_us
         found = [
             f
-            for f in self._live.versions_of(name)
+            for f in versions
             if f.values is not None
             and f.start <= high
             and f.end > low
@@ -342,8 +358,9 @@ class VersionedStore(StoreHandle):
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Remember acknowledged records until the commit."""
         if batch.num_rows:
-            self._pending.put_batch(batch)
-            self._live.forget()
+            with self._view:
+                self._pending.put_batch(batch)
+                self._live.forget()
             self._stream_time = latest_time(batch, self._observed_us)
 
     def _forget_pending(self, keep: int) -> None:
@@ -376,12 +393,14 @@ class VersionedStore(StoreHandle):
 
     def _advance(self, snapshot: Snapshot) -> int:
         if snapshot is not self._snapshot:
-            self._snapshot = snapshot
-            self._changelogs.version = snapshot.version
-            self._has_newer = newer_entry(self._storage, snapshot.version)
-            if snapshot.horizon is not None:
-                self._retention = replace(self._retention, horizon=snapshot.horizon.time)
-            self._live.follow(PointLookup(self._files, snapshot, self._keys))
+            with self._view:
+                if snapshot.version >= self._snapshot.version:  # another thread may have seen a later one already
+                    self._snapshot = snapshot
+                    self._changelogs.version = snapshot.version
+                    self._has_newer = newer_entry(self._storage, snapshot.version)
+                    if snapshot.horizon is not None:
+                        self._retention = replace(self._retention, horizon=snapshot.horizon.time)
+                    self._live.follow(PointLookup(self._files, snapshot, self._keys))
         return snapshot.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
@@ -396,7 +415,7 @@ class VersionedStore(StoreHandle):
 def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:
     """Whether there is a commit after ``version``: asked by every point read, so as directly as can be."""
     name, root = entry_name(version + 1), local_root(storage)
-    return partial(storage.exists, name) if root is None else partial(os.access, f"{root}/{name}", os.F_OK)
+    return partial(storage.exists, name) if root is None else partial(is_there, os.fsencode(f"{root}/{name}"))
 
 
 def _greatest(records: Records) -> int | None:

@@ -21,7 +21,7 @@ from statestore.catalog.stores.kinds import check_columns
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.disk_errors import disk_errors
-from statestore.formats.errors import ConflictError, CorruptError
+from statestore.formats.errors import ConflictError, CorruptError, StorageError
 from statestore.formats.ipc_file import read_stream
 from statestore.formats.locations import not_local, parse_location
 from statestore.formats.regular_files import map_regular
@@ -61,14 +61,19 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
     if first is None:
         return Staged(None, partition, query_id)
     path = folder / f"{partition:06d}-{uuid.uuid4().hex}.arrow"
-    with (
-        disk_errors("stage rows in", path),
-        pa.OSFile(str(path), "wb") as sink,
-        pa.ipc.new_stream(sink, first.schema) as file,
-    ):
-        file.write_batch(first)
-        for batch in batches:
-            file.write_batch(batch)
+    try:
+        with (
+            disk_errors("stage rows in", path),
+            pa.OSFile(str(path), "wb") as sink,
+            pa.ipc.new_stream(sink, first.schema) as file,
+        ):
+            file.write_batch(first)
+            for batch in batches:
+                file.write_batch(batch)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise _gone(folder) from None
+        raise
     return Staged(str(path), partition, query_id)
 
 
@@ -103,14 +108,18 @@ def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
             yield from read_stream(map_regular(file))
         except FileNotFoundError:
-            raise ConflictError(
-                "STAGED_FILE_MISSING",
-                f"{file}, which a task of this write staged, is gone: vacuum removed it (older_than is less than the "
-                "time the write took). Nothing was committed; write again",
-            ) from None
+            raise _gone(Path(file)) from None
         except (NotADirectoryError, ValueError) as error:
             raise CorruptError(
                 "STAGED_FILE",
                 f"{file}: not the rows that a task wrote ({error}); run the write again, and keep the staging folder "
                 "until it has ended",
             ) from error
+
+
+def _gone(path: Path) -> ConflictError:
+    return ConflictError(
+        "STAGED_FILE_MISSING",
+        f"{path}, where tasks of this write stage their rows, is gone: the write was aborted, or vacuum removed it "
+        "(older_than is less than the time the write took). Nothing was committed; write again",
+    )

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+import statestore
 from statestore.catalog.catalog import connect
 from statestore.connector.spark.writer import StateStoreWriter
 from statestore.formats.types import parse_type
@@ -97,6 +98,6 @@ def test_a_task_that_outlives_an_abort_leaves_nothing(spark: SparkSession, path:
     writer = StateStoreWriter(path, schema, False, {})
     writer.abort([None])
     row = {"k": "z", "x": 1.0, "pair": None, "list": None, "timestamp": datetime(2024, 1, 1, tzinfo=UTC)}
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(statestore.ConflictError, match="STAGED_FILE_MISSING"):
         writer.write(iter([pa.RecordBatch.from_pylist([row])]))
     assert not (Path(path) / "staging").exists()
