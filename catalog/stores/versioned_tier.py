@@ -7,7 +7,7 @@ of their time. Unlike Kafka's, the list of segments survives a restart, and read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.tier_errors import TierBrokenError
@@ -31,10 +31,14 @@ Version = tuple[int, int | None, bytes]  # valid_from, valid_to (None: open), va
 
 
 class VersionedTier:
-    """The rows of one store. ``retention`` and ``interval`` of its history in milliseconds."""
+    """The rows of one store. ``retention`` and ``interval`` of its history in milliseconds.
+
+    A put moves versions between rows, so it and the reads of several rows take turns: no thread sees half of a put.
+    """
 
     def __init__(self, tier: HotTier, retention: int, interval: int) -> None:
-        self._tier = tier
+        self.tier = self._tier = tier
+        self._turn = threading.RLock()
         self._retention = retention
         self._interval = interval
         self._segments = self._found()
@@ -45,6 +49,10 @@ class VersionedTier:
 
         ``stream_time`` decides which segments live: the observed one, in a restore that of the whole batch.
         """
+        with self._turn:
+            return self._put(key, value, time, stream_time)
+
+    def _put(self, key: bytes, value: bytes | None, time: int, stream_time: int) -> int:
         self._drop_dead(stream_time)
         latest_key = LATEST + key
         latest = self._tier.get(ONE, latest_key)
@@ -74,6 +82,10 @@ class VersionedTier:
 
     def get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
         """The version valid at a moment: the newest whatever its age, an older one within the retention."""
+        with self._turn:
+            return self._get_as_of(key, moment, stream_time)
+
+    def _get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
         latest = self.get(key)
         if latest is not None and latest[0] <= moment:
             return latest[0], None, latest[1]
@@ -97,6 +109,10 @@ class VersionedTier:
         Beyond the newest version nothing ends. A version whose segment is dead is stored nowhere; it ends where the
         oldest one that is stored begins.
         """
+        with self._turn:
+            return self._end_of(key, time, stream_time)
+
+    def _end_of(self, key: bytes, time: int, stream_time: int) -> int:
         self._drop_dead(stream_time)
         latest = self.get(key)
         if latest is not None and time >= latest[0]:
@@ -113,18 +129,21 @@ class VersionedTier:
             following = row.min
         return NEWEST if following is None else following
 
-    def versions(self, key: bytes, first: int, last: int, stream_time: int) -> Iterator[Version]:
+    def versions(self, key: bytes, first: int, last: int, stream_time: int) -> list[Version]:
         """Versions with valid_from <= ``last`` and valid_to > ``first``, newest first; tombstones are left out."""
-        latest = self.get(key)
-        if latest is not None and latest[0] <= last:
-            yield latest[0], None, latest[1]
-        if last < stream_time - self._retention:
-            return
-        for segment in self._later_segments(first):
-            row = self._row(segment, key)
-            for start, end, value in [] if row is None else row.intervals():
-                if value is not None and start <= last and end > first:
-                    yield start, end, value
+        found: list[Version] = []
+        with self._turn:
+            latest = self.get(key)
+            if latest is not None and latest[0] <= last:
+                found.append((latest[0], None, latest[1]))
+            if last < stream_time - self._retention:
+                return found
+            for segment in self._later_segments(first):
+                row = self._row(segment, key)
+                for start, end, value in [] if row is None else row.intervals():
+                    if value is not None and start <= last and end > first:
+                        found.append((start, end, value))
+        return found
 
     def _put_within(self, segment: int, row: SegmentRow, key: bytes, value: bytes | None, time: int) -> int:
         """The version at ``time`` is in this row: replace it, or split it."""
