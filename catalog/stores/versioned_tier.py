@@ -37,7 +37,7 @@ class VersionedTier:
     """
 
     def __init__(self, tier: HotTier, retention: int, interval: int) -> None:
-        self.tier = self._tier = tier
+        self.tier = tier
         self._turn = threading.RLock()
         self._retention = retention
         self._interval = interval
@@ -55,14 +55,14 @@ class VersionedTier:
     def _put(self, key: bytes, value: bytes | None, time: int, stream_time: int) -> int:
         self._drop_dead(stream_time)
         latest_key = LATEST + key
-        latest = self._tier.get(ONE, latest_key)
+        latest = self.tier.get(ONE, latest_key)
         following = None
         if latest is not None:
             following, old = decode_latest(latest)
             if time >= following:
                 if time > following:
                     self._move(key, following, time, old)
-                self._tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
+                self.tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
                 return NEWEST
         for segment in self._later_segments(time):
             row = self._row(segment, key)
@@ -77,7 +77,7 @@ class VersionedTier:
 
     def get(self, key: bytes) -> tuple[int, bytes] | None:
         """(valid_from, value) of the newest version; None if there is none or a tombstone is newer."""
-        latest = self._tier.get(ONE, LATEST + key)
+        latest = self.tier.get(ONE, LATEST + key)
         return None if latest is None else decode_latest(latest)
 
     def get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
@@ -163,7 +163,7 @@ class VersionedTier:
         """No row holds ``time``: the version is the newest, or ends where the next one starts."""
         if following is None:
             if value is not None:
-                self._tier.put(ONE, LATEST + key, encode_latest(time, value))
+                self.tier.put(ONE, LATEST + key, encode_latest(time, value))
             else:
                 self._bury(key, time)
             return NEWEST
@@ -203,7 +203,7 @@ class VersionedTier:
         self._store(segment, key, row)
 
     def _row(self, segment: int, key: bytes) -> SegmentRow | None:
-        stored = self._tier.get(ONE, row_key(segment, key))
+        stored = self.tier.get(ONE, row_key(segment, key))
         try:
             return None if stored is None else decode_row(stored)
         except CorruptError as error:
@@ -211,7 +211,7 @@ class VersionedTier:
 
     def _store(self, segment: int, key: bytes, row: SegmentRow) -> None:
         self._segments.add(segment)
-        self._tier.put(ONE, row_key(segment, key), encode_row(row))
+        self.tier.put(ONE, row_key(segment, key), encode_row(row))
 
     def _segment(self, time: int) -> int:
         return time // self._interval if time >= 0 else -(-time // self._interval)
@@ -230,14 +230,14 @@ class VersionedTier:
             self._first_live = first
             for segment in [number for number in self._segments if number < first]:
                 self._segments.discard(segment)
-                self._tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
+                self.tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
 
     def _found(self) -> set[int]:
         """The segments there are, by one look for each."""
         found: set[int] = set()
         low = TIME.pack(0)
         while True:
-            first = next(self._tier.scan(ONE, low, LATEST), None)
+            first = next(self.tier.scan(ONE, low, LATEST), None)
             if first is None:
                 return found
             segment, _ = split_row_key(first[0])
