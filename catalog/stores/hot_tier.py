@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import stat
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ class HotTier:
         self._closed = False
         self._databases: dict[int, Any] = {}
         self._markers: dict[int, Marker] = {}
-        self._scans: weakref.WeakSet[TierScan] = weakref.WeakSet()
+        self._scans: dict[TierScan, Any] = {}  # those that have not ended, with their databases
         self._options = _options()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
@@ -83,11 +82,13 @@ class HotTier:
         return self._made(segment) if found is None else found
 
     def drop_before(self, segment: int) -> bool:
-        """Remove all segments before ``segment``; whether there were any."""
+        """Remove all segments before ``segment``; whether there were any. Scans of them end."""
         dead = [number for number in self._databases if number < segment]
         for old in dead:
             self._markers.pop(old, None)
-            _close(self._databases.pop(old))
+            database = self._databases.pop(old)
+            self._end_scans(database)
+            _close(database)
             shutil.rmtree(self._path(old), ignore_errors=True)
         return bool(dead)
 
@@ -106,8 +107,7 @@ class HotTier:
     def close(self) -> None:
         """Give up all databases; what was not flushed may be lost, and iterators end with a TierBrokenError."""
         self._closed = True
-        for scan in list(self._scans):
-            scan.close()
+        self._end_scans()
         while self._databases:
             _close(self._databases.popitem()[1])
         self._markers.clear()
@@ -156,6 +156,8 @@ class HotTier:
         try:
             found: bytes | None = database.get(key)
         except Exception as error:
+            if self._is_dropped(segment, database):
+                return None
             raise broken(error) from error
         return found
 
@@ -189,25 +191,31 @@ class HotTier:
         database = self._existing(segment)
         if database is None:
             return
-        scan: TierScan | None = None
+        scan = TierScan(low, high, backwards)
+        self._scans[scan] = database  # from here on, whoever closes the database ends the scan first
         try:
-            scan = TierScan(database, low, high, backwards)
-            self._scans.add(scan)
+            if self._closed or self._databases.get(segment) is not database:
+                raise TierBrokenError("the tier was closed under an iterator")
+            scan.begin(database)
             while rows := scan.some():
                 yield from rows
-            scan.check_end()
         except Exception as error:
-            if self._closed or self._databases.get(segment) is database:
+            if not self._is_dropped(segment, database):
                 raise broken(error) from error
         finally:
-            if scan is not None:
-                scan.close()
+            scan.close()
+            self._scans.pop(scan, None)
 
     def estimated_rows(self) -> int:
         """RocksDB's estimate of the number of rows."""
-        with _native():
-            found = [db.property_int_value("rocksdb.estimate-num-keys") for db in list(self._databases.values())]
-        return sum(number or 0 for number in found)
+        rows = 0
+        for segment, database in list(self._databases.items()):
+            try:
+                rows += database.property_int_value("rocksdb.estimate-num-keys") or 0
+            except Exception as error:
+                if not self._is_dropped(segment, database):
+                    raise broken(error) from error
+        return rows
 
     # Inside
 
@@ -217,6 +225,16 @@ class HotTier:
         if found is None and self._closed:
             raise TierBrokenError("the tier is closed")
         return found
+
+    def _is_dropped(self, segment: int, database: Any) -> bool:
+        """Whether the stream time has ended a segment under a call of another thread, which is no damage."""
+        return not self._closed and self._databases.get(segment) is not database
+
+    def _end_scans(self, database: Any = None) -> None:
+        """Take the native iterators away from the scans of a database (None: of all), which is to be closed."""
+        for scan, scanned in list(self._scans.items()):
+            if database is None or scanned is database:
+                scan.close()
 
     def _made(self, segment: int) -> Any:
         """The database of a segment that has none yet: empty, whatever an earlier tier has left in its place."""

@@ -123,7 +123,7 @@ class LiveVersionedStore(LiveStore):
         key_bytes = self._forms.serde.key_bytes(key)
         first = -(2**63) if start is None else self._bound(start, "start")
         last = 2**63 - 1 if end is None else self._bound(end, "end")
-        found = self._read(lambda tier: list(self._of(tier).versions(key_bytes, first, last, self._ost)))
+        found = self._read(lambda tier: self._of(tier).versions(key_bytes, first, last, self._ost))
         return map(self._record, found[::-1] if ascending else found)
 
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
@@ -174,10 +174,11 @@ class LiveVersionedStore(LiveStore):
         return moment < self._ost - self._retention or (horizon is not None and moment * TICK < horizon.time)
 
     def _of(self, tier: HotTier) -> VersionedTier:
-        """The rows of a tier, which may have been made anew."""
-        if self._versions is None:
-            self._versions = VersionedTier(tier, self._retention, self._interval)
-        return self._versions
+        """The rows of a tier; TierBrokenError if another thread has given it up."""
+        versions = self._versions
+        if versions is None or versions.tier is not tier:
+            raise TierBrokenError("the tier is closed", OSError(errno.EIO, "the hot tier was closed"))
+        return versions
 
     def _record(self, found: Version) -> Record:
         start, end, value = found

@@ -162,14 +162,16 @@ class TierHandle(StoreHandle):
 
     def _read(self, ask: Callable[[HotTier], Answer]) -> Answer:
         """The answer of the tier; of another one, if it turns out to be damaged."""
-        for attempt in range(ATTEMPTS):
+        failures = 0
+        while True:
             tier = self._readable()
             try:
                 return ask(tier)
             except TierBrokenError as error:
-                failure = error
-                self._lose_tier(tier, error, anew=attempt > 0)
-        raise failure.as_storage_error(self._root / FOLDER)
+                if self._lose_tier(tier, error, anew=failures > 0):
+                    failures += 1
+                    if failures == ATTEMPTS:
+                        raise error.as_storage_error(self._root / FOLDER) from error
 
     def _rows(self, segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool) -> Iterator[Row]:
         """Rows with ``low`` <= key < ``high`` segment by segment; segments that are dropped meanwhile disappear.
@@ -190,10 +192,11 @@ class TierHandle(StoreHandle):
                             first = row[0] + b"\0"
                     break
                 except TierBrokenError as error:
-                    failures = failures + 1 if begin == (first, last) else 1
-                    if failures == ATTEMPTS:
-                        raise error.as_storage_error(self._root / FOLDER) from error
-                    self._lose_tier(tier, error, anew=failures > 1)
+                    again = begin == (first, last)
+                    if self._lose_tier(tier, error, anew=again and failures > 0):
+                        failures = failures + 1 if again else 1
+                        if failures == ATTEMPTS:
+                            raise error.as_storage_error(self._root / FOLDER) from error
 
     def _time(self, time: Any, what: str) -> int:
         """Epoch milliseconds of a time as users give it."""
@@ -243,8 +246,12 @@ class TierHandle(StoreHandle):
                     tier, state = catch_up(
                         self._content(), self._new_tier, self._files, self._snapshot, self._changelogs, self._anew
                     )
+                try:
+                    self._opened(tier)  # first: other threads use the tier as soon as they see it
+                except BaseException:
+                    tier.close()
+                    raise
                 self._tier = tier
-                self._opened(tier)
                 break
             except TierBrokenError as error:
                 failure = error
@@ -327,13 +334,18 @@ class TierHandle(StoreHandle):
         self._ost = state.stream_time
         return self._tier
 
-    def _lose_tier(self, tier: HotTier | None, error: TierBrokenError, anew: bool = False) -> None:
-        """Give up a tier that fails. The next call that needs one opens it again, or makes it anew if it is damaged."""
+    def _lose_tier(self, tier: HotTier | None, error: TierBrokenError, anew: bool = False) -> bool:
+        """Give up a tier that fails. The next call that needs one opens it again, or makes it anew if it is damaged.
+
+        False where another thread has given it up before: then the error says nothing of the tier that there is now.
+        """
         with self._mutex:
-            if tier is not None and self._tier is tier:
-                self._anew = self._lock is not None and (anew or error.damaged)
-                self._append = None
-                self._drop_tier()
+            if tier is None or self._tier is not tier:
+                return False
+            self._anew = self._lock is not None and (anew or error.damaged)
+            self._append = None
+            self._drop_tier()
+            return True
 
     def _save_tier(self) -> None:
         """Flush the tier and say how far it has come.

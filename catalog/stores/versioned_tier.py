@@ -7,7 +7,7 @@ of their time. Unlike Kafka's, the list of segments survives a restart, and read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.tier_errors import TierBrokenError
@@ -31,10 +31,14 @@ Version = tuple[int, int | None, bytes]  # valid_from, valid_to (None: open), va
 
 
 class VersionedTier:
-    """The rows of one store. ``retention`` and ``interval`` of its history in milliseconds."""
+    """The rows of one store. ``retention`` and ``interval`` of its history in milliseconds.
+
+    A put moves versions between rows, so it and the reads of several rows take turns: no thread sees half of a put.
+    """
 
     def __init__(self, tier: HotTier, retention: int, interval: int) -> None:
-        self._tier = tier
+        self.tier = tier
+        self._turn = threading.RLock()
         self._retention = retention
         self._interval = interval
         self._segments = self._found()
@@ -45,16 +49,20 @@ class VersionedTier:
 
         ``stream_time`` decides which segments live: the observed one, in a restore that of the whole batch.
         """
+        with self._turn:
+            return self._put(key, value, time, stream_time)
+
+    def _put(self, key: bytes, value: bytes | None, time: int, stream_time: int) -> int:
         self._drop_dead(stream_time)
         latest_key = LATEST + key
-        latest = self._tier.get(ONE, latest_key)
+        latest = self.tier.get(ONE, latest_key)
         following = None
         if latest is not None:
             following, old = decode_latest(latest)
             if time >= following:
                 if time > following:
                     self._move(key, following, time, old)
-                self._tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
+                self.tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
                 return NEWEST
         for segment in self._later_segments(time):
             row = self._row(segment, key)
@@ -69,11 +77,15 @@ class VersionedTier:
 
     def get(self, key: bytes) -> tuple[int, bytes] | None:
         """(valid_from, value) of the newest version; None if there is none or a tombstone is newer."""
-        latest = self._tier.get(ONE, LATEST + key)
+        latest = self.tier.get(ONE, LATEST + key)
         return None if latest is None else decode_latest(latest)
 
     def get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
         """The version valid at a moment: the newest whatever its age, an older one within the retention."""
+        with self._turn:
+            return self._get_as_of(key, moment, stream_time)
+
+    def _get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
         latest = self.get(key)
         if latest is not None and latest[0] <= moment:
             return latest[0], None, latest[1]
@@ -97,6 +109,10 @@ class VersionedTier:
         Beyond the newest version nothing ends. A version whose segment is dead is stored nowhere; it ends where the
         oldest one that is stored begins.
         """
+        with self._turn:
+            return self._end_of(key, time, stream_time)
+
+    def _end_of(self, key: bytes, time: int, stream_time: int) -> int:
         self._drop_dead(stream_time)
         latest = self.get(key)
         if latest is not None and time >= latest[0]:
@@ -113,18 +129,21 @@ class VersionedTier:
             following = row.min
         return NEWEST if following is None else following
 
-    def versions(self, key: bytes, first: int, last: int, stream_time: int) -> Iterator[Version]:
+    def versions(self, key: bytes, first: int, last: int, stream_time: int) -> list[Version]:
         """Versions with valid_from <= ``last`` and valid_to > ``first``, newest first; tombstones are left out."""
-        latest = self.get(key)
-        if latest is not None and latest[0] <= last:
-            yield latest[0], None, latest[1]
-        if last < stream_time - self._retention:
-            return
-        for segment in self._later_segments(first):
-            row = self._row(segment, key)
-            for start, end, value in [] if row is None else row.intervals():
-                if value is not None and start <= last and end > first:
-                    yield start, end, value
+        found: list[Version] = []
+        with self._turn:
+            latest = self.get(key)
+            if latest is not None and latest[0] <= last:
+                found.append((latest[0], None, latest[1]))
+            if last < stream_time - self._retention:
+                return found
+            for segment in self._later_segments(first):
+                row = self._row(segment, key)
+                for start, end, value in [] if row is None else row.intervals():
+                    if value is not None and start <= last and end > first:
+                        found.append((start, end, value))
+        return found
 
     def _put_within(self, segment: int, row: SegmentRow, key: bytes, value: bytes | None, time: int) -> int:
         """The version at ``time`` is in this row: replace it, or split it."""
@@ -144,7 +163,7 @@ class VersionedTier:
         """No row holds ``time``: the version is the newest, or ends where the next one starts."""
         if following is None:
             if value is not None:
-                self._tier.put(ONE, LATEST + key, encode_latest(time, value))
+                self.tier.put(ONE, LATEST + key, encode_latest(time, value))
             else:
                 self._bury(key, time)
             return NEWEST
@@ -184,7 +203,7 @@ class VersionedTier:
         self._store(segment, key, row)
 
     def _row(self, segment: int, key: bytes) -> SegmentRow | None:
-        stored = self._tier.get(ONE, row_key(segment, key))
+        stored = self.tier.get(ONE, row_key(segment, key))
         try:
             return None if stored is None else decode_row(stored)
         except CorruptError as error:
@@ -192,7 +211,7 @@ class VersionedTier:
 
     def _store(self, segment: int, key: bytes, row: SegmentRow) -> None:
         self._segments.add(segment)
-        self._tier.put(ONE, row_key(segment, key), encode_row(row))
+        self.tier.put(ONE, row_key(segment, key), encode_row(row))
 
     def _segment(self, time: int) -> int:
         return time // self._interval if time >= 0 else -(-time // self._interval)
@@ -211,14 +230,14 @@ class VersionedTier:
             self._first_live = first
             for segment in [number for number in self._segments if number < first]:
                 self._segments.discard(segment)
-                self._tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
+                self.tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
 
     def _found(self) -> set[int]:
         """The segments there are, by one look for each."""
         found: set[int] = set()
         low = TIME.pack(0)
         while True:
-            first = next(self._tier.scan(ONE, low, LATEST), None)
+            first = next(self.tier.scan(ONE, low, LATEST), None)
             if first is None:
                 return found
             segment, _ = split_row_key(first[0])
