@@ -52,6 +52,9 @@ STORE = b"statestore.store"
 FILE_NAME = b"statestore.name"
 """Metadata of the schema: the file's name, by which the log says how much of it is committed."""
 
+TEMPORARY = ".tmp-"
+"""The names of files that are being made, or made anew, begin with it."""
+
 _log = logging.getLogger("statestore")
 _unpack_row = ROW.unpack_from  # looked up once: single rows are many
 
@@ -144,7 +147,7 @@ class Changelog:
         self.made_at = int(made_at) if made_at.isdigit() and len(made_at) < 19 else -1
         self.store = metadata.pop(STORE, b"").decode("utf-8", "replace")
         name = metadata.pop(FILE_NAME, b"").decode("utf-8", "replace")
-        if name not in ("", self.path.name):
+        if name not in ("", self.path.name) and not self.path.name.startswith(TEMPORARY):
             raise _corrupt(self.path, 0, f"the records of {name}, which was renamed or took another file's place")
         self._schema = found.with_metadata(metadata or None)
 

@@ -206,7 +206,7 @@ def test_rows_that_their_key_does_not_tell_apart_are_wholes() -> None:
         [("a", 1.0, 0, None), ("a", 1.0, 0, None), ("a", 2.0, 0, None)],
         [("a", 1.0, 0, None), ("a", 3.0, 0, None), ("a", 3.0, 0, None)],
     ]
-    found = ReadableTable(MemoryTable("t", commits)).diff(0, 1).read_all().to_pylist()
+    found = ReadableTable(MemoryTable("t", commits, row_key=())).diff(0, 1).read_all().to_pylist()
     assert sorted((row["_change"], (row["_new"] or row["_old"])["price"]) for row in found) == [
         ("added", 3.0),
         ("added", 3.0),

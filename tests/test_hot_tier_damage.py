@@ -350,7 +350,7 @@ def test_writes_go_on_where_a_compaction_meets_the_damage(root: Path, tmp_path: 
 )
 def test_something_else_in_the_place_of_a_file_or_folder(root: Path, tmp_path: Path, place: str, make: Any) -> None:
     shutil.copytree(made(root, "key_value"), tmp_path / "copy")
-    path = tmp_path / f"copy/s/live{place}"
+    path = tmp_path / "copy/s" / place
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     make(path)
     for _ in range(2):

@@ -243,6 +243,7 @@ def test_closing_gives_up_the_lock_whatever_fails(tmp_path: Path, kind: str, mon
     store = create(tmp_path, kind)
     put(store, "a", 1)
     store.flush()
+    put(store, "b", 2)
 
     def broken_disk(file: int) -> None:
         raise OSError(5, "Input/output error")
@@ -252,7 +253,7 @@ def test_closing_gives_up_the_lock_whatever_fails(tmp_path: Path, kind: str, mon
         with pytest.raises(StorageError, match="DISK_FAILED"):
             store.close()
     store.close()
-    assert reopened(tmp_path) == {"a": 1}
+    assert reopened(tmp_path) == {"a": 1, "b": 2}
 
 
 def test_a_lock_that_is_not_taken_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
