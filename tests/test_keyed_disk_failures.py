@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from keyed_backends import local, refused
 from keyed_gates import KINDS, WAIT
 
 from statestore import NotFoundError, StorageError
+from statestore.catalog.stores.keyed import database as database_module
 from statestore.catalog.stores.keyed import stored_files, taking
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
@@ -50,23 +51,11 @@ def test_a_snapshot_that_cannot_be_cleaned_up_still_gives_its_error(
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", _failing)
             patch.setattr(Path, "unlink", _failing)
-            patch.setattr(shutil, "rmtree", _failing)
             with refused("DISK_FAILED", "cannot write"):
                 backend.snapshot(kind).result(WAIT)
         store.commit([backend.snapshot(kind).result(WAIT)])
     with store.backend(directory=local(tmp_path)) as backend:
         assert _values(backend) == {1}
-
-
-def test_a_snapshot_whose_checkpoint_cannot_be_removed_is_answered(
-    store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with store.backend(directory=local(tmp_path)) as backend:
-        _put(backend, 1)
-        monkeypatch.setattr(taking.shutil, "rmtree", _failing)
-        running = backend.snapshot()
-        assert running.result(WAIT).kind == "full"
-        monkeypatch.undo()
 
 
 def test_a_thread_that_cannot_be_started_is_our_error(
@@ -161,3 +150,93 @@ def test_rocksdb_refused_by_the_disk_is_not_called_damage(
     each: Callable[[Any], Any] = lambda batch: batch  # noqa: E731
     with refused(expected, str(tmp_path)):
         list(scan_rocksdb(tmp_path, each))
+
+
+class _Broken:
+    """A database of RocksDB whose flush has failed: it answers reads and refuses everything else."""
+
+    SAID = "IO error: No space left on device: While appending to file: /x/000009.sst: No space left on device"
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise Exception(self.SAID)
+
+    __setitem__ = __delitem__ = put = delete = write = create_column_family = _refused
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+
+def _break(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = backend.database
+    broken = _Broken(database._root)
+    database._tables = {name: _Broken(table) for name, table in database._tables.items()}
+    database._root = broken
+    checkpoint = database_module.Checkpoint
+
+    def of(root: Any) -> Any:
+        return SimpleNamespace(create_checkpoint=root._refused) if isinstance(root, _Broken) else checkpoint(root)
+
+    monkeypatch.setattr(database_module, "Checkpoint", of)
+
+
+@pytest.mark.parametrize("call", ["update", "clear", "add_all", "snapshot", "register"])
+def test_a_backend_goes_on_when_the_disk_does(
+    call: str, store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB refuses all writes after one of its own failed; no row is lost, and no refused one comes back."""
+    with store.backend(directory=local(tmp_path)) as backend:
+        _put(backend, 1)
+        store.commit([backend.snapshot("incremental").result(WAIT)])
+        _put(backend, 2)
+        state, many = backend.value_state("v", "bigint"), backend.list_state("l", "bigint")
+        backend.set_current_key("k0")
+        reading = backend.keys("v")
+        first = next(reading)
+        _break(backend, monkeypatch)
+        calls = {
+            "update": lambda: state.update(2),
+            "clear": many.clear,
+            "add_all": lambda: many.update([1, 2]),
+            "snapshot": lambda: backend.snapshot("incremental").result(WAIT),
+            "register": lambda: backend.value_state("new", "bigint"),
+        }
+        with refused("DISK_FAILED", "free space"):
+            calls[call]()
+        assert _values(backend) == {2}
+        backend.set_current_key("k0")
+        calls[call]()
+        assert _values(backend) == {2}
+        assert len({first, *reading}) == 20, "a read that was under way goes on"
+        version = store.commit([backend.snapshot("incremental").result(WAIT)])
+        backend.notify_complete(version)
+        _put(backend, 3)
+        later = store.commit([backend.snapshot("incremental").result(WAIT)])
+    for number, expected in ((version, 2), (later, 3)):
+        with store.backend(version=number, directory=local(tmp_path)) as backend:
+            assert _values(backend) == {expected}
+    assert not list(local(tmp_path).iterdir()), "no local file stays"
+
+
+def test_files_of_a_renewed_database_are_never_taken_for_those_of_a_snapshot_before(
+    store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have the same names, and may have the same sizes."""
+    with store.backend(directory=local(tmp_path)) as backend:
+        _put(backend, 1)
+        part = backend.snapshot("incremental").result(WAIT)
+        version = store.commit([part])
+        backend.notify_complete(version)
+        _put(backend, 2)
+        _break(backend, monkeypatch)
+        with refused("DISK_FAILED"):
+            backend.snapshot("incremental")
+        after = backend.snapshot("incremental").result(WAIT)
+        assert not after.reused and after.backend != part.backend
+        backend.notify_complete(version)
+        assert not backend.snapshot("incremental").result(WAIT).reused, "a late confirmation is of the files before"
+        newest = store.commit([after])
+    with store.backend(version=newest, directory=local(tmp_path)) as backend:
+        assert _values(backend) == {2}
