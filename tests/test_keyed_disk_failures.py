@@ -13,6 +13,7 @@ import pytest
 from keyed_backends import local, refused
 from keyed_gates import KINDS, WAIT
 
+import statestore
 from statestore import NotFoundError, StorageError
 from statestore.catalog.stores.keyed import database as database_module
 from statestore.catalog.stores.keyed import stored_files, taking
@@ -240,3 +241,18 @@ def test_files_of_a_renewed_database_are_never_taken_for_those_of_a_snapshot_bef
         newest = store.commit([after])
     with store.backend(version=newest, directory=local(tmp_path)) as backend:
         assert _values(backend) == {2}
+
+
+@pytest.mark.parametrize("query", ["SELECT * FROM s.v", "SELECT * FROM s.v VERSION AS OF 1", 'SELECT * FROM "s.v"'])
+def test_a_damaged_description_is_reported_by_queries_of_its_states(
+    query: str, store: KeyedStore, tmp_path: Path
+) -> None:
+    """Nobody can know that the store is keyed, and that s.v is a table."""
+    with store.backend(directory=local(tmp_path)) as backend:
+        _put(backend, 1)
+        store.commit([backend.snapshot().result(WAIT)])
+    assert statestore.sql(str(tmp_path), query).num_rows == 20
+    description = tmp_path / "s" / "store.json"
+    description.write_bytes(description.read_bytes().replace(b'"keyed"', b'"kezed"'))
+    with refused("STORE_CORRUPT", "store.json"):
+        statestore.sql(str(tmp_path), query)
