@@ -219,7 +219,8 @@ class LocalStorage:
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         folder = self.root / check_folder(prefix)
-        return sorted(_files(folder, prefix, after))
+        with disk_errors("list", folder):
+            return sorted(_files(folder, prefix, after))
 
     def delete(self, name: str) -> None:
         path = self._path(name)

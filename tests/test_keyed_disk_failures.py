@@ -256,3 +256,11 @@ def test_a_damaged_description_is_reported_by_queries_of_its_states(
     description.write_bytes(description.read_bytes().replace(b'"keyed"', b'"kezed"'))
     with refused("STORE_CORRUPT", "store.json"):
         statestore.sql(str(tmp_path), query)
+
+
+def test_a_listing_that_the_disk_refuses_is_our_error(
+    store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "scandir", _failing)
+    with refused("DISK_FAILED", "cannot list"):
+        store.vacuum(older_than=0)
