@@ -9,6 +9,7 @@ from pathlib import Path
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.metadata_table import MetadataTable
+from statestore.catalog.storage import Storage
 from statestore.catalog.store_metadata import StoreMetadata
 from statestore.catalog.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
@@ -47,14 +48,16 @@ class StoreTables:
 
     @property
     def schemas(self) -> tuple[str, ...]:
-        """Names before the dot."""
-        return tuple(self._keyed)
+        """Names before the dot: of keyed stores, and of those that cannot be read, which may be keyed."""
+        return (*self._keyed, *self._damaged)
 
     def knows(self, name: str) -> bool:
         """Whether there is such a table now, or a state of that name in an older snapshot."""
         if name in self.names:
             return True
         store, _, state = name.rpartition(".")
+        if store in self._damaged:
+            return True  # opening it says what is wrong
         spec = self._keyed.get(store)
         return spec is not None and state in _states(self.root / store, spec, every=True)
 
@@ -63,16 +66,19 @@ class StoreTables:
         keyed = self._state(base)
         if keyed is not None:
             return MetadataTable(KeyedMetadata(keyed), suffix) if suffix else keyed
-        storage, spec = Catalog(self.root).locate(base)
+        storage, spec = self._located(base)
         if spec.kind == KEYED:
-            return only_state(self.root / base, spec)
+            store, _, state = base.rpartition(".")
+            return (
+                only_state(self.root / base, spec) if base in self.stores else state_at(self.root / store, spec, state)
+            )
         return MetadataTable(StoreMetadata(storage, spec), suffix) if suffix else VersionedTable(storage, spec)
 
     def about(self, name: str) -> TableInfo:
         keyed = self._state(name)
         if keyed is not None:
             return TableInfo(f"keyed {keyed.state_kind}", None)
-        _, spec = Catalog(self.root).locate(name)
+        _, spec = self._located(name)
         return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
 
     def place(self, name: str) -> str:
@@ -94,8 +100,22 @@ class StoreTables:
 
     @cached_property
     def _keyed(self) -> dict[str, StoreSpec]:
-        specs = {name: keyed_spec(self.root / name) for name in self.stores}
-        return {name: spec for name, spec in specs.items() if spec is not None}
+        return {name: spec for name, spec in self._specs.items() if spec is not None and spec.kind == KEYED}
+
+    @cached_property
+    def _specs(self) -> dict[str, StoreSpec | None]:
+        """The description of each store; None for one that cannot be read."""
+        return {name: _spec(self.root / name) for name in self.stores}
+
+    @cached_property
+    def _damaged(self) -> frozenset[str]:
+        """Stores whose descriptions cannot be read: nobody knows whether they are keyed."""
+        return frozenset(name for name, spec in self._specs.items() if spec is None)
+
+    def _located(self, name: str) -> tuple[Storage, StoreSpec]:
+        """The store that has a table. Raises CorruptError STORE_CORRUPT for a state of a damaged one, too."""
+        store = name.rpartition(".")[0]
+        return Catalog(self.root).locate(store if name not in self._plain and store in self._damaged else name)
 
     @cached_property
     def _plain(self) -> frozenset[str]:
@@ -116,12 +136,16 @@ class StoreTables:
 
 def keyed_spec(folder: Path) -> StoreSpec | None:
     """The description of the keyed store in a folder; None if there is none, or one that can not be told."""
+    spec = _spec(folder)
+    return spec if spec is not None and spec.kind == KEYED else None
+
+
+def _spec(folder: Path) -> StoreSpec | None:
     try:
         data = read_regular(folder / STORE_FILE, MAX_METADATA_BYTES)
-        spec = decode_spec(data, str(folder / STORE_FILE)) if b'"keyed"' in data else None
+        return decode_spec(data, str(folder / STORE_FILE))
     except (OSError, StateStoreError):
         return None
-    return spec if spec is not None and spec.kind == KEYED else None
 
 
 def only_state(folder: Path, spec: StoreSpec) -> KeyedTable:

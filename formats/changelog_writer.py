@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.changelog import FILE_NAME, MADE_AT, STORE, Changelog, read_changelog
+from statestore.formats.changelog import FILE_NAME, MADE_AT, STORE, TEMPORARY, Changelog, read_changelog
 from statestore.formats.changelog_frames import (
     HEADER,
     MAGIC,
@@ -352,7 +352,7 @@ def _write_all(file: int, data: bytes | memoryview) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".tmp-{uuid.uuid4().hex}")
+    return path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
+from statestore.formats.disk_errors import storage_error
 from statestore.formats.rocksdb.damage import corrupt
 from statestore.formats.rocksdb.forks import using_rocksdb
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+from statestore.formats.rocksdb.native_errors import system_error
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 
 _MOST_HOLES = 2000
@@ -23,7 +25,7 @@ def scan_with_rocksdict(
 ) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
     """The rows of each range in key order, as the directory's OPTIONS have their operands merged.
 
-    After ``most_rows`` it ends; the ranges that are left are returned. Raises CorruptError ROCKSDB_FILE.
+    After ``most_rows`` it ends; the ranges that are left are returned. Raises CorruptError ROCKSDB_FILE, StorageError.
     """
     found = 0
     with _opened(directory, family) as table:
@@ -54,11 +56,14 @@ def _opened(directory: Path, family: str) -> Iterator[Rdict]:
             access_type=AccessType.read_only(),
         )
     except Exception as error:
-        raise corrupt(str(directory), f"RocksDB can not open it ({error})") from error
+        raise _failure(str(directory), "open", error) from error
     table = database
     try:
         if own:
-            table = database.get_column_family(family)
+            try:
+                table = database.get_column_family(family)
+            except Exception as error:
+                raise _failure(str(directory), "open", error) from error
         yield table
     finally:
         if table is not database:
@@ -132,4 +137,12 @@ def _check(rows: RdictIter, where: str) -> None:
     try:
         rows.status()
     except Exception as error:
-        raise corrupt(where, f"RocksDB stopped reading ({error})") from error
+        raise _failure(where, "read", error) from error
+
+
+def _failure(where: str, doing: str, error: Exception) -> Exception:
+    """The disk's refusal as such; anything else as damage."""
+    refusal = system_error(error)
+    if refusal is not None:
+        return storage_error(refusal, doing, where)
+    return corrupt(where, f"RocksDB cannot {doing} it ({error})")

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats import compiled_use
+from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.in_order import in_order
 from statestore.formats.reading_threads import reading_threads
@@ -108,7 +109,8 @@ def _wants_scanner(directory: Path) -> bool:
         raise InvalidInputError("INVALID_SETTING", f"{READER} is {forced!r}; expected {_SCANNER} or {_ROCKSDICT}")
     if forced:
         return forced == _SCANNER
-    return compiled_use.pays(sum(path.stat().st_size for path in directory.glob("*.sst")))
+    with disk_errors("list", directory):
+        return compiled_use.pays(sum(path.stat().st_size for path in directory.glob("*.sst")))
 
 
 def _is_lookup(within: KeyRange) -> bool:

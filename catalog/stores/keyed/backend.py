@@ -66,8 +66,7 @@ class KeyedBackend:
         self.key_groups = key_groups
         self._folder, self._store_id, self._key, self._local = folder, store.store_id, store.key, local
         self._forgotten = weakref.finalize(self, local.remove)
-        self._uid = uuid.uuid4().hex
-        self._base: tuple[int, Handle] | None = None
+        self._base: tuple[int, Handle, str] | None = None  # a snapshot, and the lineage of files that it is of
         self._running: list[Running] = []
         self._states: dict[str, StateSpec] = {}
         self._objects: dict[str, weakref.WeakSet[KeyedState]] = {}
@@ -108,7 +107,7 @@ class KeyedBackend:
         if opens_in_place(parts, self.key_groups) and version is not None:
             place(self._folder, parts[0], path)
             self.database = LocalDatabase(path)
-            self._base = version, parts[0]
+            self._base = version, parts[0], self.database.lineage
             return
         self.database = LocalDatabase(path, self._states)
         for handle in parts:
@@ -225,9 +224,15 @@ class KeyedBackend:
         if kind not in ("full", "incremental"):
             raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
         self.database.check()
-        base = self._usable_base(kind)
+        self._usable_base(kind)  # a dropped store is refused before anything is written
         checkpoint = self._checkpoint()
-        handle = Handle(kind, self._uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
+        try:
+            base = self._usable_base(kind)  # after a failure of the disk the checkpoint may have other files
+        except BaseException:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise
+        uid = self.database.lineage
+        handle = Handle(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
         running = start(checkpoint, self._folder, self._key, handle, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
@@ -245,15 +250,16 @@ class KeyedBackend:
             return
         entry = self._log().retained().get(version)
         for handle in () if entry is None else entry.handles:
-            if handle.backend == self._uid and handle.kind == "incremental":
-                self._base = version, handle
+            if handle.backend == self.database.lineage and handle.kind == "incremental":
+                self._base = version, handle, handle.backend
 
     def _usable_base(self, kind: SnapshotKind) -> Handle | None:
         """The confirmed snapshot that a new one may build on; none if it was discarded, as its files may be gone."""
         retained = self._log().retained()
         if kind == "full" or self._base is None or self._base[0] not in retained:
             return None
-        return self._base[1]
+        _, handle, lineage = self._base
+        return handle if lineage == self.database.lineage else None
 
     def _log(self) -> SnapshotLog:
         return shared_log(self._folder, self._store_id)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
+import uuid
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from rocksdict import (
 )
 
 from statestore.formats.disk_errors import storage_error
-from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, StorageError
 from statestore.formats.rocksdb.forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
 from statestore.formats.rocksdb.key_ranges import successor
 from statestore.formats.rocksdb.native_errors import system_error
@@ -38,6 +40,8 @@ SORTED_RUNS = 6
 RANGE_ROWS = 1000
 """So many rows are deleted as a range, fewer one by one."""
 
+_COPIED_BYTES = 4 << 20
+
 Row = tuple[bytes, bytes]
 
 
@@ -47,26 +51,29 @@ class LocalDatabase:
     Every call after `close` raises InvalidInputError BACKEND_CLOSED, and in a fork of the process that opened it
     UnsupportedError FORKED. What RocksDB refuses is StorageError DISK_FAILED, and CorruptError LOCAL_STATE where the
     files are damaged: then what is not in a snapshot is lost, and never answered in part.
+
+    RocksDB refuses all writes after one of its own to the disk has failed, also when the disk works again, and without
+    a write-ahead log it cannot be opened anew without loss: rows are in its memory only. Reads go on, and a write that
+    was refused is in none of them. So when a call fails again, all rows are copied into a new database, which takes
+    the place of the old one; `lineage` changes then, as its files are others under the same names.
     """
 
     def __init__(self, directory: Path, states: Iterable[str] = ()) -> None:
         """With what is in the directory; ``states`` are created where they are missing, all at once: one by one each
         costs a write of all options."""
         self.directory = directory
+        self.lineage = uuid.uuid4().hex
+        self._suspect = False  # a write has failed, and none has gone well since
         self._left = False
         self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
         writing_rocksdb()
+        self._unlogged = WriteOptions()
+        setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
         with self._native():
             families = Rdict.list_cf(str(directory)) if (directory / "CURRENT").exists() else []
-            own = {name: _options() for name in (*families, *states) if name != "default"}
-            options = _options()
-            options.create_missing_column_families(True)
-            self._root: Any = Rdict(
-                str(directory), options, column_families=own or None, access_type=AccessType.read_write()
-            )
-            self._unlogged = WriteOptions()
-            setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
-            self._tables: dict[str, Any] = {name: self._opened(name) for name in own}
+            self._root: Any
+            self._tables: dict[str, Any]
+            self._root, self._tables = self._open(directory, (*families, *states))
         leave_in_forks(self.leave)
 
     def states(self) -> list[str]:
@@ -76,9 +83,11 @@ class LocalDatabase:
         """A column family for a state, unless it has one."""
         self.check()
         if state not in self._tables:
-            with self._native():
-                self._root.create_column_family(state, _options())
-                self._tables[state] = self._opened(state)
+            self._changed(lambda: self._create(state))
+
+    def _create(self, state: str) -> None:
+        self._root.create_column_family(state, _options())
+        self._tables[state] = self._opened(self._root, state)
 
     def get(self, state: str, key: bytes) -> bytes | None:
         table = self._table(state)
@@ -112,14 +121,14 @@ class LocalDatabase:
         try:
             table[key] = value
         except Exception as error:
-            raise self._failure(error) from error
+            self._again(error, lambda: self._tables[state].put(key, value))
 
     def delete(self, state: str, key: bytes) -> None:
         table = self._table(state)
         try:
             del table[key]
         except Exception as error:
-            raise self._failure(error) from error
+            self._again(error, lambda: self._tables[state].delete(key))
 
     def delete_prefix(self, state: str, prefix: bytes) -> None:
         """All rows whose keys begin so."""
@@ -129,17 +138,20 @@ class LocalDatabase:
         self, state: str, rows: Iterable[Row], *, keys: Iterable[bytes] = (), prefixes: Iterable[bytes] = ()
     ) -> None:
         """Rows, all or none. Before them rows go that have these ``keys``, and all that begin with ``prefixes``."""
-        table, family = self._table(state), self._root.get_column_family_handle(state)
+        self.check()
+        rows, keys, prefixes = list(rows), list(keys), list(prefixes)
+        self._changed(lambda: self._write(state, rows, keys, prefixes))
+
+    def _write(self, state: str, rows: Iterable[Row], keys: Iterable[bytes], prefixes: Iterable[bytes]) -> None:
+        table, family = self._tables[state], self._root.get_column_family_handle(state)
         batch = WriteBatch(raw_mode=True)
         for key in keys:
             batch.delete(key, family)
         for prefix in prefixes:
-            with self._native():
-                self._delete_prefix(state, prefix, batch, family)
+            self._delete_prefix(state, prefix, batch, family)
         for key, value in rows:
             batch.put(key, value, family)
-        with self._native():
-            table.write(batch, self._unlogged)
+        table.write(batch, self._unlogged)
 
     def _delete_prefix(self, state: str, prefix: bytes, batch: Any, family: Any) -> None:
         """Row by row where they are few: each read after a deleted range goes through all such ranges that are still
@@ -198,18 +210,82 @@ class LocalDatabase:
 
     def load(self, state: str, rows: pa.RecordBatch) -> None:
         """Many rows (key, value: binary) at once."""
-        table, family = self._table(state), self._root.get_column_family_handle(state)
+        self.check()
+        self._changed(lambda: self._load(state, rows))
+
+    def _load(self, state: str, rows: pa.RecordBatch) -> None:
+        table, family = self._tables[state], self._root.get_column_family_handle(state)
         batch = WriteBatch(raw_mode=True)
         for key, value in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True):
             batch.put(key, value, family)
-        with self._native():
-            table.write(batch, self._unlogged)
+        table.write(batch, self._unlogged)
 
     def checkpoint(self, directory: Path) -> None:
         """All rows as they are now, as files in a new directory: hard links that no later write touches."""
         self.check()
+        try:
+            self._changed(lambda: self._checkpoint(directory))
+        except BaseException:
+            self._remove_checkpoint(directory)
+            raise
+
+    def _checkpoint(self, directory: Path) -> None:
+        self._remove_checkpoint(directory)  # of the call before, which failed
+        Checkpoint(self._root).create_checkpoint(str(directory))
+
+    def _remove_checkpoint(self, directory: Path) -> None:
+        for path in (directory, directory.with_name(f"{directory.name}.tmp")):  # RocksDB renames it in the end
+            shutil.rmtree(path, ignore_errors=True)
+
+    # After failures
+
+    def _changed(self, change: Callable[[], None]) -> None:
+        """Make a change, if need be in a new database."""
+        try:
+            change()
+        except Exception as error:
+            self._again(error, change)
+        else:
+            self._suspect = False
+
+    def _again(self, error: Exception, change: Callable[[], None]) -> None:
+        """After ``error`` of a change: raise it as ours, or if the call before has failed, too, renew and repeat it."""
+        failure = self._failure(error)
+        if failure is error:
+            raise error
+        if not self._suspect:
+            self._suspect = isinstance(failure, StorageError)
+            raise failure from error
         with self._native():
-            Checkpoint(self._root).create_checkpoint(str(directory))
+            self._renew()
+            change()
+        self._suspect = False
+
+    def _renew(self) -> None:
+        """Copy all rows into a new database, which takes the place of this one."""
+        directory = self.directory.with_name(f"database-{uuid.uuid4().hex}")
+        try:
+            root, tables = self._open(directory, self._tables)
+            for state, table in tables.items():
+                self._copy(state, table, root.get_column_family_handle(state))
+        except BaseException:
+            tables, root = {}, None  # closes what was opened
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        old, self.directory = self.directory, directory
+        # The old one is not closed but forgotten: cursors may go on in it, over files that the system keeps for them.
+        self._root, self._tables, self.lineage = root, tables, uuid.uuid4().hex
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _copy(self, state: str, table: Any, family: Any) -> None:
+        rows, batch, size = self.rows(state), WriteBatch(raw_mode=True), 0
+        for key, value in rows:
+            batch.put(key, value, family)
+            size += len(key) + len(value)
+            if size >= _COPIED_BYTES:
+                table.write(batch, self._unlogged)
+                batch, size = WriteBatch(raw_mode=True), 0
+        table.write(batch, self._unlogged)
 
     @property
     def closed(self) -> bool:
@@ -231,13 +307,21 @@ class LocalDatabase:
         if self._root is not None:
             keep_for_ever(self._root, *self._tables.values(), self._unlogged)
             for cursor in list(self._cursors):
-                keep_for_ever(cursor.rows, cursor.reading)
+                keep_for_ever(cursor.rows, cursor.reading, cursor.table)
             self._left = True
             self._tables.clear()
             self._root = None
 
-    def _opened(self, state: str) -> Any:
-        table = self._root.get_column_family(state)
+    def _open(self, directory: Path, families: Iterable[str]) -> tuple[Any, dict[str, Any]]:
+        """A database and the tables of its families, which are created where they are missing."""
+        own = {name: _options() for name in families if name != "default"}
+        options = _options()
+        options.create_missing_column_families(True)
+        root = Rdict(str(directory), options, column_families=own or None, access_type=AccessType.read_write())
+        return root, {name: self._opened(root, name) for name in own}
+
+    def _opened(self, root: Any, state: str) -> Any:
+        table = root.get_column_family(state)
         table.set_write_options(self._unlogged)
         return table
 
@@ -254,7 +338,7 @@ class LocalDatabase:
 
     def _failure(self, error: Exception) -> Exception:
         """An error of RocksDB or of the system as ours."""
-        if type(error) is not Exception and not isinstance(error, OSError):
+        if isinstance(error, StateStoreError) or (type(error) is not Exception and not isinstance(error, OSError)):
             return error
         refusal = system_error(error)
         if refusal is not None:
@@ -280,6 +364,7 @@ class _Cursor:
 
     def __init__(self, table: Any, first: bytes, stop: bytes | None) -> None:
         self.begun = False
+        self.table = table  # keeps its database, which may be replaced
         self.reading = ReadOptions()
         if stop is not None:
             self.reading.set_iterate_upper_bound(stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,15 @@ from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import check_there, checked
 from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
-from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError
+from statestore.formats.disk_errors import disk_errors
+from statestore.formats.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    StorageError,
+    UnsupportedError,
+)
 from statestore.formats.segment_meta import FileRef
 from statestore.formats.times import duration_ms
 
@@ -131,7 +140,7 @@ class KeyedStore:
             if (made := self._made_before(log, parts)) is not None:
                 return made
             if transaction is not None and (before := log.transaction(transaction)) is not None:
-                self._remove(new)
+                self._remove_if_possible(new)
                 return before
             self._check_base(log, base)
             self._settle()
@@ -144,7 +153,7 @@ class KeyedStore:
                 self._attempt = None
             if published is not None:
                 self._log = published
-                self._remove(set(log.files()) - set(published.files()))  # outputs of the batch before
+                self._remove_if_possible(set(log.files()) - set(published.files()))  # outputs of the batch before
                 return version
 
     def discard(self, version: int) -> None:
@@ -162,7 +171,7 @@ class KeyedStore:
             published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:
                 self._log = published
-                self._remove(set(log.files()) - set(published.files()))
+                self._remove_if_possible(set(log.files()) - set(published.files()))
                 return
 
     def discard_files(self, handles: Iterable[Handle], outputs: Iterable[FileRef] = ()) -> None:
@@ -324,7 +333,13 @@ class KeyedStore:
         needed = self._read().files()
         for name in names:
             if name not in needed:
-                (self._folder / name).unlink(missing_ok=True)
+                with disk_errors("remove", self._folder / name):
+                    (self._folder / name).unlink(missing_ok=True)
+
+    def _remove_if_possible(self, names: Iterable[str]) -> None:
+        """What a call is done without: the disk may refuse, and vacuum removes the files later."""
+        with contextlib.suppress(StorageError):
+            self._remove(names)
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -4,9 +4,9 @@ these key groups, else row by row for the groups that are asked for, whatever ot
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from statestore.catalog.stores.keyed.snapshot_handle import Handle, StateFile
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.stores.keyed.stored_files import opened, place_copy
+from statestore.formats.disk_errors import disk_errors
 from statestore.formats.ipc_file import open_file, verify_column
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -34,7 +35,8 @@ def place(folder: Path, handle: Handle, directory: Path) -> None:
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT; then the directory is gone.
     """
-    directory.mkdir(parents=True)
+    with disk_errors("make a folder", directory):
+        directory.mkdir(parents=True)
     try:
         for name, file in handle.shared.items():
             place_copy(folder, file, directory / name, read_only=True)
@@ -96,13 +98,15 @@ def table_rows(folder: Path, table: StateFile, groups: range) -> Iterator[Groupe
 
 def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
     """By way of a database in ``local``, where its files go if the process is killed."""
-    with TemporaryDirectory(prefix="restoring-", dir=local) as name:
-        directory = Path(name, "database")
+    directory = local / f"restoring-{uuid.uuid4().hex}"
+    try:
         place(folder, handle, directory)
         for old in handle.states:
             each = converter(key, old, specs[old.name])
             for batch in scan_rocksdb(directory, each, family=old.name, key_ranges=[stored_range(groups)]):
                 yield old.name, batch
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def converter(key: pa.Schema, old: StateSpec, new: StateSpec) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

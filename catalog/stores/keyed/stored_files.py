@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ import pyarrow as pa
 import xxhash
 
 from statestore.catalog.storage import sync_folder
-from statestore.formats.errors import NotFoundError
+from statestore.formats.disk_errors import disk_errors, storage_error
+from statestore.formats.errors import NotFoundError, StorageError
 from statestore.formats.ipc_file import metadata_ranges
 from statestore.formats.regions import REGION_BYTES, VerifiedBytes
 from statestore.formats.regular_files import map_regular
@@ -81,32 +83,58 @@ def _no_check() -> None:
 
 @contextmanager
 def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
-    """A file ``<place>/<unique><suffix>`` in the store's folder; it is there, and durable, when the block ends well."""
-    if not (folder / place).is_dir():
-        (folder / place).mkdir(exist_ok=True)
-        sync_folder(folder)
+    """A file ``<place>/<unique><suffix>`` in the store's folder; it is there, and durable, when the block ends well.
+
+    Raises StorageError DISK_FAILED, also for what the system refuses to the block, and NotFoundError
+    SNAPSHOT_FILE_MISSING where somebody removed the file meanwhile.
+    """
     name = f"{place}/{uuid.uuid4().hex}{suffix}"
     unfinished = folder / f"{name}{UNFINISHED}"
     try:
-        with unfinished.open("wb") as sink:
-            yield NewFile(name, sink, check)
-            sink.flush()
-            os.fsync(sink.fileno())
-        unfinished.rename(folder / name)
-        sync_folder(folder / place)
-    except BaseException:
-        (folder / name).unlink(missing_ok=True)
+        with disk_errors("write", folder / name):
+            if not (folder / place).is_dir():
+                (folder / place).mkdir(exist_ok=True)
+                sync_folder(folder)
+            with unfinished.open("wb") as sink:
+                yield NewFile(name, sink, check)
+                sink.flush()
+                os.fsync(sink.fileno())
+            unfinished.rename(folder / name)
+            sync_folder(folder / place)
+    except BaseException as error:
+        for left in (folder / name, unfinished):
+            with contextlib.suppress(OSError):  # a file that stays is removed by vacuum
+                left.unlink(missing_ok=True)
+        if isinstance(error, StorageError) and error.errno == errno.ENOENT and error.filename == str(folder / name):
+            raise NotFoundError(
+                "SNAPSHOT_FILE_MISSING",
+                f"{unfinished} was removed while it was written, by vacuum(older_than=0) or with the whole store; "
+                "repeat the call",
+            ) from error
         raise
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+
+def remove_if_possible(folder: Path, files: Iterable[FileRef]) -> None:
+    """Remove stored files that nobody needs. Those that cannot be removed are left to vacuum."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            (folder / file.name).unlink(missing_ok=True)
 
 
 def store_copy(folder: Path, place: str, source: Path, check: Callable[[], None] = _no_check) -> FileRef:
     """A copy of a file; ``check`` is called every MiB and may raise to end it."""
-    with new_file(folder, place, source.suffix, check) as target, source.open("rb") as data:
-        while chunk := data.read(REGION_BYTES):
-            target.write(chunk)
+    with new_file(folder, place, source.suffix, check) as target:
+        with disk_errors("open", source):
+            data = source.open("rb")
+        with data:
+            while chunk := _read(data, source):
+                target.write(chunk)
         return target.ref()
+
+
+def _read(data: IO[bytes], source: Path) -> bytes:
+    with disk_errors("read", source):
+        return data.read(REGION_BYTES)
 
 
 def store_batches(
@@ -143,10 +171,10 @@ _KNOWN_GOOD: dict[tuple[str, int, int, int], str] = {}
 def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) -> None:
     """A stored file under another name: as a link where nobody will write to it.
 
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED, StorageError.
     """
     source = checked(folder, file)
-    with _there(folder, file):
+    with _there(folder, file, "copy"):
         if not read_only:
             shutil.copyfile(source, target)
             return
@@ -169,7 +197,7 @@ def checked(folder: Path, file: FileRef) -> Path:
     """Where a stored file is, after all its regions were compared: once in a process, unless it was changed since."""
     path = folder / file.name
     with opened(folder, file) as verified:
-        with _there(folder, file):
+        with _there(folder, file, "look at"):
             found = path.stat()
         known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
         if _KNOWN_GOOD.get(known) != file.checksums:
@@ -184,23 +212,27 @@ def checked(folder: Path, file: FileRef) -> Path:
 def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
     """A stored file, mapped; its bytes are compared as they are asked for.
 
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED or NOT_A_FILE.
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED or NOT_A_FILE, StorageError.
     """
-    with _there(folder, file):
+    with _there(folder, file, "map"):
         data = map_regular(folder / file.name)
     yield VerifiedBytes(file, data)
 
 
 @contextmanager
-def _there(folder: Path, file: FileRef) -> Iterator[None]:
-    """Raises NotFoundError SNAPSHOT_FILE_MISSING for a file that is gone, also if it was there a moment ago."""
+def _there(folder: Path, file: FileRef, doing: str) -> Iterator[None]:
+    """Raise NotFoundError SNAPSHOT_FILE_MISSING for a file that is gone, also if it was there a moment ago, and what
+    else the system refuses as StorageError DISK_FAILED."""
+    path = folder / file.name
     try:
         yield
-    except FileNotFoundError:
-        if (folder / file.name).exists():
-            raise
-        raise NotFoundError(
-            "SNAPSHOT_FILE_MISSING",
-            f"{folder / file.name} is not there, but a snapshot needs it; restore it from a copy, or use another "
-            "snapshot",
-        ) from None
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            with disk_errors("look for", path):
+                gone = not path.exists()
+            if gone:
+                raise NotFoundError(
+                    "SNAPSHOT_FILE_MISSING",
+                    f"{path} is not there, but a snapshot needs it; restore it from a copy, or use another snapshot",
+                ) from None
+        raise storage_error(error, doing, path) from error

@@ -8,6 +8,8 @@ failed, it leaves nothing.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import threading
@@ -30,7 +32,8 @@ from statestore.catalog.stores.keyed.snapshot_handle import (
 )
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Ints, decoder, table_schema
-from statestore.catalog.stores.keyed.stored_files import store_batches, store_copy
+from statestore.catalog.stores.keyed.stored_files import remove_if_possible, store_batches, store_copy
+from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import ConflictError
 from statestore.formats.rocksdb.forks import forked_error
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -87,16 +90,30 @@ def start(
                 found = _incremental(checkpoint, folder, handle, base, check, written)
             check()
         except BaseException as error:
-            for file in written:
-                (folder / file.name).unlink(missing_ok=True)
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            running.future.set_exception(error)
+            try:
+                remove_if_possible(folder, written)
+                _remove(checkpoint)
+            finally:  # whoever waits gets an answer, whatever fails
+                running.future.set_exception(error)
         else:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            running.future.set_result(found)
+            try:
+                _remove(checkpoint)
+            finally:
+                running.future.set_result(found)
 
-    threading.Thread(target=work, args=(owner,), name="statestore-snapshot", daemon=True).start()
+    try:
+        threading.Thread(target=work, args=(owner,), name="statestore-snapshot", daemon=True).start()
+    except RuntimeError as error:  # the system has no more threads
+        _remove(checkpoint)
+        refusal = OSError(errno.EAGAIN, str(error))
+        raise storage_error(refusal, "start a thread that writes the snapshot", checkpoint) from error
     return running
+
+
+def _remove(checkpoint: Path) -> None:
+    """What the disk refuses to remove goes with the backend's other local files."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _full(
@@ -131,11 +148,13 @@ def _incremental(
     shared: dict[str, FileRef] = {}
     private: dict[str, FileRef] = {}
     reused = set()
-    for path in sorted(checkpoint.iterdir()):
+    with disk_errors("list", checkpoint):
+        sizes = {path: path.stat().st_size for path in sorted(checkpoint.iterdir())}
+    for path, size in sizes.items():
         check()
         if TABLE_FILE.fullmatch(path.name):
             same = known.get(path.name)
-            if same is None or same.bytes != path.stat().st_size:
+            if same is None or same.bytes != size:
                 same = store_copy(folder, SHARED, path, check)
                 written.append(same)
             else:
