@@ -68,7 +68,12 @@ def take_directory(parent: str | Path | None = None) -> LocalDirectory:
     with disk_errors("make a directory for local files", root):
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):  # the folder, or the directory, was removed meanwhile
-                root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                try:
+                    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                except FileExistsError:
+                    if root.exists() and not root.is_dir():
+                        raise
+                    continue  # it was there, and is gone
                 if parent is None and not _is_own_folder(root):
                     raise InvalidInputError(
                         "FOREIGN_DIRECTORY",

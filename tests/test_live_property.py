@@ -3,6 +3,7 @@ hot tier lost or damaged, and its table read: every answer is the model's, and e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -38,6 +39,12 @@ COLUMNS: dict[str, Any] = {"key": {"k": "binary"}, "value": {"v": "string"}}
 
 
 @dataclass(frozen=True)
+def copied_if_there(source: str, target: str) -> None:
+    """RocksDB removes files that it has merged at any moment."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
 class Kind:
     """``visible``: the rows a model shows now, as the table's cells in order of ``columns``."""
 
@@ -143,7 +150,7 @@ class Subject:
         """The process ends: its files are as they are, its lock is gone. What it refused is forgotten."""
         copy = self.folder.with_name(self.folder.name + "-copy")
         if (self.folder / "s" / "live").exists():
-            shutil.copytree(self.folder / "s", copy)
+            shutil.copytree(self.folder / "s", copy, copy_function=copied_if_there)
             self.store.close()
             shutil.rmtree(self.folder / "s")
             copy.rename(self.folder / "s")

@@ -161,7 +161,7 @@ def test_copies_are_of_one_partition_and_go_with_the_reader(store: ObjectStore, 
     readers = [table.read(split, Query()) for split in splits]
     next(readers[0])
     (copies,) = temporary.iterdir()
-    assert len(list(copies.glob("*.sst"))) == 2
+    assert len(list(copies.rglob("*.sst"))) == 2
     del readers[0]
     assert list(temporary.iterdir()) == []
     next(readers[0])
