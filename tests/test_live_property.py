@@ -39,12 +39,6 @@ COLUMNS: dict[str, Any] = {"key": {"k": "binary"}, "value": {"v": "string"}}
 
 
 @dataclass(frozen=True)
-def copied_if_there(source: str, target: str) -> None:
-    """RocksDB removes files that it has merged at any moment."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy2(source, target)
-
-
 class Kind:
     """``visible``: the rows a model shows now, as the table's cells in order of ``columns``."""
 
@@ -205,3 +199,9 @@ def test_answers_are_those_of_the_model(name: str) -> None:
                 subject.store.close()
 
     run()
+
+
+def copied_if_there(source: str, target: str) -> None:
+    """RocksDB removes files that it has merged at any moment."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
