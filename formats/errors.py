@@ -36,7 +36,7 @@ class StateStoreError(Exception):
 
 def shown(value: object, most: int = 200) -> str:
     """``repr`` of what a user gave, for a message: cut to ``most`` characters, and never failing itself."""
-    if isinstance(value, int) and abs(value) >= 10**30:  # Python refuses to write out thousands of digits
+    if isinstance(value, int) and value.bit_length() > 10_000:  # Python refuses to write out thousands of digits
         return f"an int of {value.bit_length()} bits"
     try:
         text = repr(value)
