@@ -266,7 +266,7 @@ def _whole_rows(side: Side, names: Columns) -> Side:
     rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     mixed = np.empty_like(hashes)
     mixed[order] = ordered + rank.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return Side([*side.keys, *side.values], [], mixed)
+    return Side([*side.keys, *values], [], mixed)
 
 
 # The comparison

@@ -210,7 +210,7 @@ def test_values_that_overlap_are_refused_before_they_multiply() -> None:
         decode_rows(spans_of(pa.array([bytes(row)], pa.binary())), schema)
 
 
-@pytest.mark.parametrize("kind", ["geometry(4326)", {"type": "cube"}, "decimal(39,2)", "object"])
+@pytest.mark.parametrize("kind", ["tensor(4326)", {"type": "cube"}, "decimal(39,2)", "object"])
 def test_types_that_are_not_known_are_named(kind: Any) -> None:
     with pytest.raises(UnsupportedError, match="SPARK_STATE_UNSUPPORTED"):
         schema_of(kind)
