@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from keyed_gates import KINDS, WAIT
 import statestore
 from statestore import NotFoundError, StorageError
 from statestore.catalog.stores.keyed import database as database_module
-from statestore.catalog.stores.keyed import stored_files, taking
+from statestore.catalog.stores.keyed import stored_files
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -67,7 +68,7 @@ def test_a_thread_that_cannot_be_started_is_our_error(
 
     with store.backend(directory=local(tmp_path)) as backend:
         _put(backend, 1)
-        monkeypatch.setattr(taking.threading.Thread, "start", no_thread)
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
         with refused("DISK_FAILED", "start a thread"):
             backend.snapshot()
         monkeypatch.undo()
@@ -175,7 +176,7 @@ def _break(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = _Broken(database._root)
     database._tables = {name: _Broken(table) for name, table in database._tables.items()}
     database._root = broken
-    checkpoint = database_module.Checkpoint
+    checkpoint = vars(database_module)["Checkpoint"]
 
     def of(root: Any) -> Any:
         return SimpleNamespace(create_checkpoint=root._refused) if isinstance(root, _Broken) else checkpoint(root)
@@ -197,7 +198,7 @@ def test_a_backend_goes_on_when_the_disk_does(
         reading = backend.keys("v")
         first = next(reading)
         _break(backend, monkeypatch)
-        calls = {
+        calls: dict[str, Callable[[], Any]] = {
             "update": lambda: state.update(2),
             "clear": many.clear,
             "add_all": lambda: many.update([1, 2]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def test_types_without_a_common_one_are_refused(tmp_path: Path) -> None:
                 state.update(value)
                 store.commit([backend.snapshot().result()])
     table = statestore.inspect(str(tmp_path)).table("s.v")
-    for ask in (lambda: table.diff(1, 2), lambda: table.diff(2, 1), table.history, table.changes):
+    asks: list[Callable[[], Any]] = [lambda: table.diff(1, 2), lambda: table.diff(2, 1), table.history, table.changes]
+    for ask in asks:
         with pytest.raises(statestore.InvalidInputError, match="INCOMPATIBLE_STATE"):
             ask().read_all()
     assert table.diff(1, 1).read_all().num_rows == table.diff(2).read_all().num_rows == 0
