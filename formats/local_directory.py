@@ -14,7 +14,6 @@ import re
 import shutil
 import stat
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from statestore.formats.rocksdb.forks import leave_in_forks, nothing_to_leave
 _FOLDER = "statestore-local"
 _LOCK = "owner.lock"
 _NEW, _DEAD = "new-", "dead-"
-_NEW_SECONDS = 3600
-"""How long a directory may be without its lock; its owner makes another one if a clock was wrong about that."""
 _ATTEMPTS = 100
 _OURS = re.compile(r"(new-|dead-|)[0-9a-f]{32}")
 """Nothing else is touched: users choose the folder, and may have their own ``new-orders`` in it."""
@@ -144,12 +141,16 @@ def _sweep(root: Path) -> None:
             continue
         if name[1] == _DEAD:
             shutil.rmtree(path, ignore_errors=True)
-        elif name[1] == _NEW:
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < time.time() - _NEW_SECONDS:
-                    shutil.rmtree(path, ignore_errors=True)
+        elif name[1] == _NEW and _is_empty(path):  # whoever was about to lock it makes another one
+            _remove_empty(path)
         else:
             _remove_unless_held(path)
+
+
+def _is_empty(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return not any(path.iterdir())
+    return False
 
 
 def _remove_unless_held(path: Path) -> None:
@@ -164,7 +165,7 @@ def _remove_unless_held(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     """Under a name that says so first: who dies on the way may have removed the lock and not the rest."""
-    doomed = path.with_name(f"{_DEAD}{path.name}")
+    doomed = path.with_name(f"{_DEAD}{path.name.removeprefix(_NEW)}")
     with contextlib.suppress(OSError):
         path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -157,3 +158,21 @@ def test_a_disk_that_takes_no_directory_is_a_storage_error(tmp_path: Path, tempo
         pytest.raises((statestore.StorageError, statestore.InvalidInputError)),
     ):
         reader.get("a")
+
+
+def test_directories_that_were_never_finished_go_unless_somebody_makes_them(temporary: Path) -> None:
+    """Of a process that died, or whose disk failed, between any two steps; no clock decides."""
+    held = take_directory()
+    folder = held.path.parent
+    empty, left, made = (folder / f"new-{digit * 32}" for digit in "123")
+    for path in (empty, left, made):
+        path.mkdir()
+    (left / "owner.lock").touch()
+    lock = os.open(made / "owner.lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    remove_abandoned()
+    assert {path.name for path in folder.iterdir()} == {held.path.name, made.name}
+    os.close(lock)
+    remove_abandoned()
+    assert {path.name for path in folder.iterdir()} == {held.path.name}
+    held.remove()
