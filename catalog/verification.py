@@ -6,8 +6,9 @@ others read and write it. Memory is bounded by the largest segment. All problems
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.locations import not_local, parse_location
 
 CACHE = "live/"  # the hot tier of live stores
+ATTEMPTS = 5  # to check a store that is replaced again and again
 NOTHING_IN_IT = {LOCK_FILE}
 
 
@@ -83,7 +85,25 @@ class Verification:
 def verify_store(
     storage: Storage, name: str, progress: Callable[[Progress], None] = lambda event: None
 ) -> Verification:
-    """Check the store in ``storage`` completely; ``progress`` is told of every step. Raises nothing for damage."""
+    """Check the store in ``storage`` completely; ``progress`` is told of every step. Raises nothing for damage.
+
+    A store that is rebuilt or dropped meanwhile, and another one in its place, are no damage: that one is checked.
+    """
+    for _ in range(ATTEMPTS):
+        before = _state_of(storage)
+        found = _verified(storage, name, progress)
+        if found.ok or _state_of(storage) == before:
+            break
+    return found
+
+
+def _state_of(storage: Storage) -> Hashable:
+    with contextlib.suppress(StateStoreError):
+        return storage.state(STORE_FILE)
+    return None
+
+
+def _verified(storage: Storage, name: str, progress: Callable[[Progress], None]) -> Verification:
     listed = storage.list("")
     report = Report(name, progress, sum(item.bytes for item in listed if not item.name.startswith(CACHE)))
     spec = _spec(storage, report)

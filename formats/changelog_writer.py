@@ -41,6 +41,7 @@ from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import InvalidInputError, StorageError
 
 COPIED_AT_ONCE = 1 << 20
+CREATE_ATTEMPTS = 5
 
 # Looked up once: a single row is written in little more than a microsecond.
 _pack_header, _pack_row, _hash = HEADER.pack, ROW.pack, xxhash.xxh3_64_intdigest
@@ -55,23 +56,33 @@ class ChangelogWriter:
     """
 
     def __init__(self, path: Path, schema: pa.Schema, made_at: int = -1, store: str = "") -> None:
-        self._begin(path, -1, schema)
-        temporary = _temporary(path)
+        metadata = dict(schema.metadata or {})
+        metadata |= {MADE_AT: str(made_at).encode()} if made_at >= 0 else {}
+        metadata |= {STORE: store.encode(), FILE_NAME: path.name.encode()} if store else {}
+        first = schema.with_metadata(metadata or None).serialize()
         with disk_errors("create", path):
-            self._file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX)
-                metadata = dict(schema.metadata or {})
-                metadata |= {MADE_AT: str(made_at).encode()} if made_at >= 0 else {}
-                metadata |= {STORE: store.encode(), FILE_NAME: path.name.encode()} if store else {}
-                self._write_message(schema.with_metadata(metadata or None).serialize())
-                os.link(temporary, path)
-            except BaseException:
-                self.close()
-                raise
-            finally:
-                with contextlib.suppress(OSError):  # the name is of no use and no harm; vacuum removes it
-                    temporary.unlink()
+            for attempt in range(CREATE_ATTEMPTS):
+                self._begin(path, -1, schema)
+                try:
+                    self._make(first)
+                    return
+                except FileNotFoundError:  # vacuum came between the temporary file and its lock, or its folder is gone
+                    if attempt == CREATE_ATTEMPTS - 1 or not path.parent.is_dir():
+                        raise
+
+    def _make(self, first: pa.Buffer) -> None:
+        temporary = _temporary(self.path)
+        self._file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._write_message(first)
+            os.link(temporary, self.path)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            with contextlib.suppress(OSError):  # the name is of no use and no harm; vacuum removes it
+                temporary.unlink()
 
     def _begin(self, path: Path, file: int, schema: pa.Schema | None) -> None:
         self.path = path

@@ -326,3 +326,24 @@ def test_a_file_in_the_place_of_the_folder_is_an_error_of_ours(tmp_path: Path, k
     (tmp_path / "s/changelog").write_text("no folder")
     with pytest.raises(StorageError, match="changelog"), catalog.open_store("s") as store:
         put(store, "a", 1)
+
+
+def test_a_changelog_whose_temporary_file_vacuum_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+    removed: list[Path] = []
+
+    def after_vacuum(source: Path, target: Path, **options: Any) -> None:
+        if not removed and target.parent.name == "changelog":
+            removed.append(source)
+            source.unlink()
+        link(source, target, **options)
+
+    with statestore.connect(tmp_path).create_store("s", **COLUMNS) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", after_vacuum)
+            put(store, "a", 1)
+        assert removed and [path.suffix for path in changelogs(tmp_path)] == [".changelog"]
+        store.commit()
+        assert table(store) == {"a": 1}

@@ -241,3 +241,16 @@ def test_a_changelog_under_another_name_is_damage(tmp_path: Path) -> None:
     right.write_bytes(left.with_name("0" * 20 + left.name[20:]).read_bytes())
     with pytest.raises(statestore.CorruptError, match="CHANGELOG_CORRUPT"):
         catalog.open_store("b")
+
+
+def test_verify_of_a_store_that_is_rebuilt_meanwhile_reports_no_damage(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path)
+    filled(catalog, "old", 3).close()
+    rebuilt: list[int] = []
+
+    def once(event: Any) -> None:
+        if not rebuilt:
+            rebuilt.append(1)
+            catalog.rebuild("s", key_groups=64).close()
+
+    assert verify(tmp_path, "s", once)[0].ok and rebuilt
