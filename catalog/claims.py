@@ -46,7 +46,7 @@ def claim(storage: Storage) -> Iterator[str]:
 
 
 def held_claims(root: Path, ids: Iterable[str]) -> set[str]:
-    """Those of the claims that a living writer holds."""
+    """The claims among ``ids`` that a living writer holds."""
     return {name for name in ids if not _abandoned(root / FOLDER / name)}
 
 
