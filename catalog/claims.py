@@ -18,6 +18,7 @@ from pathlib import Path
 
 from statestore.catalog.storage import Storage, local_root
 from statestore.formats.disk_errors import disk_errors
+from statestore.formats.file_presence import names_in
 
 FOLDER = "claims"
 DIGITS = 16
@@ -52,19 +53,14 @@ def held_claims(root: Path, ids: Iterable[str]) -> set[str]:
 
 def remove_abandoned_claims(root: Path) -> None:
     """Remove the claims of writers that died."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in list(os.scandir(root / FOLDER)):
-            if CLAIM.fullmatch(f"{FOLDER}/{entry.name}"):
-                _abandoned(Path(entry.path))
+    for name in names_in(root / FOLDER):
+        if CLAIM.fullmatch(f"{FOLDER}/{name}"):
+            _abandoned(root / FOLDER / name)
 
 
 def any_claim_held(root: Path) -> bool:
     """Whether a commit is under way in the store at ``root``."""
-    try:
-        names = [entry.name for entry in os.scandir(root / FOLDER)]
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return bool(held_claims(root, (name for name in names if CLAIM.fullmatch(f"{FOLDER}/{name}"))))
+    return bool(held_claims(root, (name for name in names_in(root / FOLDER) if CLAIM.fullmatch(f"{FOLDER}/{name}"))))
 
 
 def _take(root: Path) -> tuple[Path, int]:

@@ -22,6 +22,7 @@ from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError
+from statestore.formats.file_presence import names_in
 
 DROPPED = ".dropped-"
 REBUILT = ".rebuilt-"
@@ -36,8 +37,9 @@ def remove_store(root: Path, name: str) -> None:
     with disk_errors("remove the store in", root / name), _writer_kept_out(root, name):
         (root / name).rename(root / f"{DROPPED}{uuid.uuid4().hex}")
         sync_folder(root)
-        for doomed in root.glob(f"{DROPPED}*"):  # and what an interrupted drop left behind
-            shutil.rmtree(doomed, ignore_errors=True)
+        for doomed in names_in(root):  # and what an interrupted drop left behind
+            if doomed.startswith(DROPPED):
+                shutil.rmtree(root / doomed, ignore_errors=True)
 
 
 def replace_store(root: Path, name: str, folder: Path, version: int) -> None:
@@ -72,9 +74,10 @@ def undo_replacement(root: Path, name: str) -> None:
 
     Raises ConflictError STORE_BUSY where the rebuild still goes on.
     """
-    for path in root.glob(f"{REPLACED}*"):
-        if path.name[len(REPLACED) + ID_DIGITS + 1 :] != name:
+    for found in names_in(root):
+        if not found.startswith(REPLACED) or found[len(REPLACED) + ID_DIGITS + 1 :] != name:
             continue
+        path = root / found
         deadline = time.monotonic() + CLAIM_WAIT
         while not (root / name).exists() and path.exists():
             with contextlib.suppress(FileNotFoundError), _held(path) as mine:
@@ -125,4 +128,4 @@ def _claims_given_up(folder: Path) -> bool:
 
 
 def _was_written_to(folder: Path, version: int) -> bool:
-    return (folder / entry_name(version + 1)).exists() or any((folder / CHANGELOGS).glob("*"))
+    return (folder / entry_name(version + 1)).exists() or bool(names_in(folder / CHANGELOGS))

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -25,7 +26,9 @@ from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.stores.consumed import consumed_ends
 from statestore.formats.changelog import read_changelog
+from statestore.formats.disk_errors import storage_error
 from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.file_presence import names_in
 from statestore.formats.segment_meta import OPEN
 
 KEPT_US = 7 * 86_400_000_000  # what vacuum leaves alone unless it is told otherwise
@@ -157,12 +160,12 @@ def _uncommitted(storage: Storage, snapshot: Snapshot) -> tuple[int, int | None]
     if root is None:
         return 0, 0
     size, puts = 0, 0
-    paths = sorted(path for path in (root / CHANGELOGS).glob("*") if OURS.fullmatch(path.name))
+    paths = [root / CHANGELOGS / name for name in names_in(root / CHANGELOGS) if OURS.fullmatch(name)]
     ends = consumed_ends(storage, snapshot, [path.name for path in paths])
     for path in paths:
         done = ends.get(path.name, 0)
         with contextlib.suppress(FileNotFoundError):  # committed meanwhile
-            behind = path.stat().st_size - done
+            behind = _size(path) - done
             if behind > 0:
                 size += behind
                 if size <= MAX_COUNTED_BYTES:
@@ -170,6 +173,15 @@ def _uncommitted(storage: Storage, snapshot: Snapshot) -> tuple[int, int | None]
     if size > MAX_COUNTED_BYTES:
         return size, None
     return (size, puts) if puts else (0, 0)  # a file without records is its schema
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise storage_error(error, "look at", path) from error
 
 
 def _removable(files: SegmentFiles, snapshot: Snapshot, spare: list[ObjectInfo]) -> int:

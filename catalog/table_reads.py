@@ -122,9 +122,14 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
     """All splits of a query one after the other, lazily."""
     asked = None if columns is None else column_names(columns, "columns")
     query = replace(query, columns=asked, filters=parse_filters(filter))
+    if asked == ():  # rows without columns are still counted, so one column is read and taken away
+        query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
     splits = table.splits(query)
-    return pa.RecordBatchReader.from_batches(schema, (b for split in splits for b in table.read(split, query)))
+    batches = (b for split in splits for b in table.read(split, query))
+    if asked == ():
+        return pa.RecordBatchReader.from_batches(pa.schema([]), (b.select([]) for b in batches))
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _us(time: Time | None, what: str) -> int | None:

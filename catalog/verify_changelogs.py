@@ -17,6 +17,7 @@ from statestore.catalog.stores.tier_checkpoint import read_checkpoint
 from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
+from statestore.formats.file_presence import names_in
 
 AFFECTS = "acknowledged puts that are not committed, and opening the store to write"
 
@@ -26,7 +27,7 @@ def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: Snapsh
     root = local_root(storage)
     if root is None:
         return 0
-    paths = sorted(path for path in (root / FOLDER).glob("*") if OURS.fullmatch(path.name))
+    paths = [root / FOLDER / name for name in names_in(root / FOLDER) if OURS.fullmatch(name)]
     done: dict[str, int] = {}
     if snapshot is not None:
         try:

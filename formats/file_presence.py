@@ -1,8 +1,8 @@
-"""Whether a file is there, asked so that a failing disk is no absence.
+"""Which files are there, asked so that a failing disk is no absence.
 
-``os.access`` and ``Path.exists`` answer False for whatever the system refuses. A reader that takes that for "there is
-no newer commit" answers the past as the present. A ``stat`` that raises costs a point read a microsecond more; the call
-of the C library tells why it failed, and costs none.
+``os.access``, ``Path.exists`` and ``Path.glob`` answer with nothing where the system refuses. A reader that takes that
+for "there is no newer commit" answers the past as the present. A ``stat`` that raises costs a point read a microsecond
+more; the call of the C library tells why it failed, and costs none.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from pathlib import Path
 
-from statestore.formats.disk_errors import storage_error
+from statestore.formats.disk_errors import disk_errors, storage_error
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _access = ctypes.CDLL(None, use_errno=True).access
@@ -29,3 +30,13 @@ def is_there(path: bytes) -> bool:
     if code in _ABSENT:
         return False
     raise storage_error(OSError(code, os.strerror(code)), "look for", os.fsdecode(path))
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder, ascending; [] where there is no such folder. Raises StorageError DISK_FAILED."""
+    with disk_errors("list", folder):
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entry.name for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []

@@ -83,7 +83,9 @@ class StateTable(Protocol):
 
 
 def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:
-    """Names as a tuple. Raises InvalidInputError INVALID_OPTION for what is no list of texts."""
+    """Names as a tuple; a text is one name. Raises InvalidInputError INVALID_OPTION for what is no list of texts."""
+    if isinstance(given, str):
+        return (given,)
     found = tuple(given) if isinstance(given, Iterable) else None
     if found is None or not all(isinstance(name, str) for name in found):
         raise InvalidInputError("INVALID_OPTION", f"{what} is {shown(given)}; expected a list of column names")

@@ -22,6 +22,7 @@ from statestore.formats.changelog import Changelog, read_changelog, store_of
 from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import CorruptError, StateStoreError, StorageError
+from statestore.formats.file_presence import names_in
 
 LOGGER = logging.getLogger("statestore")
 FOLDER = "changelog"
@@ -102,11 +103,7 @@ class Changelogs:
         """The names of all changelogs there are, of whatever owner, ascending."""
         if self._folder is None:
             return []
-        with disk_errors("list", self._folder):
-            try:
-                return sorted(path.name for path in self._folder.iterdir() if OURS.fullmatch(path.name))
-            except FileNotFoundError:
-                return []
+        return [name for name in names_in(self._folder) if OURS.fullmatch(name)]
 
     def sync(self) -> None:
         """Make everything this handle holds survive the end of the machine."""

@@ -137,6 +137,8 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
         pairs = dict(on)
     else:
         pairs = {name: name for name in column_names(on, "on")}
+    if not all(isinstance(name, str) for name in pairs.values()):
+        raise InvalidInputError("INVALID_OPTION", f"on is {shown(on)}; expected names of key columns as its values")
     by_key = {column: left for left, column in pairs.items()}
     names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
     if not set(table.key_columns) <= set(by_key) <= set(names) or not by_key or len(by_key) != len(pairs):

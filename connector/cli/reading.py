@@ -90,8 +90,13 @@ def change_range(table: StateTable, start: str | None, end: str | None, columns:
 
 
 def column_names(text: str | None) -> tuple[str, ...] | None:
-    """a,b,c as names."""
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    """a,b,c as names. Raises InvalidInputError INVALID_OPTION where there is none."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise InvalidInputError("INVALID_OPTION", f"--columns is {text!r}; expected names of columns, like a,b,c")
+    return names
 
 
 @dataclass
