@@ -52,6 +52,20 @@ def index(archive: Path = ARCHIVE) -> dict[str, Any]:
     return found
 
 
+QUICK = (
+    "spark4.0.1-agg__rk2",
+    "spark4.3.0-agg__hdfs",
+    "spark4.3.0-agg__rkcl",
+    "spark4.3.0-aggmulti__rkcl",
+    "spark4.3.0-join__hdfs",
+    "spark4.3.0-join__rkj4",
+    "spark4.3.0-sess__rkcl",
+    "spark4.3.0-twsttl__rkav",
+    "spark4.3.0-win__rkcl",
+)
+"""Checkpoints that long tests read in every run: the layouts of state, both providers, the oldest version."""
+
+
 def checkpoint_path(name: str, archive: Path = ARCHIVE) -> Path:
     return unpacked(archive) / "checkpoints" / name
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from checkpoint_tables import began, micros, tables
+from parameters import mostly_slow
 from spark_state_fixtures import checkpoint_path, plain
 from test_purged_checkpoints import purged
 
@@ -93,7 +94,7 @@ def check_joins(
     assert joined.num_rows == min(5, left.num_rows)
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("name", mostly_slow(CHECKPOINTS, CHECKPOINTS[:4]))
 def test_each_state_of_a_checkpoint(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = checkpoint_path(name)
     for table in tables(path).values():

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from command_line import run
-from spark_state_fixtures import checkpoint_path, index
+from parameters import mostly_slow
+from spark_state_fixtures import QUICK, checkpoint_path, index
 
 import statestore
 from statestore.catalog.discovery import open_warehouse
@@ -18,7 +19,7 @@ def text(row: dict[str, Any]) -> str:
     return str(sorted(row.items()))
 
 
-@pytest.mark.parametrize("name", sorted(index()))
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_the_difference_makes_one_batch_of_another(name: str) -> None:
     found = statestore.inspect(checkpoint_path(name))
     for table in map(found.table, found.tables()):

@@ -22,7 +22,8 @@ from checkpoint_models import Row
 from checkpoint_tables import began, counted, expected_changes, expected_history, key_cells, micros, states_of, tables
 from command_line import run
 from object_store import object_store
-from spark_state_fixtures import checkpoint_path, index, multiset
+from parameters import mostly_slow
+from spark_state_fixtures import QUICK, checkpoint_path, index, multiset
 
 import statestore
 from statestore.catalog.checkpoint_table import CheckpointTable
@@ -108,7 +109,7 @@ def test_moments_are_batches(name: str, shown: str) -> None:
         assert multiset(attached.to_arrow_table()) == multiset(expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_filters_select_what_python_selects(name: str) -> None:
     chance = random.Random(name)
     found_tables = tables(checkpoint_path(name))
@@ -124,7 +125,7 @@ def test_filters_select_what_python_selects(name: str) -> None:
                 assert multiset(found) == multiset(expected), filters
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_a_key_as_json_shows_it_is_a_key(name: str) -> None:
     """`get` and `history` take the key of each row, nulls and times included, as `--json` prints it."""
     if "limit" in name:
@@ -178,7 +179,9 @@ def test_what_is_no_key(name: str, key: str, said: str) -> None:
         assert "[WRONG_KEY]" in found.err and said in found.err
 
 
-@pytest.mark.parametrize("name", [HDFS, AGGREGATION, JOIN, VARIABLES, "spark4.0.1-chain__rkcl"])
+@pytest.mark.parametrize(
+    "name", mostly_slow([HDFS, AGGREGATION, JOIN, VARIABLES, "spark4.0.1-chain__rkcl"], [HDFS, JOIN])
+)
 def test_splits_travel(name: str) -> None:
     """Pickled and read in any order, as Spark does, they give the same rows; filters on partitions leave some out."""
     for table in list(tables(checkpoint_path(name)).values())[-2:]:
@@ -202,7 +205,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> Counter[Row]:
     return sum((multiset(pa.Table.from_batches([batch])) for batch in batches), Counter())
 
 
-@pytest.mark.parametrize("name", [HDFS, AGGREGATION, JOIN, VARIABLES])
+@pytest.mark.parametrize("name", mostly_slow([HDFS, AGGREGATION, JOIN, VARIABLES], [HDFS, JOIN]))
 def test_any_columns_in_any_order(name: str) -> None:
     chance = random.Random(name)
     for shown, table in list(tables(checkpoint_path(name)).items())[-2:]:
@@ -335,7 +338,7 @@ def test_a_report_of_a_checkpoint(tmp_path: Path) -> None:
         assert all(f">{shown}<" in page for shown in tables(checkpoint_path(name)))
 
 
-@pytest.mark.parametrize("name", [AGGREGATION, HDFS, "spark4.3.0-agg__rkv2"])
+@pytest.mark.parametrize("name", mostly_slow([AGGREGATION, HDFS, "spark4.3.0-agg__rkv2"], [AGGREGATION]))
 def test_history_and_changes_in_an_object_store(name: str) -> None:
     here = tables(checkpoint_path(name))["state"]
     with object_store() as store:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from checkpoint_models import changes_of, history_of, states_of
-from spark_state_fixtures import index, multiset, opened
+from parameters import mostly_slow
+from spark_state_fixtures import QUICK, index, multiset, opened
 
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
@@ -34,7 +35,7 @@ def counted(batches: list[pa.RecordBatch], last: tuple[str, str]) -> Counter[tup
     return found
 
 
-@pytest.mark.parametrize("name", sorted(index()))
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_every_batch_of_every_checkpoint(name: str) -> None:
     checkpoint = opened(name)
     for view in shown(name):

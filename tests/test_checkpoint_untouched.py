@@ -26,7 +26,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, str]]:
         "spark4.3.0-agg__hdfs",
         "spark4.3.0-join__rkj4",
         "spark4.3.0-sess__rkcl",
-        "spark4.3.0-twsttl__rkv2",
+        pytest.param("spark4.3.0-twsttl__rkv2", marks=pytest.mark.slow),
         "spark4.0.1-chain__rkcl",
     ],
 )

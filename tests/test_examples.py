@@ -39,6 +39,7 @@ def test_incidents_are_the_islands_between_gaps(tmp_path: Path, capsys: pytest.C
     assert "EWR from 2013-03-08 18:45 UTC: 110 flights" in said and "version 70: 76 flights" in said
 
 
+@pytest.mark.slow
 def test_the_stream_ends_in_the_batch_result(tmp_path: Path) -> None:
     """In a process of its own, because the script makes and stops its Spark session."""
     script = ROOT / "examples" / "airport_delays_stream.py"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from checkpoint_tables import counted, expected_changes, expected_history, key_cells, states_of, tables
+from parameters import mostly_slow
 from spark_state_fixtures import checkpoint_path
 
 from statestore.catalog import checkpoint_history
@@ -50,7 +51,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_load, "split_keys", at_some_keys)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, NAMES[:3]))
 @pytest.mark.usefixtures("in_parts")
 def test_parts_have_the_rows_of_the_whole(name: str) -> None:
     path = checkpoint_path(name)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spark_state_fixtures import checkpoint_path, index, multiset, opened
+from parameters import mostly_slow
+from spark_state_fixtures import QUICK, checkpoint_path, index, multiset, opened
 from unsafe_row_model import row_bytes
 
 from statestore.catalog.checkpoint_lookup import LookupSplit
@@ -63,7 +64,7 @@ def filters_of(row: dict[str, Any]) -> list[Filter]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_looking_up_a_key_finds_what_a_scan_finds(name: str) -> None:
     chance = random.Random(name)
     looked_up = 0

@@ -25,6 +25,7 @@ def killed(root: Path, first: int, step: int) -> tuple[int, str]:
     return int(last.split()[1]), "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_killed_here_and_there(tmp_path: Path) -> None:
     died, wrong = killed(tmp_path, 5, 19)
     assert not wrong, wrong

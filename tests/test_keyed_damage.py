@@ -14,6 +14,7 @@ import pytest
 from keyed_backends import refused
 from keyed_gates import files, fill, reopened
 from keyed_model import Tasks, travelled
+from parameters import mostly_slow
 
 import statestore
 from statestore import StateStoreError
@@ -41,7 +42,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", mostly_slow(DAMAGES, ["middle", "removed"]))
 @pytest.mark.parametrize(("kind", "number"), [("full", 1), ("incremental", 1), ("incremental", 2)])
 def test_damaged_files_are_refused_or_harmless(
     damage: str, kind: SnapshotKind, number: int, store: KeyedStore, tasks: Tasks

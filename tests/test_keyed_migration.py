@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from keyed_backends import keyed_store, local, refused
+from parameters import mostly_slow
 
 from statestore.catalog.stores.keyed import backend as backend_module
 from statestore.catalog.stores.keyed.backend import KeyedBackend
@@ -206,7 +207,7 @@ def by_rows(store: KeyedStore, backend: KeyedBackend, folder: Path) -> Iterator[
 Way = Callable[[KeyedStore, KeyedBackend, Path], Any]
 
 
-@pytest.mark.parametrize("way", [again, of_full, in_place, by_rows])
+@pytest.mark.parametrize("way", mostly_slow([again, of_full, in_place, by_rows], [in_place]))
 @pytest.mark.parametrize("case", WIDER)
 def test_rows_of_a_wider_type(case: str, way: Way, store: KeyedStore, tmp_path: Path) -> None:
     """In all kinds of states; what was there is as it was, with nulls for fields that were added."""

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from parameters import mostly_slow
 
 import statestore
 
@@ -71,7 +72,7 @@ def run(code: str, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("kind", ["key_value", "window", "versioned"])
+@pytest.mark.parametrize("kind", mostly_slow(["key_value", "window", "versioned"], ["key_value"]))
 def test_live_verbs_are_refused_in_a_fork_and_tables_are_read(tmp_path: Path, kind: str) -> None:
     """The child ends with the status that it gave; the parent goes on, and its lock is its own."""
     run(

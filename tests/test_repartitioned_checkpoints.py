@@ -21,6 +21,7 @@ import pytest
 from checkpoint_models import States, changes_of, history_of
 from checkpoint_tables import REST, TIME_OF_A_ROW, began, key_cells, micros, states_of, tables
 from command_line import run
+from parameters import mostly_slow
 from spark_state_fixtures import ARCHIVE, LOCAL, checkpoint_path, index, multiset, truth, unpacked
 
 import statestore
@@ -34,6 +35,7 @@ from statestore.formats.state_table import Query
 
 REPARTITIONED = ARCHIVE.with_name("repartitioned_checkpoints.tar.xz")
 NAMES = sorted(index(REPARTITIONED))
+QUICK = ("agg__cl", "grow__cl", "keyless__f2", "interrupted__f2", "pws__cl")
 GROUPS = ["abcdefgh", "aei", 1, "abz", 4, "ahy", "bb"]
 """The keys of each batch's rows, or the partitions that a batch made of the state."""
 DATA_FILE = re.compile(r"(\d+)(_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")
@@ -99,7 +101,7 @@ def test_each_batch_is_what_the_query_had_counted(name: str) -> None:
     assert without_place(states_of(table)) == of_query(GROUPS, 1 if name == "agg__rk" else 10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_rows_that_only_moved_are_no_changes(name: str) -> None:
     """History, changes and diff of a plain model that knows nothing of partitions."""
     path = path_of(name)
@@ -167,7 +169,7 @@ def rows_of(table: pa.Table) -> list[Any]:
     return list(multiset(table))
 
 
-@pytest.mark.parametrize("name", ["agg__rk", "agg__cl", "agg__f2", "agg__rf2"])
+@pytest.mark.parametrize("name", mostly_slow(["agg__rk", "agg__cl", "agg__f2", "agg__rf2"], QUICK))
 def test_keys_are_looked_up_where_their_batch_put_them(name: str) -> None:
     table = tables(path_of(name))["state"]
     for batch, rows in states_of(table).items():

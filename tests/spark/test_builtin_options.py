@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from parameters import mostly_slow
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from spark_state_fixtures import checkpoint_path, index
@@ -76,26 +77,29 @@ def test_the_same_rows(spark: SparkSession, name: str, options: dict[str, Any]) 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        (AGGREGATION, {"batchId": -1}),
-        (AGGREGATION, {"batchId": 99}),
-        (AGGREGATION, {"operatorId": -1}),
-        (AGGREGATION, {"operatorId": 5}),
-        (AGGREGATION, {"storeName": "x"}),
-        (AGGREGATION, {"joinSide": "x"}),
-        (AGGREGATION, {"joinSide": "left"}),
-        (AGGREGATION, {"stateVarName": "v"}),
-        (AGGREGATION, {"snapshotStartBatchId": 1}),
-        (AGGREGATION, {"snapshotPartitionId": 1}),
-        (AGGREGATION, {"snapshotStartBatchId": -1, "snapshotPartitionId": 0}),
-        (AGGREGATION, {"snapshotStartBatchId": 4, "snapshotPartitionId": 0, "batchId": 2}),
-        (AGGREGATION, {"readChangeFeed": "true", "changeEndBatchId": 2}),
-        (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 3, "changeEndBatchId": 2}),
-        (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 1, "batchId": 2}),
-        (JOIN, {}),
-        (JOIN, {"joinSide": "left", "storeName": "left-keyToNumValues"}),
-        (JOIN, {"joinSide": "left", "readChangeFeed": "true", "changeStartBatchId": 1}),
-    ],
+    mostly_slow(
+        [
+            (AGGREGATION, {"batchId": -1}),
+            (AGGREGATION, {"batchId": 99}),
+            (AGGREGATION, {"operatorId": -1}),
+            (AGGREGATION, {"operatorId": 5}),
+            (AGGREGATION, {"storeName": "x"}),
+            (AGGREGATION, {"joinSide": "x"}),
+            (AGGREGATION, {"joinSide": "left"}),
+            (AGGREGATION, {"stateVarName": "v"}),
+            (AGGREGATION, {"snapshotStartBatchId": 1}),
+            (AGGREGATION, {"snapshotPartitionId": 1}),
+            (AGGREGATION, {"snapshotStartBatchId": -1, "snapshotPartitionId": 0}),
+            (AGGREGATION, {"snapshotStartBatchId": 4, "snapshotPartitionId": 0, "batchId": 2}),
+            (AGGREGATION, {"readChangeFeed": "true", "changeEndBatchId": 2}),
+            (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 3, "changeEndBatchId": 2}),
+            (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 1, "batchId": 2}),
+            (JOIN, {}),
+            (JOIN, {"joinSide": "left", "storeName": "left-keyToNumValues"}),
+            (JOIN, {"joinSide": "left", "readChangeFeed": "true", "changeStartBatchId": 1}),
+        ],
+        [(AGGREGATION, {"batchId": 99}), (AGGREGATION, {"joinSide": "left"}), (JOIN, {})],
+    ),
 )
 def test_the_same_refusals(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"STDS_|STATE_STORE|CANNOT_LOAD"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from keyed_rows import OUTPUT, Model, Row, emitted, files, followed, some_rows, state, versions
+from parameters import mostly_slow
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
@@ -35,7 +36,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "w" / "users"
 
 
-@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("adaptive", mostly_slow(["true", "false"], ["true"]))
 def test_batches_with_other_numbers_of_tasks(spark: SparkSession, store: Path, adaptive: str) -> None:
     """Every user's rows in the DataFrame's order, whatever the tasks; all key groups are in each version."""
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)

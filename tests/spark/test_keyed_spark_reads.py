@@ -106,6 +106,7 @@ def test_rows_are_not_written(spark: SparkSession, made: Made) -> None:
             frame.write.format("statestore").mode("append").save(f"{made.path}/{path}")
 
 
+@pytest.mark.slow
 def test_a_stream_of_changes_goes_on_until_its_snapshot_is_discarded(spark: SparkSession, tmp_path: Path) -> None:
     made = make(tmp_path / "warehouse", seed=13, tasks=1, versions=3)
     seen: list[tuple[Any, ...]] = []

@@ -89,6 +89,7 @@ def stream(spark: SparkSession, tmp_path: Path, store: Path) -> Stream:
     return Stream(spark, tmp_path, store)
 
 
+@pytest.mark.slow
 def test_batches_restarts_and_other_numbers_of_tasks(stream: Stream, tmp_path: Path) -> None:
     """Two batches each with 4, 2 and 7 tasks, one of them without rows; every version has its own state."""
     expected: Answers = {}

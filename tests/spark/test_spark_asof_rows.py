@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from parameters import mostly_slow
 
 sys.path.append(str(Path(__file__).parents[1]))
 from checkpoint_tables import began, micros, tables
@@ -27,7 +28,7 @@ def as_text(rows: pa.Table) -> list[str]:
     return sorted(str(row) for row in rows.to_pylist())
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", mostly_slow(["inner", "left"], ["left"]))
 def test_states_of_a_checkpoint(spark: SparkSession, how: str) -> None:
     path = checkpoint_path(NAME)
     for name, table in tables(path).items():

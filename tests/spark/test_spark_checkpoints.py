@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from parameters import mostly_slow
 
 import statestore
 
@@ -55,7 +56,7 @@ def duplicates(rows: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("provider", [ROCKSDB, HDFS], ids=["rocksdb", "hdfs"])
-@pytest.mark.parametrize("query", [aggregation, windows, duplicates])
+@pytest.mark.parametrize("query", mostly_slow([aggregation, windows, duplicates], [aggregation]))
 def test_state_is_what_spark_reads(spark: SparkSession, tmp_path: Path, provider: str, query: Any) -> None:
     folder = tmp_path / ("Agg" if query is aggregation else "other")
     folder.mkdir()

@@ -92,6 +92,7 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_original_scenarios(streams: dict[str, Stream], case: Case) -> None:
     stream = streams[case.name]
@@ -102,6 +103,7 @@ def test_the_original_scenarios(streams: dict[str, Stream], case: Case) -> None:
     case.check(list(stream.emitted.values()), list(states.values()))
 
 
+@pytest.mark.slow
 def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str, Stream]) -> None:
     stream = streams["count-simple-function"]
     warehouse, expected = str(stream.folder / "w"), stream.states()
@@ -115,6 +117,7 @@ def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str
     assert [row.s for row in sums.collect()] == [sum(expected[6].values())]
 
 
+@pytest.mark.slow
 def test_emitted_records_go_to_any_sink_once(spark: SparkSession, streams: dict[str, Stream], tmp_path: Path) -> None:
     """A query that is started again with the same checkpoint has nothing more to tell."""
     stream = streams["states-as-emitted-records"]
@@ -126,6 +129,7 @@ def test_emitted_records_go_to_any_sink_once(spark: SparkSession, streams: dict[
     assert found == sorted(record for each in stream.emitted.values() for record in each)
 
 
+@pytest.mark.slow
 def test_a_restart_with_another_number_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """Times of last records move with their keys: "b" and "c" time out in tasks that have never seen them."""
     stream, output = Stream(spark, tmp_path), "string"
