@@ -27,6 +27,7 @@ from statestore.formats.spark.history import (
     KIND,
     TO_BATCH,
     PartitionBatches,
+    is_parted_anywhere,
     read_history,
     read_row_changes,
 )
@@ -126,8 +127,8 @@ def _parts(
     checkpoint: Checkpoint, view: View, partition: int, batches: Sequence[Batch], groups: int | None
 ) -> list[tuple[KeyBounds, ...] | None]:
     """Ranges of keys to read one after another: what changed in each is held in memory. All at once where rows moved
-    between partitions, whose ranges differ."""
-    if groups is not None:
+    between partitions, whose ranges differ, and where they may move between keys."""
+    if groups is not None or not is_parted_anywhere(view):
         return [None]
     opened = open_partition(checkpoint, view.store.at(batches[-1]), partition, view.family.name)
     ranges = split_history(opened, {batch.version for batch in batches})

@@ -1,4 +1,5 @@
-"""A state of RocksDB streams through: reading ten times as much takes no more memory. So do the rows of a report."""
+"""A state of RocksDB streams through: reading ten times as much takes no more memory. So do the rows of a report, and
+the changes of the HDFS-backed provider, of which only some keys are held at a time."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from large_checkpoints import write_checkpoint
 from rocksdict import Options, Rdict, WriteBatch
 
 import statestore
@@ -32,7 +34,7 @@ from pathlib import Path
 from statestore.catalog.discovery import open_warehouse
 from statestore.connector.report.figures import figures_of
 
-figures = figures_of(open_warehouse(sys.argv[1]), "v")
+figures = figures_of(open_warehouse(sys.argv[1]), sys.argv[2])
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(sum(cell["rows"] for cell in figures.heat), status["VmHWM"].split()[0])  # ru_maxrss has the parent's before exec
 """
@@ -51,10 +53,25 @@ def report_kib(folder: Path, keys: int, versions: int) -> int:
         for version in range(versions):
             times = pa.array(np.full(keys, 1_000 * version))
             store.write(pa.table({"k": names, "a": pa.array(np.arange(keys) + version), "timestamp": times}))
-    found = subprocess.run([sys.executable, "-c", REPORT, str(folder)], capture_output=True, text=True, check=True)
-    rows, peak = map(int, found.stdout.split())
-    assert rows == keys * versions
+    return peak_of_report(folder, "v", keys * versions)
+
+
+def peak_of_report(folder: Path, table: str, rows: int) -> int:
+    command = [sys.executable, "-c", REPORT, str(folder), table]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    counted, peak = map(int, found.stdout.split())
+    assert counted == rows
     return peak
+
+
+@pytest.mark.slow
+def test_memory_of_a_report_does_not_grow_with_the_keys_of_the_hdfs_backed_provider(tmp_path: Path) -> None:
+    batches, peaks = 3, []
+    for keys in (100_000, 1_000_000):
+        folder = write_checkpoint(tmp_path / str(keys), keys, batches)
+        peaks.append(peak_of_report(folder, "state", keys + (batches - 1) * keys // 10))
+    small, large = peaks
+    assert large - small < 350 << 10  # 450 MB where all that changed is held
 
 
 @pytest.mark.slow

@@ -48,10 +48,10 @@ def test_every_batch_of_every_checkpoint(name: str) -> None:
         for first in (0, SOME):
             before = kept[first - 1] if first else None
             parts = [PartitionBatches(checkpoint, view, number, kept[first:]) for number in view.store.partitions]
-            found = [_named(batch) for part in parts for batch in read_row_changes(part, before)]
+            found = [named(batch) for part in parts for batch in read_row_changes(part, before)]
             key_cells = KEY_CELLS[view.shape] if tells_rows_apart(view) else None
             assert counted(found, ("batch_id", "kind")) == changes_of(states, first, key_cells)
 
 
-def _named(batch: pa.RecordBatch) -> pa.RecordBatch:
+def named(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(1, "kind", TYPES.take(batch.column("kind")))

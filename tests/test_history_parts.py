@@ -23,7 +23,7 @@ NAMES = [
     "spark4.3.0-agg__rk",  # zips only
     "spark4.3.0-agg__rkcl",  # changelogs
     "spark4.3.0-agg__rkv2",
-    "spark4.3.0-join__rkcl",  # rows that repeat
+    "spark4.3.0-join__rkj4",  # rows that repeat
     "spark4.3.0-twsttl__rkcl",  # column families
 ]
 
@@ -64,3 +64,14 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
         assert counted(table.history().read_all(), "history") == expected_history(path, states)
         expected = expected_changes(path, states, min(states) and min(states) + 1, key_cells(table))
         assert counted(table.changes().read_all(), "changes") == expected
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_rows_of_one_key_of_a_join_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one of them goes, the last one gets its number, which is a part of its key: it is the same row still."""
+    monkeypatch.setattr(partition_load, "_MOST_PARTS", 1000)
+    path = checkpoint_path("spark4.3.0-join__rkcl")
+    for table in tables(path).values():
+        states = states_of(table)
+        assert counted(table.history().read_all(), "history") == expected_history(path, states)
+        assert counted(table.changes().read_all(), "changes") == expected_changes(path, states, 0, None)

@@ -64,6 +64,7 @@ def listed(changes: Iterator[Changes]) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
+@settings(deadline=None)  # the first example may load compiled code
 @given(CHANGES, st.booleans(), st.integers(1, 30))
 def test_records_are_read_in_blocks_of_any_size(
     changes: list[tuple[int, bytes, bytes]], typed: bool, block: int
@@ -124,7 +125,7 @@ def test_folding_on_the_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     changes += [(DELETE, b"3", b""), (MERGE, b"3", b"x")]
     runs = [next(read_records([written([change], typed=True)], "f", typed=True)) for change in changes]
     whole = pa.Table.from_batches(replayed([], overlay_of(runs, b",")), ROW_SCHEMA).sort_by("key")
-    monkeypatch.setattr(replay, "_FOLD_ROWS", 5)
+    monkeypatch.setattr(replay, "_FOLD_BYTES", 5)
     assert pa.Table.from_batches(replayed([], overlay_of(runs, b",")), ROW_SCHEMA).sort_by("key") == whole
     assert whole["value"].to_pylist()[3] == b"x"
 

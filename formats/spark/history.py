@@ -1,8 +1,8 @@
 """What the rows of a view were over several batches, and what each batch changed in them.
 
 Both are found in the stored bytes: those of the keys that changed, with what they had before, are held in memory; the
-rest of the state only streams past. Of each batch the delta or changelog is read; where there is none, its state is
-compared with that of the batch before.
+rest of the state only streams past. Where too many keys changed, all is read several times, each time for some of them.
+Of each batch the delta or changelog is read; where there is none, its state is compared with that of the batch before.
 
 Spark may have repartitioned the state between batches. That changed no row, but from then on a row is in another
 partition: partitions between which rows moved are read together.
@@ -25,12 +25,14 @@ from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.family_ids import changes_of_family, rows_of_family
 from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
+from statestore.formats.spark.key_hashes import HashRange, Narrowing, in_passes
 from statestore.formats.spark.load_plan import CHANGES
 from statestore.formats.spark.partition_load import (
     FAMILY_BYTES,
     Partition,
     family_of,
     has_change_file,
+    hashes_of_keys,
     of_family,
     open_partition,
     stored_rows,
@@ -39,11 +41,12 @@ from statestore.formats.spark.partition_load import (
 )
 from statestore.formats.spark.query_metadata import Batch, moves_rows
 from statestore.formats.spark.records import Changes
-from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of
+from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.row_presence import OPEN, intervals, net_changes
 from statestore.formats.spark.spans import Ints, spans_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
+from statestore.formats.spark.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.views import View
 from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
 
@@ -61,7 +64,8 @@ class PartitionBatches:
     has the remainder ``partition`` when divided by it, and whose rows stay among them when the state is repartitioned.
 
     ``columns`` are decoded, all by default. ``lookup`` are [from, to) of keys without the id of a column family,
-    ascending and apart: other rows are left out, but for some between them if there are many.
+    ascending and apart: other rows are left out, but for some between them if there are many. So are those whose keys
+    are not in ``hashes``.
     """
 
     checkpoint: Checkpoint
@@ -71,6 +75,19 @@ class PartitionBatches:
     columns: Collection[str] | None = None
     lookup: Sequence[KeyBounds] | None = None
     groups: int | None = None
+    hashes: HashRange | None = None
+
+    @property
+    def all_hashes(self) -> HashRange:
+        """That of all keys, which parts no rows that are compared with each other."""
+        if is_parted_anywhere(self.view):
+            return HashRange(hashes_of_keys(self.view.store))
+        store, names = self.view.store, self.view.family.key.names
+        form = row_form(self.checkpoint, self.view)
+        is_plain = form.bare or (self.view.family.encoder.ordering == "none" and not store.prefix_columns)
+        if not is_plain or form.whole is not decode_fields:
+            return HashRange(None)
+        return HashRange(hashes_of_keys(store, (not form.bare) + slot_of(names.index("index"), len(names))))
 
     def decoder(self, columns: Collection[str] | None) -> Decoder:
         return decoder_of(self.checkpoint, self.view, row_form(self.checkpoint, self.view), columns)
@@ -124,6 +141,8 @@ class PartitionBatches:
         ranges, other = self.ranges(partition), self.other_id(partition)
         if ranges is not None:
             changes = changes_within(changes, ranges)
+        if self.hashes is not None:
+            changes = self.hashes.changes(changes)
         return changes if other is None else changes_of_family(changes, other, self.checked)
 
     def stored(self, partition: Partition, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -131,6 +150,8 @@ class PartitionBatches:
         ranges, other = self.ranges(partition), self.other_id(partition)
         if ranges is not None:
             rows = rows_within(rows, ranges)
+        if self.hashes is not None:
+            rows = self.hashes.rows(rows)
         return rows if other is None else rows_of_family(rows, other, self.checked)
 
     @property
@@ -144,6 +165,12 @@ def tells_rows_apart(view: View) -> bool:
     return view.shape != "join-side" and not view.listed
 
 
+def is_parted_anywhere(view: View) -> bool:
+    """Whether the history of any keys is that of the whole, without other keys. The rows of a join's side that have one
+    key in the join are stored under its number, too: when one goes, the last of them gets its number."""
+    return view.shape != "join-side" or "index" not in view.family.key.names
+
+
 def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
     """The rows with the batches they were there: ``from_batch``, and ``to_batch`` that changed or deleted them, null if
     the last batch has them; the columns and ``partition_id``, that of the first of these batches. What the first batch
@@ -151,8 +178,13 @@ def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
 
     Raises as `read_state`.
     """
+    for part, held in _in_passes(source, source.batches):
+        yield from _history(part, held)
+        del part, held
+
+
+def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
     first, decoder = source.batches[0], source.decoder(source.columns)
-    held = list(_written(source, source.batches))
     before: Held = []
     for partition, changed, rest in _base(source, first, held, decoder):
         if changed is not None:
@@ -171,13 +203,19 @@ def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
 
 
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
-    """What the batches changed, in their order: ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the
-    columns and ``partition_id``, that of the batch; a postimage follows its preimage. ``before`` is the batch before
-    the first; None: its state is empty.
+    """What the batches changed, of each key in their order: ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or
+    REMOVAL), the columns and ``partition_id``, that of the batch; a postimage follows its preimage. ``before`` is the
+    batch before the first; None: its state is empty.
 
     Raises as `read_state`.
     """
-    held = list(_written(source, source.batches if before is None else [before, *source.batches], before is None))
+    batches = source.batches if before is None else [before, *source.batches]
+    for part, held in _in_passes(source, batches, before is None):
+        yield from _row_changes(part, before, held)
+        del part, held
+
+
+def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> Iterator[pa.RecordBatch]:
     base: Held = []
     if before is not None and held:
         found = _base(source, before, held, None)
@@ -190,6 +228,32 @@ def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator
         some = slice(at, at + _OUTPUT_ROWS)
         told = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
         yield _batch(source, rows.columns(decoder, content[some]), told, place[some])
+
+
+def _in_passes(
+    source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False
+) -> Iterator[tuple[PartitionBatches, Held]]:
+    """What each batch after the first wrote, or each, and of which keys: of all, or where that is too much to be held,
+    of some after the others."""
+
+    def written(narrowing: Narrowing) -> tuple[PartitionBatches, Held]:
+        asked = replace(source, hashes=narrowing.kept)
+        held: Held = []
+        weight = 0
+        for batch, partition, parts in _written(asked, batches, with_first):
+            some = parts if narrowing.kept is asked.hashes else narrowing.kept.parts(parts)
+            held.append((batch, partition, some))
+            weight += weight_of(held[-1][2])
+            if weight > narrowing.most:
+                fitting = zip(held, narrowing.fit([parts for _, _, parts in held]), strict=True)
+                held = [(batch, partition, some) for (batch, partition, _), some in fitting if len(some[0])]
+                weight = narrowing.weight
+        narrowing.weight = weight
+        return asked, held
+
+    for kept, (part, held) in in_passes(source.all_hashes, written):
+        yield part if part.hashes == kept else replace(part, hashes=kept), held
+        del part, held
 
 
 def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
@@ -209,7 +273,7 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
     if before is not None and source.numbers(before) != source.numbers(batch):
         then = source.opened(before)
         if not (moves_rows(before, batch) and _is_copied([*then, *after], batch)):
-            yield from changes_between(then, after, source.stored, source.ranges)
+            yield from changes_between(then, after, source.stored, source.ranges, source.hashes)
         return
     then = []
     for number, partition in enumerate(after):
@@ -221,7 +285,7 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
             continue
         if before is not None and not then:
             then = source.opened(before)
-        yield from changes_between(then[number : number + 1], [partition], source.stored, source.ranges)
+        yield from changes_between(then[number : number + 1], [partition], source.stored, source.ranges, source.hashes)
 
 
 def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
@@ -247,7 +311,7 @@ def _base(
                 bare = [(key[FAMILY_BYTES:], key[FAMILY_BYTES:] + b"\0") for key in asked]
                 ranges = of_family(source.id_in(partition), bare)
         each = partial(_parted, source, later, decoder, other)
-        for changed, rest in stored_rows(partition, each, key_ranges=ranges):
+        for changed, rest in stored_rows(partition, each, key_ranges=ranges, hashes=source.hashes):
             yield partition.number, changed, rest
 
 

@@ -25,9 +25,10 @@ from statestore.formats.spark.checkpoint_files import DataFile, Folder, read_ahe
 from statestore.formats.spark.damage import corrupt_file, missing
 from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
 from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
+from statestore.formats.spark.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
 from statestore.formats.spark.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.records import DELETE, Changes
-from statestore.formats.spark.replay import Replay, overlay_of
+from statestore.formats.spark.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.rocksdb_provider import family_prefix, family_range, read_zip, split_keys, zip_rows
 from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.spans import Spans, gather
@@ -64,12 +65,16 @@ def stored_rows(
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
     lookup: Sequence[KeyRange] | None = None,
+    hashes: HashRange | None = None,
 ) -> Iterator[T]:
     """``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may be at it.
 
     ``base_version`` chooses the snapshot to start from. ``key_ranges`` are [from, to) of stored keys, ascending and
     apart; no row outside of them is given. Those of ``lookup`` are without the id of a column family; of many, rows
-    between them may come, too.
+    between them may come, too. ``hashes`` leaves out all other keys.
+
+    The changes since the base are held in memory. Where they are too many, the files are read several times, each time
+    for some of the keys.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
@@ -80,22 +85,35 @@ def stored_rows(
     family_id = _family_id(partition, plan.base, checkpoint.batch.version)
     if family_id is None and partition.store.has_families:
         return
-    ahead = ((replace(partition, folder=folder), file) for folder, file in read_ahead(partition.folder, plan.changes))
-    changes = (change for held, file in ahead for change in _file_changes(held, file, family_id))
     wanted = None if lookup is None else ranges_of_family(family_id, lookup)
     if wanted is not None:
         key_ranges = [(within.first, within.stop) for within in wanted]
-    if key_ranges is not None:
-        changes = (changes_within(change, key_ranges) for change in changes)
-    overlay = overlay_of(changes, checkpoint.delimiter)
-    replay = Replay(overlay)
 
-    def over(batch: pa.RecordBatch) -> list[T]:
-        return [each(rows) for rows in replay.over(batch) if rows.num_rows]
+    def overlay(narrowing: Narrowing) -> Overlay:
+        found = read_ahead(partition.folder, plan.changes)
+        ahead = ((replace(partition, folder=folder), file) for folder, file in found)
+        changes = (change for held, file in ahead for change in _file_changes(held, file, family_id))
+        if key_ranges is not None:
+            changes = (changes_within(change, key_ranges) for change in changes)
+        changes = (narrowing.kept.changes(change) for change in changes)
+        return overlay_of(changes, checkpoint.delimiter, narrowing.fit)
 
-    for found in _base(partition, plan.base, family_id, over, key_ranges, wanted):
-        yield from found
-    yield from map(each, replay.rest())
+    for kept, newest in in_passes(hashes or HashRange(hashes_of_keys(partition.store)), overlay):
+        replay = Replay(newest)
+        over = partial(_replayed, replay, each, kept)
+        for found in _base(partition, plan.base, family_id, over, key_ranges, wanted):
+            yield from found
+        yield from map(each, replay.rest())
+        del newest, replay, over
+
+
+def _replayed(replay: Replay, each: Callable[[pa.RecordBatch], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
+    return [each(rows) for rows in replay.over(kept.rows(batch)) if rows.num_rows]
+
+
+def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:
+    """How the keys of a store are hashed: without the id of their family, which a repartition changes."""
+    return KeyHashes(FAMILY_BYTES if store.has_families else 0, hole)
 
 
 def plan_version(partition: Partition, version: int, uid: str | None, base_version: int | None = None) -> LoadPlan:

@@ -1,14 +1,15 @@
 """State as of a version: a base file, and on top of it the newest change of each key.
 
 Rows are record batches (key: binary, value: binary). The changes since the base are held in memory, folded to one per
-key as they come; the base streams past them, less the keys that changed. Merges are appended to the value before them,
-with the store's delimiter between (RocksDB's StringAppendOperator); a merge onto nothing is a put.
+key as they come; of too many, those of some keys (``key_hashes``). The base streams past them, less the keys that
+changed. Merges are appended to the value before them, with the store's delimiter between (RocksDB's
+StringAppendOperator); a merge onto nothing is a put.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +25,12 @@ from statestore.formats.xxh64 import U64s, xxh64_strings
 
 BATCH_ROWS = 65536
 _BATCH_BYTES = 256 << 20
-_FOLD_ROWS = 65536
+_FOLD_BYTES = 16 << 20  # by weight
+_ROW_WEIGHT = 128  # beside the bytes of key and value: places in arrays
 _SEED = int.from_bytes(os.urandom(7))
+
+
+Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]
 
 
 @dataclass(frozen=True)
@@ -45,17 +50,21 @@ class Overlay:
         return hashes[order], order
 
 
-def overlay_of(changes: Iterable[Changes], delimiter: bytes = b"") -> Overlay:
-    """The newest change of each key; ``changes`` are in the order they were made."""
-    held, rows, limit = [parts_of(None)], 0, _FOLD_ROWS
+def overlay_of(
+    changes: Iterable[Changes], delimiter: bytes = b"", fit: Callable[[list[Parts]], list[Parts]] = lambda held: held
+) -> Overlay:
+    """The newest change of each key; ``changes`` are in the order they were made. ``fit`` gives what may stay of the
+    newest ones so far; it never takes a key again of which it let go."""
+    held, weight, limit = [parts_of(None)], 0, _FOLD_BYTES
     for change in changes:
         held.append(parts_of(change))
-        rows += len(change)
-        if rows > limit:
-            held = [_newest(held, delimiter)]
-            rows = len(held[0][0])
-            limit = max(_FOLD_ROWS, 2 * rows)
-    kind, keys, values = _newest(held, delimiter)
+        weight += weight_of(held[-1])
+        if weight > limit:
+            held = fit([_newest(held, delimiter)])
+            weight = weight_of(held[0])
+            # Each row is folded a few times only, and little more is held than what stays.
+            limit = weight + max(_FOLD_BYTES, min(weight, 2 * _FOLD_BYTES), weight // 4)
+    ((kind, keys, values),) = fit([_newest(held, delimiter)])
     return Overlay(kind, keys, values, delimiter)
 
 
@@ -91,9 +100,6 @@ class Replay:
             at = until
 
 
-Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]
-
-
 def parts_of(change: Changes | None) -> Parts:
     """(kinds, keys, values); of None no changes."""
     if change is None:
@@ -101,6 +107,12 @@ def parts_of(change: Changes | None) -> Parts:
         return np.empty(0, np.uint8), nothing, nothing
     keys, values = binary_of(change.keys), binary_of(change.values)
     return change.kind, keys.cast(pa.large_binary()), values.cast(pa.large_binary())
+
+
+def weight_of(parts: Parts) -> int:
+    """About how many bytes rows take while they are held."""
+    kind, keys, values = parts
+    return len(kind) * _ROW_WEIGHT + int(keys.nbytes) + int(values.nbytes)
 
 
 def _newest(held: list[Parts], delimiter: bytes) -> Parts:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.key_hashes import HashRange
 from statestore.formats.spark.load_plan import LoadPlan
 from statestore.formats.spark.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.records import DELETE, PUT, Changes
@@ -30,18 +31,21 @@ def changes_between(
     after: Sequence[Partition],
     each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch] = lambda _, rows: rows,
     ranges: Callable[[Partition], Sequence[KeyBounds] | None] = lambda _: None,
+    hashes: HashRange | None = None,
 ) -> Iterator[tuple[int, Changes]]:
     """Puts and deletions that make one state of some partitions of the other, with the number of the partition that has
     or had the rows.
 
     The partitions are opened at their batches; none are the empty state. ``each`` gives the stored rows of a partition
-    as they are to be compared, ``ranges`` those of its stored keys to read, all by default. Values are compared as they
-    are stored. A state that is more than a zip is held in memory. Raises as `stored_rows`.
+    as they are to be compared, ``ranges`` those of its stored keys to read and ``hashes`` which of these, all by
+    default. Values are compared as they are stored. A state that is more than a zip is held in memory. Raises as
+    `stored_rows`.
     """
     if _same_tables(before, after):
         return
     old, new = (
-        [_Rows(partition.number, _ordered(partition, each, ranges)) for partition in side] for side in (before, after)
+        [_Rows(partition.number, _ordered(partition, each, ranges, hashes)) for partition in side]
+        for side in (before, after)
     )
     while any(side.held is not None for side in (*old, *new)):
         until = min(side.last for side in (*old, *new) if side.held is not None)
@@ -101,9 +105,10 @@ def _ordered(
     partition: Partition,
     each: Callable[[Partition, pa.RecordBatch], pa.RecordBatch],
     ranges: Callable[[Partition], Sequence[KeyBounds] | None],
+    hashes: HashRange | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows by key; a zip alone has them so."""
-    rows = stored_rows(partition, partial(each, partition), key_ranges=ranges(partition))
+    rows = stored_rows(partition, partial(each, partition), key_ranges=ranges(partition), hashes=hashes)
     if _in_order(_plan(partition)):
         yield from rows
         return

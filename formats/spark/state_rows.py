@@ -44,7 +44,8 @@ def read_state(
 
     ``columns`` are decoded and returned, in the view's order; all by default.
 
-    Memory holds a block of the base, the keys changed since, and for a map that is not flat the partition's entries.
+    Memory holds a block of the base, the keys changed since, of many some at a time, and for a map that is not flat the
+    partition's entries.
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there,
     CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """

@@ -52,6 +52,11 @@ MAX_LONG_DIGITS = 18
 _WORD = 8
 
 
+def slot_of(number: int, fields: int) -> int:
+    """Where the slot of a field is in a row of so many."""
+    return _WORD * ((fields + 63) // 64 + number)
+
+
 @dataclass(frozen=True)
 class _Slots:
     """The same field of many rows, or the elements of many arrays: where each slot is and what it may point into."""

@@ -1,0 +1,131 @@
+"""A state too large to be held is read several times, each time the keys whose hashes are in one range.
+
+How much a range holds is not known before it is read: while it is too much, the range comes down, and the rows above it
+are left to a further pass. Small states are read once, and none of their keys is hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.compiled_use import load_if_it_pays
+from statestore.formats.spark.records import Changes
+from statestore.formats.spark.replay import Parts, weight_of
+from statestore.formats.spark.spans import Flags, binary_of, spans_of
+from statestore.formats.xxh64 import U64s, xxh64_strings
+
+HELD_BYTES = 64 << 20  # by weight; with all that is computed of them, rows take about three times as much
+_LEAST_WIDTH = 1 << 44  # rows of one key cannot be parted, and narrower ranges are many
+_WIDER = 16
+_END = 1 << 64
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KeyHashes:
+    """Hashes of stored keys without their first ``front`` bytes, and without the eight at ``hole`` behind the front."""
+
+    front: int = 0
+    hole: int | None = None
+
+    def of(self, keys: pa.Array) -> U64s:
+        """The hash of each key of a binary or large binary array."""
+        spans = spans_of(binary_of(spans_of(keys).cut(self.front, "a key")) if self.front else keys)
+        data = spans.data
+        if self.hole is not None:
+            data = data.copy()
+            starts = spans.start[spans.size >= self.hole + 8] + self.hole
+            for place in range(8):
+                data[starts + place] = 0
+        if not len(spans):
+            return np.empty(0, np.uint64)
+        return xxh64_strings(data, np.append(spans.start, spans.start[-1] + spans.size[-1]))
+
+
+@dataclass(frozen=True)
+class HashRange:
+    """The keys whose hashes are from ``first`` to ``last``, both included; without ``hashes`` all keys, never fewer."""
+
+    hashes: KeyHashes | None
+    first: int = 0
+    last: int = _END - 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all keys are in it."""
+        return self.hashes is None or (self.first == 0 and self.last == _END - 1)
+
+    def holds(self, keys: pa.Array) -> Flags | None:
+        """Which of the keys are in it; None: all."""
+        if self.hashes is None or self.is_whole:
+            return None
+        found = self.hashes.of(keys)
+        inside: Flags = (found >= np.uint64(self.first)) & (found <= np.uint64(self.last))
+        return None if inside.all() else inside
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows (key, value) in it."""
+        inside = self.holds(batch.column(0))
+        return batch if inside is None else batch.filter(pa.array(inside))
+
+    def changes(self, changes: Changes) -> Changes:
+        """The changes in it."""
+        if self.is_whole:
+            return changes
+        inside = self.holds(binary_of(changes.keys))
+        if inside is None:
+            return changes
+        return Changes(changes.kind[inside], changes.keys.select(inside), changes.values.select(inside))
+
+    def parts(self, parts: Parts) -> Parts:
+        """The same of parts."""
+        kind, keys, values = parts
+        inside = self.holds(keys)
+        if inside is None:
+            return parts
+        chosen = pa.array(inside)
+        return kind[inside], keys.filter(chosen), values.filter(chosen)
+
+
+class Narrowing:
+    """A range that comes down while what is held of it is too much."""
+
+    def __init__(self, kept: HashRange) -> None:
+        self.kept = kept
+        self.most = HELD_BYTES
+        self.weight = 0
+
+    def fit(self, held: list[Parts]) -> list[Parts]:
+        """What may stay of what is held: rows of the range that is left."""
+        self.weight = sum(map(weight_of, held))
+        while self.weight > self.most and self.kept.hashes is not None:
+            width = self.kept.last - self.kept.first + 1
+            if width <= _LEAST_WIDTH:
+                break
+            load_if_it_pays(self.weight)  # all is read again
+            self.kept = replace(self.kept, last=self.kept.first + width * 7 // 8 - 1)
+            held = [self.kept.parts(parts) for parts in held]
+            self.weight = sum(map(weight_of, held))
+        return held
+
+
+def in_passes(whole: HashRange, read: Callable[[Narrowing], T]) -> Iterator[tuple[HashRange, T]]:
+    """What is read of ranges that are all of ``whole``, with these: often one.
+
+    Whoever takes what was read lets go of it before the next.
+    """
+    first, width = whole.first, whole.last - whole.first + 1
+    while first <= whole.last:
+        narrowing = Narrowing(replace(whole, first=first, last=min(first + width - 1, whole.last)))
+        found = read(narrowing)
+        kept = narrowing.kept
+        yield kept, found
+        del found
+        first, width = kept.last + 1, kept.last - kept.first + 1
+        if narrowing.weight < narrowing.most // 2:
+            width *= min(narrowing.most // max(narrowing.weight, 1), _WIDER)
