@@ -126,6 +126,25 @@ def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path,
         assert rows_of(store) == {"zero": 0, "a": 5}
 
 
+@pytest.mark.parametrize("act", ["compact", "expire"])
+def test_upkeep_whose_last_step_fails_loses_no_file(tmp_path: Path, disk: Disk, act: str) -> None:
+    """Its entry names the files that it has written, and a reader sees it."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as store:
+        for number in range(3):
+            put(store, f"k{number}", number)
+            store.commit()
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError) as raised:
+            _ = store.compact(full=True) if act == "compact" else store.expire(before=1001)
+        disk.broken = False
+        assert store.was_committed(raised.value.commit)
+        for found in (store, catalog.open_store("s", read_only=True)):
+            assert found.refresh() == 4
+            assert rows_of(found) == {"k0": 0, "k1": 1, "k2": 2}
+    assert catalog.verify("s").ok
+
+
 @every_kind
 def test_a_commit_that_fails_before_its_last_step_was_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -78,6 +78,17 @@ def test_upkeep_removes_them_too(tmp_path: Path, temporary: Path) -> None:
     remove_abandoned()  # nothing there
 
 
+@pytest.mark.parametrize("kind", ["versioned", "keyed"])
+def test_vacuum_of_any_store_removes_them(tmp_path: Path, temporary: Path, kind: str) -> None:
+    catalog = made(tmp_path / "warehouse")
+    options: dict[str, Any] = COLUMNS if kind == "versioned" else {"kind": "keyed", "key": COLUMNS["key"]}
+    with catalog.create_store("other", **options) as store:
+        kill_a_reader(tmp_path / "warehouse")
+        assert directories(temporary)
+        store.vacuum(0)
+        assert not list(temporary.iterdir())
+
+
 def test_nothing_else_is_removed(tmp_path: Path, temporary: Path) -> None:
     """Links are not followed, and files and folders with other names stay, however old."""
     made(tmp_path / "warehouse")
