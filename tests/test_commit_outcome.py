@@ -164,6 +164,31 @@ def test_a_commit_that_fails_before_its_last_step_was_not_made(
         assert rows_of(store) == {"a": 1, "b": 2}
 
 
+@every_kind
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_entry_whose_link_is_made_and_reported_as_failed_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, readable: bool
+) -> None:
+    """What is there, or cannot be looked at, is no commit that was not made: its files stay, its retry finds it."""
+    link = os.link
+
+    def made_and_failed(source: Any, target: Any, **options: Any) -> None:
+        link(source, target, **options)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
+        put(store, "a", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", made_and_failed)
+            if not readable:
+                patch.setattr(LocalStorage, "read", refusing(errno.EIO))
+            with pytest.raises(statestore.CommitUnknownError):
+                store.commit()
+        assert store.commit() == 1
+        assert rows_of(store) == {"a": 1}
+    assert statestore.connect(tmp_path).verify("s").ok
+
+
 def refusing(code: int) -> Callable[..., None]:
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -206,7 +231,7 @@ def test_the_outcome_of_a_commit_can_be_asked_for_anywhere(tmp_path: Path, disk:
         assert version == "2"
         assert not reader.was_committed(f"3-{attempt}")
         assert not reader.was_committed(f"1-{attempt}")
-        for wrong in ("", "2", attempt, f"-1-{attempt}", f"2-{attempt}x", None, 2):
+        for wrong in ("", "2", attempt, f"{'9' * 5000}-{attempt}", f"-1-{attempt}", f"2-{attempt}x", None, 2):
             with pytest.raises(statestore.InvalidInputError, match="INVALID_COMMIT"):
                 reader.was_committed(wrong)
 
