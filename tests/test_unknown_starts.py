@@ -41,6 +41,8 @@ def with_ends(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_every_door_of_a_checkpoint(tmp_path: Path) -> None:
     whole = with_ends(tables(checkpoint_path(NAME))["state"].history().read_all().to_pylist())
+    assert 0 in {row["_commit_version"] for row in whole}, "what batch 0 has was written by it"
+    assert all(row["valid_from"] is not None and row["_commit_version"] is not None for row in whole)
     path = purged(NAME, tmp_path, 4)
     table = tables(path)["state"]
     oldest = table.table.kept_versions()[0]
