@@ -126,6 +126,57 @@ def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path,
         assert rows_of(store) == {"zero": 0, "a": 5}
 
 
+@every_kind
+def test_rows_after_a_repeated_transaction_are_not_taken_for_committed_ones(
+    tmp_path: Path, disk: Disk, kind: str
+) -> None:
+    """What a commit of unknown outcome has taken in stays in the changelog, as the log has its offsets."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS, **KINDS[kind]) as store:
+        put(store, "zero", 0)
+        store.commit(transaction=("app", 1))
+        put(store, "adopted", 4)
+    with catalog.open_store("s") as store:
+        put(store, "a", 1)
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError):
+            store.commit()
+        disk.broken = False
+        put(store, "b", 2)
+        assert store.commit(transaction=("app", 1)) == 1, "and b is discarded as a repetition"
+        put(store, "c", 3)
+    with catalog.open_store("s") as again:
+        assert again.get("c") is not None
+        assert again.commit() == 3
+        assert rows_of(again) == {"zero": 0, "adopted": 4, "a": 1, "c": 3}
+
+
+def test_a_commit_of_nothing_but_refused_records_is_not_repeated(tmp_path: Path, disk: Disk) -> None:
+    """No changelog tells whether it took place; its id does."""
+    with statestore.connect(tmp_path).create_store("s", **COLUMNS, history_retention=1000) as store:
+        store.put("a", 1, timestamp=10_000)
+        store.commit()
+        store.put("late", 1, timestamp=1)
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError):
+            store.commit()
+        disk.broken = False
+        assert store.commit() == 2
+        assert store.dropped_records == 1
+
+
+def test_a_changelog_that_is_gone_is_not_committed_as_if_it_were_empty(tmp_path: Path) -> None:
+    with statestore.connect(tmp_path).create_store("s", kind="key_value", **COLUMNS) as store:
+        store.put("a", 1)
+        (file,) = (tmp_path / "s" / "changelog").iterdir()
+        away = file.rename(tmp_path / "away")
+        with pytest.raises(statestore.CorruptError, match="CHANGELOG_CORRUPT"):
+            store.commit()
+        away.rename(file)
+        assert store.commit() == 1
+        assert rows_of(store) == {"a": 1}
+
+
 @pytest.mark.parametrize("act", ["compact", "expire"])
 def test_upkeep_whose_last_step_fails_loses_no_file(tmp_path: Path, disk: Disk, act: str) -> None:
     """Its entry names the files that it has written, and a reader sees it."""

@@ -130,6 +130,37 @@ def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
     assert not (tmp_path / "s" / entry_name(2)).exists()
 
 
+def test_a_put_makes_no_changelog_in_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
+    """Its rows would be acknowledged, and read by nobody."""
+    old, new = replaced
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.put("old0", 77, timestamp=9000)
+    assert not list((new._storage.root / "changelog").glob("*"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["versioned", "key_value"])
+def test_a_changelog_of_another_store_is_not_taken_in(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handle may make one between its look at the store and the moment at which another one takes the place."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as old:
+        old.put("old", 1, timestamp=1000)
+        (file,) = (tmp_path / "s" / "changelog").iterdir()
+        left = file.read_bytes()
+    catalog.drop_store("s")
+    catalog.create_store("s", kind=kind, **COLUMNS).close()
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(left)
+    with catalog.open_store("s") as new:
+        new.put("new", 2, timestamp=2000)
+        assert new.get("old") is None
+        new.commit()
+        assert keys_of(new) == {"new"}
+    assert "its records are of another store" in caplog.text
+    assert file.read_bytes() == left
+
+
 def test_a_store_that_takes_the_place_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the last look of a commit and its log entry: the entry is not made in the new store."""
     old = filled(statestore.connect(tmp_path), "old", 3)

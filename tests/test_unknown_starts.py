@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_tables import tables
+from checkpoint_tables import micros, tables
 from command_line import run
 from spark_state_fixtures import checkpoint_path
 from test_asof_rows import keyed
@@ -14,6 +14,7 @@ from test_purged_checkpoints import purged
 
 import statestore
 from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.told_changes import known_from
 from statestore.connector.report.figures import figures_of
 
 NAME = "spark4.3.0-agg__hdfs"
@@ -88,6 +89,7 @@ def test_every_door_of_a_keyed_store(discarded: int, tmp_path: Path) -> None:
     table = statestore.inspect(str(tmp_path)).table("s.value")
     answers += [table.history().read_all(), statestore.sql(str(tmp_path), "SELECT * FROM history('s.value')")]
     oldest = 2 if discarded == 1 else 1
+    assert known_from(table.table, 3) == (micros(times[1]) if discarded == 1 else None)
     then = {row["k"] for row in table.scan(version=oldest).read_all().to_pylist()}
     for answer in answers:
         if answer is None:
