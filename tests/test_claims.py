@@ -24,6 +24,7 @@ from statestore.catalog.maintenance import LEFT_BEHIND
 from statestore.catalog.storage import LocalStorage, Storage
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
 from statestore.catalog.stores.keyed import snapshot_log
+from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.versioned import VersionedStore
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -302,6 +303,20 @@ def test_vacuum_in_the_middle_of_a_keyed_commit_waits(
     assert refused == ["STORE_BUSY"]
     assert found.vacuum(0) == []
     assert found.scan("total", version=version).read_all().num_rows == 1
+
+
+def test_a_lock_of_keyed_commits_that_the_system_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*given: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with pytest.raises(statestore.StorageError, match="cannot open"), commit_lock(tmp_path, alone=True):
+        pass
+    (tmp_path / "log").mkdir()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(fcntl, "flock", refusing)
+    with pytest.raises(statestore.StorageError, match="cannot lock"), commit_lock(tmp_path, alone=True):
+        pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
