@@ -345,6 +345,10 @@ def test_every_folder_on_the_way_to_a_commit_is_forced_to_the_disk(tmp_path: Pat
         again.put("b", 1, timestamp=1000)
         again.commit()
     assert {str(path) for path in (tmp_path / "a", root, root / "s", root / "s" / "log")} <= set(syncs)
+    segments = root / "s" / "segments"
+    written = [path for path in syncs if path.startswith(f"{segments}/")]
+    entry = next(number for number, path in enumerate(syncs) if Path(path).parent == root / "s" / "log")
+    assert written and str(segments) in syncs[syncs.index(written[-1]) : entry], "its files and their names come first"
 
 
 def test_a_folder_is_renamed_durably_before_its_files_go(

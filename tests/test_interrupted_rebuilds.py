@@ -11,7 +11,7 @@ import pytest
 import statestore
 from statestore.catalog import store_folders
 from statestore.catalog.rebuild import replay
-from statestore.catalog.store_folders import REPLACED
+from statestore.catalog.store_folders import REPLACED, replace_store
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -105,11 +105,35 @@ def test_two_rebuilds_of_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with statestore.connect(tmp_path).rebuild("s", key_groups=32) as other:
             other.put("since", 1, timestamp=9000)
             other.commit()
+        assert len(list(tmp_path.glob(".rebuilt-*"))) == 1, "the folder of this rebuild, which goes on"
 
     monkeypatch.setattr("statestore.catalog.catalog.replay", overtaken)
     with pytest.raises(statestore.StateStoreError, match=r"REBUILD_OVERTAKEN|STORE_REPLACED"):
         catalog.rebuild("s", key_groups=64)
     assert keys_of(catalog) == {"old0", "old1", "old2", "since"}
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_live_store_is_not_replaced_under_a_writer_that_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hot tier goes on to make files by their paths."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind="key_value", **COLUMNS) as store:
+        store.put("a", 1)
+        store.commit()
+    with catalog.open_store("s") as writer:
+
+        def overtaken(*given: Any) -> None:
+            assert writer.get("a") == 1
+            replace_store(*given)
+
+        monkeypatch.setattr("statestore.catalog.catalog.replace_store", overtaken)
+        with pytest.raises(statestore.ConflictError, match="STORE_LOCKED"):
+            catalog.rebuild("s", key_groups=64)
+        writer.put("b", 2)
+        assert writer.commit() == 2
+    assert keys_of(catalog) == {"a", "b"}
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
