@@ -137,6 +137,24 @@ def test_a_live_store_is_not_replaced_under_a_writer_that_came_meanwhile(
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
+def test_a_put_that_nobody_has_committed_is_not_lost_to_a_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = statestore.connect(tmp_path)
+    filled(catalog, "old", 1)
+    with catalog.open_store("s") as writer:
+
+        def overtaken(*given: Any) -> None:
+            writer.put("put", 1, timestamp=5000)
+            replace_store(*given)
+
+        monkeypatch.setattr("statestore.catalog.catalog.replace_store", overtaken)
+        with pytest.raises(statestore.ConflictError, match="REBUILD_OVERTAKEN"):
+            catalog.rebuild("s", key_groups=64)
+        writer.commit()
+    assert keys_of(catalog) == {"old0", "put"}
+
+
 def test_a_rebuild_that_goes_on_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = statestore.connect(tmp_path)
     filled(catalog, "old", 3)
