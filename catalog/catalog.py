@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +20,13 @@ from statestore.catalog.new_files import NewFiles
 from statestore.catalog.rebuild import check_rebuild, replay
 from statestore.catalog.snapshot import EMPTY
 from statestore.catalog.storage import LocalStorage, StorageExistsError, make_directories
-from statestore.catalog.store_folders import REBUILT, remove_store, replace_store, undo_replacement
+from statestore.catalog.store_folders import (
+    rebuilt_folder,
+    remove_store,
+    replace_store,
+    replaced_stores,
+    undo_replacement,
+)
 from statestore.catalog.store_spec import (
     KEYED,
     STORE_FILE,
@@ -190,6 +195,8 @@ class Catalog:
         _check_name(name)
         schemas = make_schema(key, "key"), _value_schema(kind, value)
         spec = _spec(name, kind, schemas, options, serde, key_groups)
+        if not (self.root / name).exists():
+            undo_replacement(self.root, name)
         return self._create(self.root / name, spec)
 
     def rebuild(
@@ -212,19 +219,15 @@ class Catalog:
         known = self.locate(name)[1].kind
         new_kind = kind or known
         check_rebuild(name, known, new_kind)
-        with self.open_store(name) as old:
-            spec = old.spec
-            schemas = spec.user_key, spec.value
-            rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
-            version = old.commit()
-            folder = self.root / f"{REBUILT}{uuid.uuid4().hex}-{name}"
-            try:
+        with rebuilt_folder(self.root, name) as folder:
+            with self.open_store(name) as old:
+                spec = old.spec
+                schemas = spec.user_key, spec.value
+                rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
+                version = old.commit()
                 with self._create(folder, rebuilt) as new:
                     replay(old.table, new)
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
-        replace_store(self.root, name, folder, version)
+            replace_store(self.root, name, folder, spec.store_id, version)
         return self.open_store(name)
 
     def _create(self, folder: Path, spec: StoreSpec) -> Any:
@@ -254,7 +257,8 @@ class Catalog:
         with disk_errors("list the stores of", self.root):
             if not self.root.is_dir():
                 return []
-            found = [path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()]
+            found = {path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()}
+            found |= replaced_stores(self.root)  # opening one brings it back
         return sorted(name for name in found if not name.startswith("."))  # a drop that was interrupted
 
     def drop_store(self, name: str) -> None:

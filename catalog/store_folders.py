@@ -18,11 +18,14 @@ from pathlib import Path
 from statestore.catalog.claims import any_claim_held
 from statestore.catalog.log import entry_name
 from statestore.catalog.storage import sync_folder
+from statestore.catalog.store_identity import stored_identity
+from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError
 from statestore.formats.file_presence import names_in
+from statestore.formats.regular_files import MAX_METADATA_BYTES, read_regular
 
 DROPPED = ".dropped-"
 REBUILT = ".rebuilt-"
@@ -33,40 +36,66 @@ POLL = 0.01
 
 
 def remove_store(root: Path, name: str) -> None:
-    """Remove the store ``name`` of the warehouse at ``root``; ConflictError STORE_LOCKED while a writer holds it."""
+    """Remove the store ``name`` of the warehouse at ``root``, and what interrupted rebuilds of it left behind;
+    ConflictError STORE_LOCKED while a writer holds it."""
     with disk_errors("remove the store in", root / name), _writer_kept_out(root, name):
-        (root / name).rename(root / f"{DROPPED}{uuid.uuid4().hex}")
-        sync_folder(root)
+        # The store itself goes last: a store that a rebuild had replaced comes back where there is none.
+        _remove_unfinished(root, name)
+        for left in (*_of_store(root, REPLACED, name), name):
+            (root / left).rename(root / f"{DROPPED}{uuid.uuid4().hex}")
+            sync_folder(root)
         for doomed in names_in(root):  # and what an interrupted drop left behind
             if doomed.startswith(DROPPED):
                 shutil.rmtree(root / doomed, ignore_errors=True)
 
 
-def replace_store(root: Path, name: str, folder: Path, version: int) -> None:
-    """Put the store in ``folder`` where ``name`` is, unless that was written to since ``version``.
+@contextlib.contextmanager
+def rebuilt_folder(root: Path, name: str) -> Iterator[Path]:
+    """A folder in which a rebuild makes the store anew; removed if the block fails, and by the next rebuild or drop if
+    its process dies."""
+    folder = root / f"{REBUILT}{uuid.uuid4().hex}-{name}"
+    with disk_errors("make the store anew in", folder):
+        _remove_unfinished(root, name)
+        folder.mkdir()
+        try:
+            with _held(folder):
+                yield folder
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _remove_unfinished(root: Path, name: str) -> None:
+    """Remove the folders of rebuilds that died."""
+    for left in _of_store(root, REBUILT, name):
+        with contextlib.suppress(FileNotFoundError), _held(root / left) as mine:
+            if mine:
+                shutil.rmtree(root / left, ignore_errors=True)
+
+
+def replace_store(root: Path, name: str, folder: Path, store_id: str, version: int) -> None:
+    """Put the store in ``folder`` where ``name`` is, unless that is not ``store_id`` any more, or was written to since
+    ``version``.
 
     Raises ConflictError REBUILD_OVERTAKEN, with everything as it was before, or STORE_LOCKED.
     """
     place, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
-    with disk_errors("replace the store in", place):
-        try:
-            with _writer_kept_out(root, name), _held(place) as mine:
-                if not mine:
-                    raise _busy(root, name)
-                place.rename(replaced)
-                # No commit begins by this name from here on; those that had begun are waited for, and then seen.
-                if not _claims_given_up(replaced) or _was_written_to(replaced, version):
-                    replaced.rename(place)
-                    raise ConflictError(
-                        "REBUILD_OVERTAKEN",
-                        f"store {name!r} was written to while it was rebuilt; close the writer, then rebuild again",
-                    )
-                folder.rename(place)
-                sync_folder(root)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(replaced, ignore_errors=True)
+    with disk_errors("replace the store in", place), _writer_kept_out(root, name), _held(place) as mine:
+        if not mine:
+            raise _busy(root, name)
+        place.rename(replaced)
+        # No commit begins by this name from here on; those that had begun are waited for, and then seen.
+        if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
+            replaced.rename(place)
+            raise ConflictError(
+                "REBUILD_OVERTAKEN",
+                f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, then rebuild "
+                "again",
+            )
+        folder.rename(place)
+        sync_folder(root)
+        for left in _of_store(root, REPLACED, name):  # and what an interrupted rebuild left behind
+            shutil.rmtree(root / left, ignore_errors=True)
 
 
 def undo_replacement(root: Path, name: str) -> None:
@@ -74,9 +103,7 @@ def undo_replacement(root: Path, name: str) -> None:
 
     Raises ConflictError STORE_BUSY where the rebuild still goes on.
     """
-    for found in names_in(root):
-        if not found.startswith(REPLACED) or found[len(REPLACED) + ID_DIGITS + 1 :] != name:
-            continue
+    for found in _of_store(root, REPLACED, name):
         path = root / found
         deadline = time.monotonic() + CLAIM_WAIT
         while not (root / name).exists() and path.exists():
@@ -87,6 +114,18 @@ def undo_replacement(root: Path, name: str) -> None:
             if time.monotonic() > deadline:
                 raise _busy(root, name)
             time.sleep(POLL)
+
+
+def replaced_stores(root: Path) -> set[str]:
+    """The names of stores that a rebuild has moved away, whether it goes on or was interrupted."""
+    return {found[len(REPLACED) + ID_DIGITS + 1 :] for found in names_in(root) if found.startswith(REPLACED)}
+
+
+def _of_store(root: Path, prefix: str, name: str) -> list[str]:
+    """The folders that rebuilds of a store have made."""
+    return [
+        found for found in names_in(root) if found.startswith(prefix) and found[len(prefix) + ID_DIGITS :] == f"-{name}"
+    ]
 
 
 @contextlib.contextmanager
@@ -127,5 +166,7 @@ def _claims_given_up(folder: Path) -> bool:
     return True
 
 
-def _was_written_to(folder: Path, version: int) -> bool:
+def _was_written_to(folder: Path, store_id: str, version: int) -> bool:
+    if stored_identity(read_regular(folder / STORE_FILE, MAX_METADATA_BYTES)) != store_id:
+        return True
     return (folder / entry_name(version + 1)).exists() or bool(names_in(folder / CHANGELOGS))

@@ -95,11 +95,6 @@ def stream_regular(path: str | os.PathLike[str]) -> BinaryIO:
     return os.fdopen(open_regular(path), "rb")
 
 
-def strange_entry(folder: Path) -> Path | None:
-    """What in ``folder`` is no regular file, if anything is: for those who open all of it by themselves."""
-    return next((path for path in sorted(folder.iterdir()) if not path.is_file()), None)
-
-
 def is_mapping() -> bool:
     """Whether files are mapped. Raises InvalidInputError INVALID_OPTION for a value that is neither on nor off."""
     value = os.environ.get(MAPPING, "on")

@@ -12,14 +12,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_memory_table import MemoryTable
 
 import statestore
-from statestore.connector.asof import arrow_engine
+from statestore.catalog.table_reads import ReadableTable
+from statestore.connector.asof import arrow_engine, key_numbers
+from statestore.connector.collated_keys import check_not_collated
+from statestore.formats.declared_types import DECLARED
+from statestore.formats.state_table import Query
 
 KEYS = ["a", "b", "c", ""]
 PUT = st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 99)), st.integers(0, 30))
 ROW = st.tuples(st.one_of(st.none(), st.sampled_from([*KEYS, "z"])), st.one_of(st.none(), st.integers(-5, 40)))
 NEVER = 1 << 60
+COLLATED = {DECLARED: b"string collate UTF8_LCASE"}
 
 
 def left_of(rows: Sequence[tuple[str | None, int | None]]) -> pa.Table:
@@ -124,15 +130,44 @@ def test_many_rows_and_versions_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
         assert answer["n"].to_pylist() == list(range(3_000))
 
 
-def test_keys_whose_hashes_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ["arrow", "duckdb"])
+@pytest.mark.parametrize(("asked", "answer"), [("bac", [2, 1, None]), ("b", [2]), ("a", [1]), ("c", [None])])
+def test_keys_whose_hashes_are_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, asked: str, answer: list[int | None]
+) -> None:
+    """On one side, on the other, or on both."""
     with filled(tmp_path, [[("a", 1, 0), ("b", 2, 5)]]) as store:
-        monkeypatch.setattr(
-            arrow_engine, "hash_keys", lambda columns: pa.nulls(len(columns[0])).is_null().cast("uint64").to_numpy()
-        )
-        found = statestore.asof_join(
-            left_of([("b", 9), ("a", 9), ("c", 9)]), store, on="item", left_time="at", how="left"
-        )
-    assert found["price"].to_pylist() == [2, 1, None]
+        for module in (arrow_engine, key_numbers):
+            monkeypatch.setattr(
+                module, "hash_keys", lambda columns: pa.nulls(len(columns[0])).is_null().cast("uint64").to_numpy()
+            )
+        left = left_of([(key, 9) for key in asked])
+        found = statestore.asof_join(left, store, on="item", left_time="at", how="left", engine=engine)
+    assert found["price"].to_pylist() == answer
+
+
+def test_keys_with_a_collation_are_refused_on_either_side(tmp_path: Path) -> None:
+    """Texts of other bytes may be equal by it."""
+
+    class Collated(MemoryTable):
+        def schema(self, query: Query) -> pa.Schema:
+            known = super().schema(query)
+            place = known.get_field_index("item")
+            return known if place < 0 else known.set(place, known.field(place).with_metadata(COLLATED))
+
+    said = r"COLLATED_KEY.*column 'item' is string collate UTF8_LCASE"
+    plain = left_of([("a", 9)])
+    collated = plain.cast(pa.schema([field.with_metadata(COLLATED) for field in plain.schema]))
+    rows: list[Any] = [("a", 1.0, 0, None)]
+    with filled(tmp_path, [[("a", 1, 0)]]) as store:
+        for left in (collated, collated.to_reader()):
+            with pytest.raises(statestore.UnsupportedError, match=said):
+                statestore.asof_join(left, store, on="item", left_time="at")
+    with pytest.raises(statestore.UnsupportedError, match=said):
+        statestore.asof_join(plain, ReadableTable(Collated("rates", [rows])), on="item", left_time="at")
+    nested = pa.field("k", pa.struct([pa.field("of", pa.list_(pa.field("item", pa.string(), metadata=COLLATED)))]))
+    with pytest.raises(statestore.UnsupportedError, match="COLLATED_KEY"):
+        check_not_collated(pa.schema([nested]), ["k"])
 
 
 def test_several_key_columns_and_chosen_columns(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import statestore
 from statestore.formats.changelog import ROW_SCHEMA, read_changelog
-from statestore.formats.changelog_writer import ChangelogWriter
+from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import StateStoreError, StorageError
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -114,6 +114,42 @@ def test_a_process_that_ends_with_a_half_written_record_leaves_the_others(path: 
     assert keys(path) == [b"before"]
 
 
+def test_what_a_failed_write_left_is_cut_off_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a whole record, whose write was interrupted before it was answered: it must not come back after a kill."""
+    writer = ChangelogWriter(path, ROW_SCHEMA)
+    end = writer.append_row(b"before", b"1", 1)
+    write, writev = os.write, os.writev
+
+    def interrupted(file: int, data: bytes) -> int:
+        write(file, data)
+        raise KeyboardInterrupt
+
+    def failing(file: int, data: list[Any]) -> int:
+        writev(file, data)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "write", interrupted)
+    monkeypatch.setattr(os, "writev", failing)
+    with pytest.raises(KeyboardInterrupt):
+        writer.append_row(b"interrupted", b"2", 2)
+    assert path.stat().st_size == end
+    with pytest.raises(StorageError):
+        writer.append_row(b"failed", b"3" * 1000, 3)
+    assert path.stat().st_size == end
+
+
+def test_closing_cuts_off_what_could_not_be_cut_off_before(path: Path, disk: Disk) -> None:
+    writer = ChangelogWriter(path, ROW_SCHEMA)
+    end = writer.append_row(b"before", b"1", 1)
+    disk.broken = {"write": errno.ENOSPC, "ftruncate": errno.EIO}
+    with pytest.raises(StorageError):
+        writer.append_row(b"failed", b"2" * 100, 2)
+    assert path.stat().st_size > end
+    disk.broken.clear()
+    writer.close()
+    assert path.stat().st_size == end
+
+
 @pytest.mark.parametrize("name", ["open", "writev", "link"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 def test_a_changelog_that_cannot_be_made_leaves_nothing(path: Path, disk: Disk, name: str, error: int) -> None:
@@ -176,6 +212,28 @@ def test_after_a_failed_sync_the_file_is_written_anew(path: Path, monkeypatch: p
     writer.close()
     assert keys(path) == [b"a", b"b"]
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_that_is_written_anew_is_durable_under_its_name_and_locked(path: Path, disk: Disk) -> None:
+    """Its folder had been synced before, when the name was that of the other file."""
+    writer = ChangelogWriter(path, ROW_SCHEMA)
+    writer.append_row(b"a", b"1", 1)
+    writer.sync()
+    writer.append_row(b"b", b"2", 2)
+    disk.broken = {"fsync": errno.EIO}
+    with pytest.raises(StorageError):
+        writer.sync()
+    disk.broken.clear()
+    first = path.stat().st_ino
+    disk.calls.clear()
+    writer.sync()
+    assert path.stat().st_ino != first
+    assert disk.calls[disk.calls.index("rename") :].count("fsync") == 3, "the file, its folder and the one around it"
+    assert try_adopt(path) is None
+    writer.close()
+    adopted = try_adopt(path)
+    assert adopted is not None
+    adopted.close()
 
 
 @pytest.mark.parametrize("also", ["open", "write", "rename", "pread", "fsync"])

@@ -15,7 +15,9 @@ import pytest
 import statestore
 from statestore.catalog import log, snapshot
 from statestore.catalog.stores import consumed
-from statestore.formats.changelog import made_at, read_changelog
+from statestore.catalog.stores.acknowledged import Changelogs
+from statestore.formats.changelog import ROW_SCHEMA, made_at, read_changelog
+from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, StorageError
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -189,6 +191,21 @@ def test_a_repeated_transaction_whose_rows_cannot_be_taken_back_says_so(
         assert store.changes(start_version=2, columns=["k"]).read_all().to_pylist() == [{"k": "adopted"}]
 
 
+def test_an_adopted_file_is_not_gone_on_with_where_a_living_writer_has_a_newer_one(tmp_path: Path) -> None:
+    """Files are replayed in the order of their names: the later of two puts of one time has to be in the later file."""
+    catalog = statestore.connect(tmp_path)
+    store = catalog.create_store("s", **COLUMNS)
+    store.put("a", 1, timestamp=1000)
+    with catalog.open_store("s") as living:
+        living.put("a", 2, timestamp=1000)
+        before = {path.name for path in (tmp_path / "s" / "changelog").iterdir()}
+        store.close()
+        with catalog.open_store("s") as third:
+            third.put("a", 3, timestamp=1000)
+            (new,) = {path.name for path in (tmp_path / "s" / "changelog").iterdir()} - before
+            assert new > max(before)
+
+
 def test_two_writers_have_a_file_each(tmp_path: Path) -> None:
     """The newest file is gone on with if it was adopted, never while its owner lives."""
     catalog = statestore.connect(tmp_path)
@@ -274,8 +291,30 @@ def test_a_file_that_does_not_say_when_it_was_made_is_looked_for_in_the_whole_lo
     assert made_at(file) == 1
     ends = consumed.consumed_ends(died._storage, died._snapshot, [file.name, "0" * 20 + "-" + "0" * 32 + ".changelog"])
     assert ends == {file.name: file.stat().st_size}
+    file.unlink()
+    ChangelogWriter(file, ROW_SCHEMA, died.version + 1, died.spec.store_id).close()
+    assert made_at(file) == died.version + 1
+    assert consumed.consumed_ends(died._storage, died._snapshot, [file.name]) == ends
     file.write_bytes(b"")
-    assert consumed.consumed_ends(died._storage, died._snapshot, [file.name]) == {file.name: ends[file.name]}
+    assert consumed.consumed_ends(died._storage, died._snapshot, [file.name]) == ends
+
+
+def test_a_take_over_that_fails_holds_no_lock(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind="key_value", **COLUMNS) as store:
+        store.put("a", 1)
+        store_id = store.spec.store_id
+    (file,) = changelogs(tmp_path)
+
+    def failing(names: Any) -> Any:
+        raise CorruptError("LOG_CORRUPT", "an entry of the log")
+
+    found = Changelogs(tmp_path / "s", ROW_SCHEMA, store=store_id)
+    with pytest.raises(CorruptError):
+        found.take_over(failing)
+    adopted = try_adopt(file)
+    assert adopted is not None and found.sizes() == {}
+    adopted.close()
 
 
 def test_a_missing_log_entry_stops_the_search(died: Any, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +17,14 @@ from keyed_backends import keyed_store
 
 import statestore
 from statestore.catalog import maintenance, storage, write
-from statestore.catalog.claims import any_claim_held, claim, held_claims
+from statestore.catalog.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.log import CommitEntry, write_entry
+from statestore.catalog.log_checkpoint import load_snapshot
 from statestore.catalog.maintenance import LEFT_BEHIND
 from statestore.catalog.storage import LocalStorage, Storage
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
 from statestore.catalog.stores.keyed import snapshot_log
+from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.versioned import VersionedStore
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -129,6 +133,101 @@ def test_a_claim_that_vacuum_removes_while_it_is_made_is_made_again(
         assert held_claims(store._storage.root, [name]) == {name}  # type: ignore[attr-defined]
 
 
+def test_claims_of_dead_writers_go_though_they_left_no_file(store: VersionedStore, tmp_path: Path) -> None:
+    claims = tmp_path / "s" / "claims"
+    claims.mkdir(exist_ok=True)
+    (claims / ("0" * 16)).write_bytes(b"")
+    (claims / "notes.txt").write_bytes(b"")
+    with claim(store._storage) as name:
+        store.vacuum(older_than=0)
+        assert {path.name for path in claims.iterdir()} == {name, "notes.txt"}
+
+
+def test_a_pipe_in_the_place_of_a_claim_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "claims").mkdir()
+    pipe = tmp_path / "claims" / ("1" * 16)
+    os.mkfifo(pipe)
+    opened = os.open
+
+    def noted(path: Path, flags: int) -> int:
+        assert flags & os.O_NONBLOCK, f"{path} would be waited for"
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", noted)
+    assert not any_claim_held(tmp_path) and not pipe.exists()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.EACCES])
+def test_a_claim_that_cannot_be_opened_counts_as_held(
+    store: VersionedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    left = tmp_path / "s" / "segments" / ("0" * 32 + ".arrow")
+    left.write_bytes(b"x")
+    opened = os.open
+
+    def refusing(path: Any, *given: Any, **named: Any) -> int:
+        if Path(os.fsdecode(path)).parent.name == "claims":
+            raise OSError(code, os.strerror(code))
+        return opened(path, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refusing)
+        assert store.vacuum(older_than=0) == [] and left.exists()
+    assert len(store.vacuum(older_than=0)) == 1
+
+
+def test_claims_that_cannot_be_listed_are_no_absence(tmp_path: Path) -> None:
+    (tmp_path / "claims").symlink_to(tmp_path / "claims")
+    for ask in (any_claim_held, remove_abandoned_claims):
+        with pytest.raises(statestore.StorageError, match="DISK_FAILED"):
+            ask(tmp_path)
+
+
+def test_a_commit_that_ends_while_vacuum_reads_the_log(
+    store: VersionedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vacuum asks for the claims first. Asked after the log was read, such a commit has no claim and no entry."""
+    listed, read, done = threading.Event(), threading.Event(), threading.Event()
+    load = load_snapshot
+
+    def publishing(*given: Any) -> None:
+        listed.set()
+        assert read.wait(60)
+        write_entry(*given)
+
+    def committing() -> None:
+        store.put("b", 2, timestamp=2000)
+        store.commit()
+        done.set()
+
+    def loading(*given: Any, **named: Any) -> Any:
+        found = load(*given, **named)
+        read.set()
+        assert done.wait(60)
+        return found
+
+    with statestore.connect(tmp_path).open_store("s") as other:
+        monkeypatch.setattr(write, "write_entry", publishing)
+        monkeypatch.setattr(maintenance, "load_snapshot", loading)
+        writer = threading.Thread(target=committing)
+        writer.start()
+        assert listed.wait(60)
+        other.vacuum(older_than=0)
+        writer.join()
+    assert rows_of(store) == {"a": 1, "b": 2}
+    assert statestore.connect(tmp_path).verify("s").ok
+
+
+def test_the_second_name_of_a_changelog_goes_though_its_writer_lives(store: VersionedStore, tmp_path: Path) -> None:
+    """The name it was made under, where that could not be removed."""
+    store.put("b", 2, timestamp=2000)
+    (changelog,) = (tmp_path / "s" / "changelog").iterdir()
+    os.link(changelog, changelog.with_name(".tmp-1"))
+    assert [item.name for item in store.vacuum(older_than=0)] == ["changelog/.tmp-1"]
+    store.commit()
+    assert rows_of(store) == {"a": 1, "b": 2}
+
+
 def test_temporary_files_that_somebody_holds_stay(store: VersionedStore, tmp_path: Path) -> None:
     """As a changelog that is being made."""
     path = tmp_path / "s" / "changelog" / ".tmp-1"
@@ -204,6 +303,20 @@ def test_vacuum_in_the_middle_of_a_keyed_commit_waits(
     assert refused == ["STORE_BUSY"]
     assert found.vacuum(0) == []
     assert found.scan("total", version=version).read_all().num_rows == 1
+
+
+def test_a_lock_of_keyed_commits_that_the_system_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*given: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with pytest.raises(statestore.StorageError, match="cannot open"), commit_lock(tmp_path, alone=True):
+        pass
+    (tmp_path / "log").mkdir()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(fcntl, "flock", refusing)
+    with pytest.raises(statestore.StorageError, match="cannot lock"), commit_lock(tmp_path, alone=True):
+        pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

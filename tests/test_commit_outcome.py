@@ -127,6 +127,76 @@ def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path,
 
 
 @every_kind
+def test_rows_after_a_repeated_transaction_are_not_taken_for_committed_ones(
+    tmp_path: Path, disk: Disk, kind: str
+) -> None:
+    """What a commit of unknown outcome has taken in stays in the changelog, as the log has its offsets."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS, **KINDS[kind]) as store:
+        put(store, "zero", 0)
+        store.commit(transaction=("app", 1))
+        put(store, "adopted", 4)
+    with catalog.open_store("s") as store:
+        put(store, "a", 1)
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError):
+            store.commit()
+        disk.broken = False
+        put(store, "b", 2)
+        assert store.commit(transaction=("app", 1)) == 1, "and b is discarded as a repetition"
+        put(store, "c", 3)
+    with catalog.open_store("s") as again:
+        assert again.get("c") is not None
+        assert again.commit() == 3
+        assert rows_of(again) == {"zero": 0, "adopted": 4, "a": 1, "c": 3}
+
+
+def test_a_commit_of_nothing_but_refused_records_is_not_repeated(tmp_path: Path, disk: Disk) -> None:
+    """No changelog tells whether it took place; its id does."""
+    with statestore.connect(tmp_path).create_store("s", **COLUMNS, history_retention=1000) as store:
+        store.put("a", 1, timestamp=10_000)
+        store.commit()
+        store.put("late", 1, timestamp=1)
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError):
+            store.commit()
+        disk.broken = False
+        assert store.commit() == 2
+        assert store.dropped_records == 1
+
+
+def test_a_changelog_that_is_gone_is_not_committed_as_if_it_were_empty(tmp_path: Path) -> None:
+    with statestore.connect(tmp_path).create_store("s", kind="key_value", **COLUMNS) as store:
+        store.put("a", 1)
+        (file,) = (tmp_path / "s" / "changelog").iterdir()
+        away = file.rename(tmp_path / "away")
+        with pytest.raises(statestore.CorruptError, match="CHANGELOG_CORRUPT"):
+            store.commit()
+        away.rename(file)
+        assert store.commit() == 1
+        assert rows_of(store) == {"a": 1}
+
+
+@pytest.mark.parametrize("act", ["compact", "expire"])
+def test_upkeep_whose_last_step_fails_loses_no_file(tmp_path: Path, disk: Disk, act: str) -> None:
+    """Its entry names the files that it has written, and a reader sees it."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as store:
+        for number in range(3):
+            put(store, f"k{number}", number)
+            store.commit()
+        disk.broken = True
+        with pytest.raises(statestore.CommitUnknownError) as raised:
+            _ = store.compact(full=True) if act == "compact" else store.expire(before=1001)
+        disk.broken = False
+        assert store.was_committed(raised.value.commit)
+        for found in (store, catalog.open_store("s", read_only=True)):
+            assert found.refresh() == 4
+            assert rows_of(found) == {"k0": 0, "k1": 1, "k2": 2}
+    assert catalog.verify("s").ok
+
+
+@every_kind
 def test_a_commit_that_fails_before_its_last_step_was_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -143,6 +213,31 @@ def test_a_commit_that_fails_before_its_last_step_was_not_made(
         put(store, "b", 2)
         assert store.commit() == 1
         assert rows_of(store) == {"a": 1, "b": 2}
+
+
+@every_kind
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_entry_whose_link_is_made_and_reported_as_failed_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, readable: bool
+) -> None:
+    """What is there, or cannot be looked at, is no commit that was not made: its files stay, its retry finds it."""
+    link = os.link
+
+    def made_and_failed(source: Any, target: Any, **options: Any) -> None:
+        link(source, target, **options)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
+        put(store, "a", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", made_and_failed)
+            if not readable:
+                patch.setattr(LocalStorage, "read", refusing(errno.EIO))
+            with pytest.raises(statestore.CommitUnknownError):
+                store.commit()
+        assert store.commit() == 1
+        assert rows_of(store) == {"a": 1}
+    assert statestore.connect(tmp_path).verify("s").ok
 
 
 def refusing(code: int) -> Callable[..., None]:
@@ -187,7 +282,7 @@ def test_the_outcome_of_a_commit_can_be_asked_for_anywhere(tmp_path: Path, disk:
         assert version == "2"
         assert not reader.was_committed(f"3-{attempt}")
         assert not reader.was_committed(f"1-{attempt}")
-        for wrong in ("", "2", attempt, f"-1-{attempt}", f"2-{attempt}x", None, 2):
+        for wrong in ("", "2", attempt, f"{'9' * 5000}-{attempt}", f"-1-{attempt}", f"2-{attempt}x", None, 2):
             with pytest.raises(statestore.InvalidInputError, match="INVALID_COMMIT"):
                 reader.was_committed(wrong)
 
@@ -250,6 +345,10 @@ def test_every_folder_on_the_way_to_a_commit_is_forced_to_the_disk(tmp_path: Pat
         again.put("b", 1, timestamp=1000)
         again.commit()
     assert {str(path) for path in (tmp_path / "a", root, root / "s", root / "s" / "log")} <= set(syncs)
+    segments = root / "s" / "segments"
+    written = [path for path in syncs if path.startswith(f"{segments}/")]
+    entry = next(number for number, path in enumerate(syncs) if Path(path).parent == root / "s" / "log")
+    assert written and str(segments) in syncs[syncs.index(written[-1]) : entry], "its files and their names come first"
 
 
 def test_a_folder_is_renamed_durably_before_its_files_go(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import statestore
-from statestore.formats.file_presence import is_there
+from statestore.catalog.storage import LocalStorage
+from statestore.formats.file_presence import is_there, names_in
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -26,6 +28,21 @@ def test_what_the_system_cannot_say_is_an_error(tmp_path: Path, name: str) -> No
     with pytest.raises(statestore.StorageError, match=r"DISK_FAILED.*cannot look for") as raised:
         is_there(os.fsencode(tmp_path / name))
     assert raised.value.errno
+
+
+def test_folders_and_files_that_cannot_be_looked_at_are_no_absence(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    storage = LocalStorage(tmp_path)
+    asked: list[Callable[[], object]] = [
+        lambda: names_in(tmp_path / "loop"),
+        lambda: storage.list("loop/"),
+        lambda: storage.state("loop"),
+    ]
+    for ask in asked:
+        with pytest.raises(statestore.StorageError, match="DISK_FAILED"):
+            ask()
+    assert not names_in(tmp_path / "absent") and not storage.list("absent/")
+    assert storage.state("absent") is None
 
 
 @pytest.mark.parametrize("read", ["get", "get_versions", "refresh", "scan"])

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 import statestore
+from statestore.catalog.stores.hot_tier import ONE, HotTier
+from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.tier_scan import TierScan
 
 KINDS = ("key_value", "window", "session", "join_window", "versioned")
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "string"}}
@@ -356,3 +359,13 @@ def test_something_else_in_the_place_of_a_file_or_folder(root: Path, tmp_path: P
     for _ in range(2):
         with statestore.connect(tmp_path / "copy").open_store("s") as store:
             check_reads(store, "key_value")
+
+
+def test_a_scan_that_is_closed_before_it_begins_holds_no_database(tmp_path: Path) -> None:
+    """Whoever closes the database may come between the two."""
+    tier = HotTier(tmp_path, "s")
+    scan = TierScan(None, None, False)
+    scan.close()
+    with pytest.raises(TierBrokenError, match="closed under an iterator"):
+        scan.begin(tier.database(ONE))
+    tier.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,17 @@ def test_upkeep_removes_them_too(tmp_path: Path, temporary: Path) -> None:
     remove_abandoned()  # nothing there
 
 
+@pytest.mark.parametrize("kind", ["versioned", "keyed"])
+def test_vacuum_of_any_store_removes_them(tmp_path: Path, temporary: Path, kind: str) -> None:
+    catalog = made(tmp_path / "warehouse")
+    options: dict[str, Any] = COLUMNS if kind == "versioned" else {"kind": "keyed", "key": COLUMNS["key"]}
+    with catalog.create_store("other", **options) as store:
+        kill_a_reader(tmp_path / "warehouse")
+        assert directories(temporary)
+        store.vacuum(0)
+        assert not list(temporary.iterdir())
+
+
 def test_nothing_else_is_removed(tmp_path: Path, temporary: Path) -> None:
     """Links are not followed, and files and folders with other names stay, however old."""
     made(tmp_path / "warehouse")
@@ -148,6 +160,37 @@ def test_a_child_closes_no_descriptor_that_another_file_has_by_now(temporary: Pa
         subprocess.run(command, pass_fds=[other.fileno()], preexec_fn=lambda: None, check=True)
     assert (temporary / "other").read_text() == "mine"
     assert directory.path.parent.exists() is False
+
+
+def test_a_child_does_not_keep_the_directory_of_its_parent(temporary: Path) -> None:
+    """It inherits the lock, and may live longer."""
+    directory = take_directory()
+    ready, done = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(ready[1], b"x")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    os.close(directory.lock)  # as if its process were dead
+    remove_abandoned()
+    left = directory.path.exists()
+    os.write(done[1], b"x")
+    os.waitpid(child, 0)
+    for end in (*ready, *done):
+        os.close(end)
+    assert not left
+
+
+def test_a_removal_that_ends_after_the_lock_is_gone_on_with(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = take_directory()
+    (directory.path / "rows").write_bytes(b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path, **_: (path / "owner.lock").unlink())
+        directory.remove()
+    assert directories(temporary)
+    remove_abandoned()
+    assert not list(temporary.iterdir())
 
 
 def test_a_disk_that_takes_no_directory_is_a_storage_error(tmp_path: Path, temporary: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,9 @@ FORGED: list[tuple[Sequence[str | int], Any]] = [
     *(([name], value) for name in ("rows", "tombstones", "closed", "bytes", "dropped") for value in (-1, "1", None)),
     (["operation"], "erase"),
     (["writer"], None),
+    *(([name], "\ud800") for name in ("writer", "store", "id")),
+    (["transaction", 0], "\ud800"),
+    (["added", 0, "key_min", 0], "\ud800"),
     *((["transaction"], value) for value in ("ab", ["a"], ["a", 2**63], ["a", "1"], [1, 1], ["a", 1, 2])),
     *((["removed"], value) for value in ("segments/x", ["x"], ["segments/../x"], [7])),
     *((["changelogs"], value) for value in ([["../x", 1]], [["x/y", 1]], [[".", 1]], [["x", -1]], [["x"]], {"x": 1})),
@@ -151,6 +155,14 @@ def test_nothing_is_published_that_could_not_be_read(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(InvalidInputError, match=r"INVALID_COMMIT.*batch of the transaction"):
         write_entry(storage, entry(0, transaction=("app", 2**63)))
+    assert storage.list("") == []
+
+
+def test_an_entry_that_nobody_would_read_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    monkeypatch.setattr("statestore.catalog.log.MAX_METADATA_BYTES", 2_000)
+    with pytest.raises(InvalidInputError, match=r"INVALID_COMMIT.*bytes of log, at most 2000"):
+        write_entry(storage, replace(entry(0), writer="w" * 2_000))
     assert storage.list("") == []
 
 

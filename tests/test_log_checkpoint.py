@@ -124,6 +124,13 @@ def test_a_checkpoint_is_written_once_and_the_newest_two_stay(tmp_path: Path) ->
     assert storage.read(checkpoint(30)) == before
 
 
+def test_a_checkpoint_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statestore.catalog.log_checkpoint.MAX_METADATA_BYTES", 2_000)
+    storage = written(LocalStorage(tmp_path), LOG[:70], 64)
+    assert not storage.list(FOLDER)
+    assert load_snapshot(storage).version == 69
+
+
 def test_a_reader_is_not_disturbed_by_a_vanishing_checkpoint(storage: LocalStorage) -> None:
     class Vanishing(LocalStorage):
         def read(self, name: str) -> bytes:

@@ -97,6 +97,48 @@ def test_damage_within_the_length_is_found_by_the_commit_and_by_verify(tmp_path:
         assert store.scan().read_all().num_rows == 10
 
 
+def test_damage_of_an_older_file_is_found_by_the_commit(tmp_path: Path, file: Path) -> None:
+    """The tier goes on from the newest file, and reads the others for a commit only."""
+    with file.open("ab") as torn:
+        torn.write(b"x")
+    catalog = statestore.connect(tmp_path)
+    with catalog.open_store("s") as store:
+        store.put("a", 1)
+        store.flush()
+    assert len(list(file.parent.iterdir())) == 2, "a file that ends with half a frame is not gone on with"
+    zero(file)
+    with catalog.open_store("s") as store:
+        with pytest.raises(CorruptError, match=r"CHANGELOG_CORRUPT.*that were acknowledged"):
+            store.commit()
+        assert store.scan().read_all().num_rows == 10
+
+
+def test_the_checkpoint_of_another_store_says_nothing(tmp_path: Path, file: Path) -> None:
+    """As one that comes back with a folder that was copied, or left behind."""
+    (tmp_path / "s/live").rename(tmp_path / "left")
+    catalog = statestore.connect(tmp_path)
+    catalog.drop_store("s")
+    catalog.create_store("s", kind="key_value", **COLUMNS).close()
+    shutil.rmtree(tmp_path / "s/live", ignore_errors=True)
+    (tmp_path / "left").rename(tmp_path / "s/live")
+    assert statestore.verify(tmp_path)[0].ok
+    with catalog.open_store("s") as store:
+        assert list(store.all()) == []
+        store.put("a", 1)
+        assert rows(store) == (1, 1)
+
+
+def test_a_checkpoint_is_removed_durably(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it could come back after a power cut, and demand changelogs that were taken back since."""
+    synced: list[tuple[Path, bool]] = []
+    folder = tmp_path / "s/live"
+    monkeypatch.setattr(
+        tier_checkpoint, "sync_folder", lambda path: synced.append((path, (folder / tier_checkpoint.FILE).exists()))
+    )
+    tier_checkpoint.remove_checkpoint(folder)
+    assert synced == [(folder, False)]
+
+
 def test_after_a_power_cut_only_what_was_flushed_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that were put and not flushed may be gone with the machine, though a checkpoint had seen them."""
     store = statestore.connect(tmp_path).create_store("s", kind="key_value", **COLUMNS)

@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import ipc
 from segment_tables import random_table, store_schema, write
 
+from statestore.formats.column_checks import check_values
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.regions import REGION_BYTES, checksum_regions
 from statestore.formats.segment import Segment
@@ -210,3 +212,14 @@ def test_verify_all_knows_the_rules() -> None:
 
 if __name__ == "__main__":
     print(_try_forgeries())
+
+
+@pytest.mark.parametrize("place", [1, 1 << 16, (1 << 16) + 1, 69_999])
+def test_offsets_that_descend_anywhere_are_refused(place: int) -> None:
+    """They are compared piece by piece, and from the last of a piece to the first of the next."""
+    count = 70_000
+    offsets = np.arange(count + 1, dtype=np.int32) + 10
+    offsets[place] = 0 if place > 1 else 5
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"a" * (count + 10))]
+    with pytest.raises(pa.ArrowInvalid, match="do not ascend"):
+        check_values(pa.Array.from_buffers(pa.string(), count, buffers))

@@ -17,9 +17,16 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import LocalStore, MemoryStore
 
+from statestore.catalog import storage as storage_module
 from statestore.catalog.storage import LocalStorage, Storage, StorageExistsError, local_root
 from statestore.catalog.storage_objects import ObjectStorage
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import (
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+    StorageError,
+    UnsupportedError,
+)
 
 BAD_NAMES = ["", "/", "/etc/passwd", "..", "../x", "a/../x", "a//b", "a/", "./a", "a/.", "a\\b", "a\0b"]
 
@@ -217,3 +224,27 @@ def noting(steps: list[str], step: str, call: Callable[..., Any]) -> Callable[..
         return call(*arguments, **options)
 
     return note
+
+
+@pytest.mark.parametrize(("folder", "raises"), [("log", True), ("s", True), ("warehouse", False), ("around", False)])
+def test_folders_around_a_store_may_be_closed_to_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, raises: bool
+) -> None:
+    """Not those of the store: a name in them would not be known to survive a power cut."""
+    root = tmp_path / "around" / "warehouse" / "s"
+    (root / "log").mkdir(parents=True)
+    storage = LocalStorage(root)
+    storage.create("log/x", b"1")
+    sync = storage_module.sync_folder
+
+    def refusing(path: Path) -> None:
+        if path.name == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        sync(path)
+
+    monkeypatch.setattr(storage_module, "sync_folder", refusing)
+    if raises:
+        with pytest.raises(StorageError, match="cannot sync"):
+            storage.settle("log/x")
+    else:
+        storage.settle("log/x")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import xxhash
 
 import statestore
 from statestore.catalog import store_folders, write
 from statestore.catalog.log import CommitEntry, entry_name, read_entry, write_entry
-from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.new_files import NewFiles
 from statestore.catalog.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned import VersionedStore
@@ -55,7 +57,7 @@ READS: dict[str, Callable[[VersionedStore], object]] = {
     "compact": lambda store: store.compact(full=True),
     "expire": lambda store: store.expire(before=1001),
     "vacuum": lambda store: store.vacuum(older_than=0),
-    "write": lambda store: store.write({"k": ["x"], "v": [1], "timestamp": [9000]}),
+    "write": lambda store: store.write(pa.table({"k": ["x"], "v": [1], "timestamp": [9000]})),
 }
 
 
@@ -63,7 +65,7 @@ READS: dict[str, Callable[[VersionedStore], object]] = {
 def test_a_handle_does_not_go_on_with_another_store(replaced: tuple[VersionedStore, VersionedStore], read: str) -> None:
     old, new = replaced
     expected, version = keys_of(new), new.version
-    with contextlib.suppress(statestore.InvalidInputError), pytest.raises(statestore.NotFoundError, match="REPLACED"):
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         READS[read](old)
     assert (keys_of(new), new.refresh()) == (expected, version)
     assert verify(new._storage.root)[0].ok  # type: ignore[attr-defined]
@@ -92,6 +94,71 @@ def test_a_commit_does_not_reach_another_store(replaced: tuple[VersionedStore, V
         assert again.commit() == version
         assert keys_of(again) == expected
     assert verify(new._storage.root)[0].ok  # type: ignore[attr-defined]
+
+
+def test_a_transaction_of_the_old_store_is_not_answered_as_committed(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path)
+    old = filled(catalog, "old", 1)
+    old.put("a", 1, timestamp=2000)
+    old.commit(transaction=("app", 1))
+    statestore.connect(tmp_path).drop_store("s")
+    filled(statestore.connect(tmp_path), "new", 2)
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.commit(transaction=("app", 1))
+
+
+def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
+    """One that is written after the store was replaced, or that somebody has put there."""
+    old, new = replaced
+    storage = new._storage
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        write_checkpoint(storage, old._snapshot)
+    assert not storage.list("log/_checkpoint/")
+    write_checkpoint(storage, load_snapshot(storage))
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        load_snapshot(storage, store=old.spec.store_id)
+    assert load_snapshot(storage, store=new.spec.store_id).version == new.version
+
+
+def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
+    """As in a folder that is being removed."""
+    store = filled(statestore.connect(tmp_path), "old", 1)
+    entry = replace(read_entry(store._storage, 1), version=2)
+    (tmp_path / "s" / "store.json").unlink()
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        write_entry(store._storage, entry)
+    assert not (tmp_path / "s" / entry_name(2)).exists()
+
+
+def test_a_put_makes_no_changelog_in_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
+    """Its rows would be acknowledged, and read by nobody."""
+    old, new = replaced
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.put("old0", 77, timestamp=9000)
+    assert not list((new._storage.root / "changelog").glob("*"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["versioned", "key_value"])
+def test_a_changelog_of_another_store_is_not_taken_in(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handle may make one between its look at the store and the moment at which another one takes the place."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", kind=kind, **COLUMNS) as old:
+        old.put("old", 1, timestamp=1000)
+        (file,) = (tmp_path / "s" / "changelog").iterdir()
+        left = file.read_bytes()
+    catalog.drop_store("s")
+    catalog.create_store("s", kind=kind, **COLUMNS).close()
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(left)
+    with catalog.open_store("s") as new:
+        new.put("new", 2, timestamp=2000)
+        assert new.get("old") is None
+        new.commit()
+        assert keys_of(new) == {"new"}
+    assert "its records are of another store" in caplog.text
+    assert file.read_bytes() == left
 
 
 def test_a_store_that_takes_the_place_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

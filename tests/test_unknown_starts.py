@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_tables import tables
+from checkpoint_tables import micros, tables
 from command_line import run
 from spark_state_fixtures import checkpoint_path
 from test_asof_rows import keyed
@@ -14,6 +14,7 @@ from test_purged_checkpoints import purged
 
 import statestore
 from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.told_changes import known_from
 from statestore.connector.report.figures import figures_of
 
 NAME = "spark4.3.0-agg__hdfs"
@@ -41,6 +42,8 @@ def with_ends(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_every_door_of_a_checkpoint(tmp_path: Path) -> None:
     whole = with_ends(tables(checkpoint_path(NAME))["state"].history().read_all().to_pylist())
+    assert 0 in {row["_commit_version"] for row in whole}, "what batch 0 has was written by it"
+    assert all(row["valid_from"] is not None and row["_commit_version"] is not None for row in whole)
     path = purged(NAME, tmp_path, 4)
     table = tables(path)["state"]
     oldest = table.table.kept_versions()[0]
@@ -86,6 +89,7 @@ def test_every_door_of_a_keyed_store(discarded: int, tmp_path: Path) -> None:
     table = statestore.inspect(str(tmp_path)).table("s.value")
     answers += [table.history().read_all(), statestore.sql(str(tmp_path), "SELECT * FROM history('s.value')")]
     oldest = 2 if discarded == 1 else 1
+    assert known_from(table.table, 3) == (micros(times[1]) if discarded == 1 else None)
     then = {row["k"] for row in table.scan(version=oldest).read_all().to_pylist()}
     for answer in answers:
         if answer is None:

@@ -31,6 +31,7 @@ CASES: list[tuple[pa.DataType, pa.DataType, pa.DataType | None]] = [
     (struct(a=BIGINT), struct(a=INT, b=pa.string()), struct(a=BIGINT, b=pa.string())),
     (struct(a=INT, b=REAL), struct(b=DOUBLE), struct(a=INT, b=DOUBLE)),
     (struct(a=INT), struct(a=pa.string()), None),
+    (pa.struct([("a", INT), ("a", INT)]), struct(a=INT), None),
     (pa.list_(INT), pa.list_(BIGINT), pa.list_(BIGINT)),
     (pa.list_(struct(a=INT)), pa.list_(struct(a=BIGINT, c=INT)), pa.list_(struct(a=BIGINT, c=INT))),
     (pa.map_(pa.string(), REAL), pa.map_(pa.string(), DOUBLE), pa.map_(pa.string(), DOUBLE)),

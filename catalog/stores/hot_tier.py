@@ -29,7 +29,6 @@ from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.tier_marks import DatabaseMark, Marker, check_directory, check_sequence
 from statestore.catalog.stores.tier_scan import Row, TierScan
 from statestore.formats.errors import StateStoreError
-from statestore.formats.regular_files import strange_entry
 from statestore.formats.rocksdb.forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
 ONE = 0  # the segment number of a tier that is one database
@@ -67,8 +66,6 @@ class HotTier:
                 path = self._path(mark.segment)
                 if not path.is_dir():
                     raise TierBrokenError(f"{path} is missing")
-                if (strange := strange_entry(path)) is not None:  # RocksDB would wait for a FIFO
-                    raise TierBrokenError(f"{strange} is no file")
                 check_directory(path, mark)
                 check_sequence(path, self._open(mark.segment), mark)
 
