@@ -118,7 +118,12 @@ def undo_replacement(root: Path, name: str) -> None:
 
 def replaced_stores(root: Path) -> set[str]:
     """The names of stores that a rebuild has moved away, whether it goes on or was interrupted."""
-    return {found[len(REPLACED) + ID_DIGITS + 1 :] for found in names_in(root) if found.startswith(REPLACED)}
+    behind = len(REPLACED) + ID_DIGITS
+    return {
+        found[behind + 1 :]
+        for found in names_in(root)
+        if found.startswith(REPLACED) and found[behind : behind + 1] == "-" and found[behind + 1 :]
+    }
 
 
 def _of_store(root: Path, prefix: str, name: str) -> list[str]:
