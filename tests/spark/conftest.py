@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder: starting one takes seconds."""
+"""One Spark session for all tests of this folder in a process: starting one takes seconds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all in the process that has the session. PySpark warns of pandas 3, which these tests do not touch, and of
-    its own sockets at exit."""
+    """PySpark warns of pandas 3, which these tests do not touch, and of its own sockets at exit."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
