@@ -69,7 +69,7 @@ def test_no_forged_word_ends_the_process(made: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 def test_no_forged_word_of_any_ends_the_process(made: Path, part: int) -> None:
-    """Each STEP-th of all forgeries, twice."""
+    """Two of STEP of all forgeries."""
     wrong = _wrong(made, range(part * STEP // 2, len(forgeries(made)), STEP))
     assert not wrong, "\n".join(wrong)
 
