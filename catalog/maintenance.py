@@ -24,8 +24,13 @@ from statestore.catalog.new_files import NewFiles
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import TEMPORARY, local_root
+from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
+from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.write import after_publish, new_entry, remove_files
+from statestore.formats.changelog import store_of
+from statestore.formats.changelog_writer import try_adopt
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.file_presence import names_in
 from statestore.formats.local_directory import remove_abandoned
 from statestore.formats.segment_meta import FileRef, SegmentMeta
 
@@ -178,9 +183,11 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
         for item in listed
         if item.name not in needed and _claim_of(item.name) not in claimed and not _is_locked(root, item.name)
     ]
+    if root is not None:
+        found += _of_other_stores(root, files.spec.store_id, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
-        for item in found:
+        for item in found:  # changelogs are gone already
             storage.delete(item.name)
         if root is not None:
             remove_abandoned_claims(root)
@@ -189,6 +196,35 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
                 with contextlib.suppress(OSError):  # it is not empty: somebody stages there
                     folder.rmdir()
     return found
+
+
+def _of_other_stores(root: Path, store_id: str, cutoff: int, dry_run: bool) -> list[Unneeded]:
+    """Changelogs that writers of a dropped store, which are gone, left in the folder of the store that took its place.
+
+    Removed at once, under their locks.
+    """
+    found = []
+    for name in names_in(root / CHANGELOGS):
+        path = root / CHANGELOGS / name
+        if not OURS.fullmatch(name) or not _is_of_another(path, store_id) or (held := try_adopt(path)) is None:
+            continue
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                about = path.stat()
+                if about.st_mtime_ns // 1000 <= cutoff:
+                    found.append(Unneeded(f"{CHANGELOGS}/{name}", about.st_size))
+                    if not dry_run:
+                        held.discard()
+        finally:
+            held.close()
+    return found
+
+
+def _is_of_another(path: Path, store_id: str) -> bool:
+    try:
+        return store_of(path) not in ("", store_id)
+    except (StateStoreError, FileNotFoundError):  # who reads it says what is wrong
+        return False
 
 
 def _claim_of(name: str) -> str | None:

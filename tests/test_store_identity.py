@@ -19,8 +19,10 @@ from statestore.catalog.log import CommitEntry, entry_name, read_entry, write_en
 from statestore.catalog.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.new_files import NewFiles
 from statestore.catalog.storage import LocalStorage, Storage
+from statestore.catalog.stores import acknowledged
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.verification import verify
+from statestore.formats.changelog_writer import ChangelogWriter
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -157,8 +159,46 @@ def test_a_changelog_of_another_store_is_not_taken_in(
         assert new.get("old") is None
         new.commit()
         assert keys_of(new) == {"new"}
-    assert "its records are of another store" in caplog.text
-    assert file.read_bytes() == left
+        assert "its records are of another store" in caplog.text
+        assert file.read_bytes() == left
+        name = f"changelog/{file.name}"
+        assert name in [each for each, _ in catalog.verify("s").unreferenced]
+        assert [each.name for each in new.vacuum(older_than=0, dry_run=True)] == [name] and file.exists()
+        assert new.vacuum(older_than="1 day") == []
+        assert [each.name for each in new.vacuum(older_than=0)] == [name] and not file.exists()
+        assert catalog.verify("s").unreferenced == () and keys_of(new) == {"new"}
+
+
+def test_vacuum_leaves_a_changelog_of_another_store_whose_writer_lives(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", **COLUMNS) as old:
+        old.put("old", 1, timestamp=1000)
+        (tmp_path / "s").rename(tmp_path / "away")
+        with catalog.create_store("s", **COLUMNS) as new:
+            new.commit()
+            (tmp_path / "away" / "changelog").rename(tmp_path / "s" / "changelog")
+            assert new.vacuum(older_than=0) == []
+    (left,) = (tmp_path / "s" / "changelog").iterdir()
+    with catalog.open_store("s") as new:
+        assert [each.name for each in new.vacuum(older_than=0)] == [f"changelog/{left.name}"]
+
+
+def test_a_store_is_replaced_while_a_changelog_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The put would be acknowledged by a file that nobody reads."""
+    catalog = statestore.connect(tmp_path)
+    old = filled(catalog, "old", 1)
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.setattr(acknowledged, "ChangelogWriter", ChangelogWriter)
+        catalog.drop_store("s")
+        filled(catalog, "new", 1)
+        (tmp_path / "s" / "changelog").mkdir(exist_ok=True)
+        return ChangelogWriter(*given)
+
+    monkeypatch.setattr(acknowledged, "ChangelogWriter", overtaken)
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.put("late", 1, timestamp=9000)
+    assert list((tmp_path / "s" / "changelog").iterdir()) == []
 
 
 def test_a_store_that_takes_the_place_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ class Changelogs:
     ``from_rows`` makes a batch of ``schema`` from one of rows that were logged singly. ``version`` is the store's
     newest version, as far as the handle knows; it goes into the files that are made. So does ``store``, the store's
     identity: files of another store, which its handles may have left after it was dropped, are never adopted. ``check``
-    is called before a file is made, and raises if the store was replaced.
+    is called before and after a file is made, and raises if the store was replaced.
     """
 
     def __init__(
@@ -79,10 +79,13 @@ class Changelogs:
                 self._folder.mkdir(exist_ok=True)
             self._resume()
             if self._writer is None:
-                self._writer = ChangelogWriter(
-                    self._folder / self._next_name(), self._schema, self.version, self._store
-                )
-                self._own_from = 0
+                made = ChangelogWriter(self._folder / self._next_name(), self._schema, self.version, self._store)
+                try:
+                    self._check()  # the folder may be that of a store which took this one's place meanwhile
+                except BaseException:
+                    _remove(made)
+                    raise
+                self._writer, self._own_from = made, 0
         return self._writer
 
     def _resume(self) -> None:
@@ -269,7 +272,7 @@ class Changelogs:
 
 def foreign_note(name: str, store: str) -> str:
     """The remark on a changelog that no handle of this store will read."""
-    return f"{name}: its records are of another store (id {store}), which was dropped or replaced; nobody reads it"
+    return f"{name}: its records are of another store (id {store}), which was dropped or replaced; vacuum removes it"
 
 
 def _remove(file: ChangelogWriter) -> None:
