@@ -184,7 +184,7 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
         if item.name not in needed and _claim_of(item.name) not in claimed and not _is_locked(root, item.name)
     ]
     if root is not None:
-        found += _of_other_stores(root, files.spec.store_id, cutoff, dry_run)
+        found += _of_other_stores(files, root, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
         for item in found:  # changelogs are gone already
@@ -198,17 +198,23 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
     return found
 
 
-def _of_other_stores(root: Path, store_id: str, cutoff: int, dry_run: bool) -> list[Unneeded]:
+def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool) -> list[Unneeded]:
     """Changelogs that writers of a dropped store, which are gone, left in the folder of the store that took its place.
 
-    Removed at once, under their locks.
+    Removed at once, under their locks. Raises NotFoundError STORE_REPLACED.
     """
     found = []
     for name in names_in(root / CHANGELOGS):
         path = root / CHANGELOGS / name
-        if not OURS.fullmatch(name) or not _is_of_another(path, store_id) or (held := try_adopt(path)) is None:
+        if (
+            not OURS.fullmatch(name)
+            or not _is_of_another(path, files.spec.store_id)
+            or (held := try_adopt(path)) is None
+        ):
             continue
         try:
+            # Else it may be the changelog of a store that took this one's place since the last look.
+            files.check_identity()
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
                 if about.st_mtime_ns // 1000 <= cutoff:

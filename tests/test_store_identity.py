@@ -14,7 +14,7 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog import store_folders, write
+from statestore.catalog import maintenance, store_folders, write
 from statestore.catalog.log import CommitEntry, entry_name, read_entry, write_entry
 from statestore.catalog.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.new_files import NewFiles
@@ -23,6 +23,7 @@ from statestore.catalog.stores import acknowledged
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.verification import verify
 from statestore.formats.changelog_writer import ChangelogWriter
+from statestore.formats.file_presence import names_in
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -181,6 +182,28 @@ def test_vacuum_leaves_a_changelog_of_another_store_whose_writer_lives(tmp_path:
     (left,) = (tmp_path / "s" / "changelog").iterdir()
     with catalog.open_store("s") as new:
         assert [each.name for each in new.vacuum(older_than=0)] == [f"changelog/{left.name}"]
+
+
+def test_vacuum_of_a_store_that_is_replaced_meanwhile_spares_the_puts_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changelog of the new store is of another store for the old handle, and its writer is gone."""
+    catalog = statestore.connect(tmp_path)
+    old = filled(catalog, "old", 1)
+
+    def overtaken(folder: Path) -> list[str]:
+        if folder.name == "changelog":
+            monkeypatch.setattr(maintenance, "names_in", names_in)
+            catalog.drop_store("s")
+            with catalog.create_store("s", **COLUMNS) as new:
+                new.put("new", 1, timestamp=1000)
+        return names_in(folder)
+
+    monkeypatch.setattr(maintenance, "names_in", overtaken)
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        old.vacuum(older_than=0)
+    with catalog.open_store("s") as again:
+        assert again.get("new") is not None
 
 
 def test_a_store_is_replaced_while_a_changelog_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

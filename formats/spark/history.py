@@ -79,7 +79,7 @@ class PartitionBatches:
 
     @property
     def all_hashes(self) -> HashRange:
-        """That of all keys, which parts no rows that are compared with each other."""
+        """The range of all keys, by hashes that part no rows which are compared with each other."""
         if is_parted_anywhere(self.view):
             return HashRange(hashes_of_keys(self.view.store))
         store, names = self.view.store, self.view.family.key.names
@@ -203,7 +203,7 @@ def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
 
 
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
-    """What the batches changed, of each key in their order: ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or
+    """The changes of the batches, of each key in their order: ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or
     REMOVAL), the columns and ``partition_id``, that of the batch; a postimage follows its preimage. ``before`` is the
     batch before the first; None: its state is empty.
 
@@ -233,7 +233,7 @@ def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> 
 def _in_passes(
     source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False
 ) -> Iterator[tuple[PartitionBatches, Held]]:
-    """What each batch after the first wrote, or each, and of which keys: of all, or where that is too much to be held,
+    """The writes of each batch after the first, or of each: of all keys, or where those are too many to be held,
     of some after the others."""
 
     def written(narrowing: Narrowing) -> tuple[PartitionBatches, Held]:

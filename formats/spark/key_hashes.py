@@ -83,7 +83,7 @@ class HashRange:
         return Changes(changes.kind[inside], changes.keys.select(inside), changes.values.select(inside))
 
     def parts(self, parts: Parts) -> Parts:
-        """The same of parts."""
+        """The rows of parts in it."""
         kind, keys, values = parts
         inside = self.holds(keys)
         if inside is None:
@@ -101,7 +101,7 @@ class Narrowing:
         self.weight = 0
 
     def fit(self, held: list[Parts]) -> list[Parts]:
-        """What may stay of what is held: rows of the range that is left."""
+        """The rows that may stay of those held: the ones in the range that is left."""
         self.weight = sum(map(weight_of, held))
         while self.weight > self.most and self.kept.hashes is not None:
             width = self.kept.last - self.kept.first + 1
@@ -115,7 +115,7 @@ class Narrowing:
 
 
 def in_passes(whole: HashRange, read: Callable[[Narrowing], T]) -> Iterator[tuple[HashRange, T]]:
-    """What is read of ranges that are all of ``whole``, with these: often one.
+    """Each range and what ``read`` returned for it; together the ranges are all of ``whole``, often one.
 
     Whoever takes what was read lets go of it before the next.
     """
