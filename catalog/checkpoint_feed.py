@@ -54,6 +54,10 @@ class CheckpointFeed:
         return ()
 
     @property
+    def placement_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> str:
         return open_located(self.location).query_id
 

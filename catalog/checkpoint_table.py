@@ -78,7 +78,7 @@ class CheckpointTable:
         return ("key",)
 
     @property
-    def place_columns(self) -> tuple[str, ...]:
+    def placement_columns(self) -> tuple[str, ...]:
         """Columns that say where Spark keeps a row, and nothing of the row."""
         return (PARTITION.name,)
 

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.comparable import comparable
 from statestore.catalog.row_state import ends_at, newest_ends
 from statestore.catalog.scan import CHUNK_ROWS, Piece, Window, plan
@@ -51,17 +50,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a comparison: those that name a row, and those that are compared, but for ``places``, which tell
-    where a row is kept."""
+    """The columns of a comparison: ``keys`` name a row, ``values`` are shown and compared. ``placement`` are values that
+    say where a row is stored; they are shown and not compared."""
 
     keys: tuple[str, ...]
     values: tuple[str, ...]
-    places: frozenset[str] = frozenset()
+    placement: frozenset[str] = frozenset()
 
     @property
     def compared(self) -> Bools:
         """Which of ``values`` are."""
-        return np.array([name not in self.places for name in self.values], bool)
+        return np.array([name not in self.placement for name in self.values], bool)
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     shown = _shared_schema(table.name, *(table.schema(query) for query in queries))
     keys = table.row_key or table.key_columns
     names = _chosen(table.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)
-    if columns is None and isinstance(table, CheckpointTable):
-        names = replace(names, places=frozenset(table.place_columns))
+    if columns is None:
+        names = replace(names, placement=frozenset(table.placement_columns))
     schema = _schema(shown, names)
     return pa.RecordBatchReader.from_batches(schema, _of_table(table, queries, names, schema))
 

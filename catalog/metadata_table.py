@@ -120,6 +120,10 @@ class MetadataTable:
         return ()
 
     @property
+    def placement_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> str:
         return f"{self.source.identity}${self.suffix}"
 

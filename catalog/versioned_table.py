@@ -55,6 +55,10 @@ class VersionedTable:
         return tuple(self.spec.key_names)
 
     @property
+    def placement_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> str:
         return self.spec.store_id
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.supported_spark import check_session
 from statestore.formats.errors import InvalidInputError, shown
 

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from statestore.catalog.discovery import Warehouse
+from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect, create_schemas
 from statestore.connector.duckdb.relation import Reading, create_view
 from statestore.connector.identifiers import quoted

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 from sqlglot import exp
 
-from statestore.catalog.discovery import Warehouse
+from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.register import register
 from statestore.connector.sql_statement import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from statestore.catalog.discovery import Warehouse
+from statestore.catalog.warehouse import Warehouse
 from statestore.connector.sql_statement import TableReference, placed
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable

@@ -62,6 +62,10 @@ class StateTable(Protocol):
         """The columns of which no two rows have equal values at a time; () for a bag, where equal rows may repeat."""
 
     @property
+    def placement_columns(self) -> tuple[str, ...]:
+        """Columns that say where the engine stores a row: shown, but no part of the row when rows are compared."""
+
+    @property
     def identity(self) -> str:
         """Tells this thing from whatever else may once stand at the same place."""
 

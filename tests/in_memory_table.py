@@ -38,6 +38,10 @@ class MemoryTable:
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
 
     @property
+    def placement_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> str:
         return self.name
 

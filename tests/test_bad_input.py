@@ -14,7 +14,7 @@ from versioned_checks import as_table, check_points, create
 
 import statestore
 from statestore import ConflictError, CorruptError, InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
-from statestore.catalog.discovery import open_table, open_warehouse
+from statestore.catalog.warehouse import open_table, open_warehouse
 
 
 @pytest.fixture

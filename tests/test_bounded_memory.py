@@ -31,7 +31,7 @@ VALUE_BYTES = 100
 REPORT = """
 import sys
 from pathlib import Path
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 
 figures = figures_of(open_warehouse(sys.argv[1]), sys.argv[2])

@@ -11,7 +11,7 @@ from parameters import mostly_slow
 from spark_state_fixtures import QUICK, checkpoint_path, index
 
 import statestore
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 
 

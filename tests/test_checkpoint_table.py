@@ -20,7 +20,7 @@ from spark_state_fixtures import checkpoint_path, index, multiset, opened, truth
 import statestore
 from statestore.catalog import checkpoint_table
 from statestore.catalog.checkpoint_table import CheckpointSplit, CheckpointTable
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats import reading_threads
 from statestore.formats.filters import Filter

@@ -16,7 +16,7 @@ from command_line import run
 from spark_state_fixtures import truth_of_types, types_checkpoint
 
 import statestore
-from statestore.catalog.inspection import inspect
+from statestore.catalog.warehouse import inspect
 from statestore.formats.declared_types import DECLARED
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.spark.cells import calendar_intervals

@@ -18,8 +18,8 @@ from versioned_model import Model
 import statestore
 from statestore.catalog import difference
 from statestore.catalog.comparable import comparable
-from statestore.catalog.discovery import open_table
 from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import InvalidInputError, NotFoundError
 
 Rows = dict[str, Any]

@@ -11,7 +11,7 @@ from command_line import run
 from keyed_made import NAMES, STATES, Made, make, one_state, prices, rows
 
 import statestore
-from statestore.catalog.discovery import open_table, open_warehouse, rows_spec
+from statestore.catalog.warehouse import open_table, open_warehouse, rows_spec
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.discovery import open_table, open_warehouse
 from statestore.catalog.metadata_table import TABLES
+from statestore.catalog.warehouse import open_table, open_warehouse
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from spark_state_fixtures import MORE, checkpoint_path, index, multiset, truth, unpacked
 
-from statestore.catalog.discovery import open_table
+from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.connector.state_options import selection_of
 from statestore.formats.spark.unique_names import renamed

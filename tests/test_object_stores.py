@@ -17,7 +17,7 @@ from refusals import refused
 from spark_state_fixtures import checkpoint_path, index, multiset, truth
 
 import statestore
-from statestore.catalog.discovery import open_table
+from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.filters import Filter
 from statestore.formats.locations import parse_location

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import statestore
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report import key_counts
 from statestore.connector.report.figures import figures_of
 from statestore.connector.report.key_counts import greatest, row_bytes

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from spark_state_fixtures import checkpoint_path, index, multiset, truth
 
-from statestore.catalog.discovery import open_table
+from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.connector.state_options import selection_of
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError

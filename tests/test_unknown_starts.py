@@ -13,8 +13,8 @@ from test_asof_rows import keyed
 from test_purged_checkpoints import purged
 
 import statestore
-from statestore.catalog.discovery import open_warehouse
 from statestore.catalog.told_changes import known_from
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 
 NAME = "spark4.3.0-agg__hdfs"

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from statestore.catalog.discovery import open_table
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.told_changes import known_from
 from statestore.catalog.versioned_table import VersionedTable
+from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable, column_names

@@ -44,7 +44,7 @@ def complete_store(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _tables(root: Path) -> set[str]:
-    from statestore.catalog.discovery import open_warehouse
+    from statestore.catalog.warehouse import open_warehouse
     from statestore.formats.errors import StateStoreError
 
     try:

@@ -15,7 +15,7 @@ from statestore.connector.cli.output import grid_of, say, show_grid, show_json, 
 
 def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
     """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
-    from statestore.catalog.discovery import open_warehouse
+    from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within, summaries
 
     found = summaries(path)
@@ -102,7 +102,7 @@ def scan(
     full: args.Full = False,
 ) -> None:
     """The rows of a store, now or as of a moment, in no particular order; stops reading at --limit."""
-    from statestore.catalog.discovery import open_warehouse
+    from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
     from statestore.formats.state_table import Query
 
@@ -135,7 +135,7 @@ def diff(
     A number alone is a version; state times are ISO-8601 with a zone.
     """
     from statestore.catalog.difference import difference
-    from statestore.catalog.discovery import open_warehouse
+    from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.differences import as_grid, first_and_counts, objects
     from statestore.connector.cli.reading import column_names, point
 
@@ -163,7 +163,7 @@ def changes(
     full: args.Full = False,
 ) -> None:
     """The change feed: every insert, update and delete of a range of versions or of state times."""
-    from statestore.catalog.discovery import open_warehouse
+    from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
 
     table = open_warehouse(path).table(store)

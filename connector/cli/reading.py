@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from statestore.catalog.difference import Point
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.key_text import key_filters
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.discovery import open_warehouse
 from statestore.catalog.maintenance import run_compaction, run_expiry
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.upkeep import Upkeep
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.output import human_duration, say, say_error
 from statestore.connector.cli.progress import progress
 from statestore.formats.errors import InvalidInputError, StateStoreError

@@ -9,7 +9,7 @@ from typing import SupportsIndex
 
 import duckdb
 
-from statestore.catalog.discovery import Warehouse, open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown

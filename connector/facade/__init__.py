@@ -22,7 +22,6 @@ from statestore.formats.errors import (
 
 if TYPE_CHECKING:
     from statestore.catalog.catalog import Catalog, connect
-    from statestore.catalog.inspection import inspect
     from statestore.catalog.joins.stream_table import StreamTableJoin
     from statestore.catalog.joins.table_aggregation import TableAggregation, count_by
     from statestore.catalog.joins.table_side import Emitted
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
     from statestore.catalog.stores.window import WindowStore
     from statestore.catalog.verification import verify
+    from statestore.catalog.warehouse import inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.keyed.run import run_keyed
@@ -67,7 +67,7 @@ _WHERE = {
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
     "count_by": ("statestore.catalog.joins.table_aggregation", "count_by"),
-    "inspect": ("statestore.catalog.inspection", "inspect"),
+    "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
     "run_keyed_stream": ("statestore.connector.keyed.stream", "run_keyed_stream"),

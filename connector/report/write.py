@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.discovery import open_warehouse
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.output import human_bytes
 from statestore.connector.cli.summary import summaries
 from statestore.connector.report.charts import charts_of, lifelines_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.discovery import open_table
+from statestore.catalog.warehouse import open_table
 from statestore.connector.options import intervals_as_numbers, query_of, shape_of, stream_query_of
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.filters import as_filter

@@ -16,8 +16,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.discovery import rows_spec
 from statestore.catalog.stores.kinds import check_columns
+from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.disk_errors import disk_errors

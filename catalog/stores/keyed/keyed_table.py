@@ -89,6 +89,10 @@ class KeyedTable:
         return self._newest_state().kind
 
     @property
+    def placement_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def identity(self) -> str:
         return f"{self.spec.store_id}/{self.state}"
 

@@ -18,6 +18,7 @@ from statestore.catalog.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
+from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.disk_errors import disk_errors
@@ -134,6 +135,35 @@ class Warehouse:
             "TABLE_NOT_FOUND",
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is at a path; nothing is read until a table is."""
+
+    warehouse: Warehouse
+
+    @property
+    def path(self) -> str:
+        return self.warehouse.path
+
+    def tables(self) -> list[str]:
+        """Names of the tables with state; each also has metadata tables, like ``prices$versions``."""
+        return self.warehouse.tables()
+
+    def table(self, name: str) -> ReadableTable:
+        """A table by name; NotFoundError TABLE_NOT_FOUND names the nearest."""
+        return ReadableTable(self.warehouse.table(name))
+
+
+def inspect(path: str | os.PathLike[str]) -> Inspection:
+    """What is at ``path``: a warehouse, one store, or a checkpoint of Spark, which may also be s3://bucket/folder, gs://…,
+    abfs://…, hdfs://… or what an installed fsspec opens.
+
+    Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError INVALID_LOCATION or NO_ACCESS,
+    UnsupportedError UNSUPPORTED_PATH.
+    """
+    return Inspection(open_warehouse(path))
 
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
