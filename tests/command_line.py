@@ -50,5 +50,5 @@ def run(*arguments: str | Path) -> Answer:
 
 def at_terminal(width: int, *arguments: str | Path) -> Answer:
     """The same on a terminal of so many columns."""
-    with patch("statestore.connector.cli.output.terminal_width", lambda: width):
+    with patch("statestore.connector.terminal.output.terminal_width", lambda: width):
         return run(*arguments)

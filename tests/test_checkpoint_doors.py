@@ -28,7 +28,7 @@ from spark_state_fixtures import QUICK, checkpoint_path, index, multiset
 import statestore
 from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.table_reads import ReadableTable
-from statestore.connector.cli.output import plain as as_json
+from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
 

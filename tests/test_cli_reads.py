@@ -11,7 +11,7 @@ from command_line import Answer, at_terminal, run
 
 import statestore
 from statestore.catalog.table_reads import ReadableTable
-from statestore.connector.cli.output import cell, human_bytes
+from statestore.connector.terminal.output import cell, human_bytes
 
 DAY = 86_400_000
 

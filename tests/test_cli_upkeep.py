@@ -15,7 +15,7 @@ from test_cli_reads import cells
 
 import statestore
 from statestore.catalog.stores.versioned import VersionedStore
-from statestore.connector.cli.output import cell, human_bytes
+from statestore.connector.terminal.output import cell, human_bytes
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 SCRIPT = Path(sys.executable).parent / "statestore"

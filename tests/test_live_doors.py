@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import statestore
 from statestore.connector.cli.main import app
-from statestore.connector.cli.output import human_duration
+from statestore.connector.terminal.output import human_duration
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 MINUTE = 60_000

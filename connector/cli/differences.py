@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.difference import CHANGE, CHANGED, NEW, OLD
-from statestore.connector.cli.grid import Grid
-from statestore.connector.cli.output import cell, printable
+from statestore.connector.terminal.grid import Grid
+from statestore.connector.terminal.output import cell, printable
 
 SORTED_ROWS = 100_000  # more are shown as they come
 ARROW = " → "

@@ -10,7 +10,7 @@ import typer
 
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli import read_commands, upkeep_commands
-from statestore.connector.cli.output import say_error
+from statestore.connector.terminal.output import say_error
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
 app = typer.Typer(

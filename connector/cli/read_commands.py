@@ -8,15 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli import output
 from statestore.connector.cli.arguments import POINT
-from statestore.connector.cli.output import grid_of, say, show_grid, show_json, show_line, show_table
+from statestore.connector.terminal import output
+from statestore.connector.terminal.output import grid_of, say, show_grid, show_json, show_line, show_table
 
 
 def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
     """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.summary import SHOWN, as_grid, columns_within, summaries
+    from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
+    from statestore.connector.summaries import summaries
 
     found = summaries(path)
     if as_json:
@@ -196,9 +197,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML page: sizes, keys and churn over versions, key groups over time, the biggest and
     busiest keys, and lifelines of keys."""
-    from statestore.connector.cli.output import human_bytes
-    from statestore.connector.cli.progress import progress
     from statestore.connector.report.write import write_report
+    from statestore.connector.terminal.output import human_bytes
+    from statestore.connector.terminal.progress import progress
 
     with progress() as advance:
         written = write_report(path, out, store=store, key=key, progress=advance)

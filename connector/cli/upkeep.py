@@ -15,8 +15,8 @@ from statestore.catalog.maintenance import run_compaction, run_expiry
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.cli.output import human_duration, say, say_error
-from statestore.connector.cli.progress import progress
+from statestore.connector.terminal.output import human_duration, say, say_error
+from statestore.connector.terminal.progress import progress
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.times import duration_ms, format_time
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli.grid import Grid
-from statestore.connector.cli.output import cell, human_bytes, say, show_grid, show_line, show_text
+from statestore.connector.terminal.grid import Grid
+from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_line, show_text
 
 
 def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = False, full: args.Full = False) -> None:

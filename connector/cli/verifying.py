@@ -9,9 +9,9 @@ from typing import Any
 from statestore.catalog.storage import LocalStorage
 from statestore.catalog.verification import Verification, folders_to_verify, verify_store
 from statestore.catalog.verify_report import Problem
-from statestore.connector.cli.grid import Grid
-from statestore.connector.cli.output import cell, human_bytes
-from statestore.connector.cli.progress import progress
+from statestore.connector.terminal.grid import Grid
+from statestore.connector.terminal.output import cell, human_bytes
+from statestore.connector.terminal.progress import progress
 from statestore.formats.times import format_time
 
 SHOWN = ("store", "result", "files", "bytes", "segments", "rows", "log_entries", "checkpoints", "uncommitted")

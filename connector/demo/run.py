@@ -11,11 +11,11 @@ import pyarrow as pa
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from statestore.catalog.catalog import connect
-from statestore.connector.cli.output import message_console, say, show_object, show_table
 from statestore.connector.demo.data import WEATHER_VALUES, DemoData, load
 from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, day_around, duckdb_join, spark_join
 from statestore.connector.demo.plot import save_plot
 from statestore.connector.sql import sql
+from statestore.connector.terminal.output import message_console, say, show_object, show_table
 from statestore.formats.errors import InvalidInputError
 
 MARKER = ".statestore-demo"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.cli.output import human_bytes
-from statestore.connector.cli.summary import summaries
 from statestore.connector.report.charts import charts_of, lifelines_of
 from statestore.connector.report.figures import figures_of
 from statestore.connector.report.page import page, panel, section, table
+from statestore.connector.summaries import summaries
+from statestore.connector.terminal.output import human_bytes
 from statestore.formats.errors import NotFoundError
 
 HEADER = ("store", "kind", "health", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit")

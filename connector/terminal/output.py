@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from statestore.connector.cli.grid import Grid, blocks, cut_to, fits, widths_within
+from statestore.connector.terminal.grid import Grid, blocks, cut_to, fits, widths_within
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,129 @@
+"""One object for each table at a path, from metadata: what `inspect` and the report say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from statestore.catalog.checkpoint_summary import CheckpointSummary
+from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.store_summary import StoreSummary, summarize
+from statestore.catalog.stores.keyed.keyed_summary import KeyedSummary, summarize_keyed
+from statestore.catalog.stores.keyed.keyed_table import KeyedTable
+from statestore.catalog.versioned_table import VersionedTable
+from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.connector.terminal.output import human_duration
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.times import format_time
+from statestore.formats.types import shown_field
+
+KNOWN_OF_STORES = (
+    "keys", "rows", "version", "oldest_version", "from", "to", "kept_from", "segments", "deltas", "bytes",
+    "changelog_bytes", "uncommitted", "cache_bytes", "unreferenced_bytes", "last_commit", "writer",
+)  # fmt: skip
+
+
+def summaries(path: str | Path) -> list[dict[str, Any]]:
+    """An object for each table at ``path``: sizes in bytes, times as ISO-8601, null where nothing is known."""
+    warehouse = open_warehouse(path)
+    return [_summary(warehouse, name) for name in warehouse.tables()]
+
+
+def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
+    item |= {"retention": None, "retention_ms": None, "partitions": None, **dict.fromkeys(KNOWN_OF_STORES)}
+    item |= {"health": [], "status": "ok"}
+    try:
+        about = warehouse.about(name)
+        kept = about.retention
+        item |= {"kind": about.kind, "retention": None if kept is None else human_duration(kept), "retention_ms": kept}
+        table = warehouse.table(name)
+        item |= _columns(table)
+        if isinstance(table, VersionedTable):
+            item |= _of_store(summarize(table.storage, table.spec))
+        elif isinstance(table, CheckpointTable):
+            item |= _of_checkpoint(table.summary())
+        elif isinstance(table, KeyedTable):
+            item |= _of_state(summarize_keyed(table))
+        else:
+            item["oldest_version"], item["version"] = table.kept_versions()
+    except StateStoreError as error:
+        what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "can not be read"
+        item |= {"health": [f"{what}: {error}"], "status": "damaged"}
+    return item
+
+
+def _columns(table: StateTable) -> dict[str, Any]:
+    fields = {field.name: shown_field(field) for field in table.schema(Query())}
+    keys = table.row_key or table.key_columns
+    values = [name for name in fields if name not in (*keys, "valid_from", "valid_to")]
+    return {"key": {name: fields[name] for name in keys}, "value": {name: fields[name] for name in values}}
+
+
+def _of_store(found: StoreSummary) -> dict[str, Any]:
+    return {
+        "keys": found.keys,
+        "rows": found.rows,
+        "version": found.version,
+        "oldest_version": found.oldest_version,
+        "from": _time(found.first_time),
+        "to": _time(found.stream_time),
+        "kept_from": _time(found.kept_from),
+        "segments": found.segments,
+        "deltas": found.deltas,
+        "bytes": found.bytes,
+        "changelog_bytes": found.changelog_bytes,
+        "uncommitted": found.uncommitted,
+        "cache_bytes": found.cache_bytes,
+        "unreferenced_bytes": found.unreferenced_bytes,
+        "last_commit": _time(found.last_commit),
+        "writer": found.writer,
+        "health": list(found.problems),
+        "status": "damaged" if found.damaged else "attention" if found.problems else "ok",
+    }
+
+
+def _of_checkpoint(found: CheckpointSummary) -> dict[str, Any]:
+    batches = found.newest - found.oldest + 1
+    ranges = [{"first_batch": first, "last_batch": last, "partitions": n} for first, last, n in found.partitions]
+    return {
+        "partitions": ranges,
+        "version": found.newest,
+        "oldest_version": found.oldest,
+        "from": _time(found.first_time),
+        "to": _time(found.last_time),
+        "bytes": found.bytes,
+        "retention": "1 batch" if batches == 1 else f"{batches} batches",
+        "health": [_repartitioned(found)] if len(ranges) > 1 else [],
+    }
+
+
+def _repartitioned(found: CheckpointSummary) -> str:
+    """Said of a state that Spark has repartitioned."""
+    (_, _, count), *later = found.partitions
+    return f"{count} partitions" + "".join(f", from batch {first} on {number}" for first, _, number in later)
+
+
+def _of_state(found: KeyedSummary) -> dict[str, Any]:
+    return {
+        "keys": found.rows,
+        "rows": found.rows,
+        "version": found.newest,
+        "oldest_version": found.oldest,
+        "from": _time(found.first_time),
+        "to": _time(found.last_time),
+        "kept_from": _time(found.first_time),
+        "segments": found.files,
+        "bytes": found.bytes,
+        "unreferenced_bytes": found.unreferenced_bytes,
+        "retention": "1 snapshot" if found.snapshots == 1 else f"{found.snapshots} snapshots",
+        "last_commit": _time(found.last_time),
+        "writer": found.writer,
+        "health": list(found.problems),
+        "status": "damaged" if found.damaged else "attention" if found.problems else "ok",
+    }
+
+
+def _time(us: int | None) -> str | None:
+    return None if us is None else format_time(us)
