@@ -28,7 +28,7 @@ from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.row_keys import ONLY
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, encoder
-from statestore.formats.flink.key_groups import key_groups
+from statestore.formats.values.key_groups import key_groups
 
 ROUNDS = 10
 BATCH = 65536

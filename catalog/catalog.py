@@ -51,8 +51,8 @@ from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.locations import not_local, parse_location
 from statestore.formats.serdes.row_serde import row_serde
-from statestore.formats.times import duration_ms
-from statestore.formats.types import make_schema
+from statestore.formats.values.times import duration_ms
+from statestore.formats.values.types import make_schema
 
 Columns: TypeAlias = "Mapping[str, str | pa.DataType] | pa.Schema"
 Duration: TypeAlias = int | timedelta | str

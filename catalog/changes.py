@@ -27,11 +27,11 @@ from statestore.catalog.scan import BEGINNING, NOW
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
-from statestore.formats.filters import Filter, mask
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.state_table import Query
-from statestore.formats.times import format_time
-from statestore.formats.types import TIME
+from statestore.formats.values.filters import Filter, mask
+from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.times import format_time
+from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

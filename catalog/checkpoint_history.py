@@ -38,8 +38,8 @@ from statestore.formats.spark.partition_load import open_partition, split_histor
 from statestore.formats.spark.query_metadata import Batch
 from statestore.formats.spark.views import View
 from statestore.formats.state_table import Query
-from statestore.formats.times import format_time
-from statestore.formats.types import TIME
+from statestore.formats.values.times import format_time
+from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]
 

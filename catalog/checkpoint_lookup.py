@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statestore.formats.filters import Filter
 from statestore.formats.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint import Checkpoint
@@ -16,6 +15,7 @@ from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.views import View
+from statestore.formats.values.filters import Filter
 
 FEW_PARTITIONS = 8
 

@@ -26,7 +26,6 @@ from statestore.catalog.checkpoint_history import (
 from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
 from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_checkpoint
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
-from statestore.formats.filters import check_filters, mask, resolved
 from statestore.formats.locations import Location
 from statestore.formats.reading_threads import processors, reading_threads
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Store
@@ -40,7 +39,8 @@ from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.unique_names import renamed, unique_fields
 from statestore.formats.spark.views import PARTITION, View, row_key, view, views
 from statestore.formats.state_table import Query
-from statestore.formats.times import format_time
+from statestore.formats.values.filters import check_filters, mask, resolved
+from statestore.formats.values.times import format_time
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.comparable import comparable
 from statestore.catalog.row_state import ends_at, newest_ends
 from statestore.catalog.scan import CHUNK_ROWS, Piece, Window, plan
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.key_equality import keys_equal
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
-from statestore.formats.wider_types import cast_wider, widest_type
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.wider_types import cast_wider, widest_type
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

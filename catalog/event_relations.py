@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statestore.catalog.row_state import SegmentView, pair_ends
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.formats.key_equality import keys_equal
+from statestore.formats.values.key_equality import keys_equal
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

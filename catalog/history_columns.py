@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.scan import VERSION_COLUMN
 from statestore.formats.state_table import Query
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 HISTORY_COLUMNS = (
     pa.field("valid_from", TIME),

@@ -17,9 +17,9 @@ from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, view
 from statestore.catalog.scan import Window, plan
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.key_equality import keys_equal
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.segment_meta import OPEN
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.filters import check_filters, mask
 from statestore.formats.state_table import Query
-from statestore.formats.types import TIME
+from statestore.formats.values.filters import check_filters, mask
+from statestore.formats.values.types import TIME
 
 VERSIONS_SCHEMA = pa.schema(
     [

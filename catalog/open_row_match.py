@@ -12,7 +12,7 @@ import pyarrow as pa
 from statestore.catalog.current_rows import ROW_BITS, ROW_MASK, CurrentRows
 from statestore.catalog.row_state import SegmentView
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.formats.key_equality import keys_equal
+from statestore.formats.values.key_equality import keys_equal
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

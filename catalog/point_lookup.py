@@ -12,8 +12,8 @@ import pyarrow as pa
 from statestore.catalog.row_state import newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.canonical import from_arrow
-from statestore.formats.key_codec import KeyCodec
+from statestore.formats.values.canonical import from_arrow
+from statestore.formats.values.key_codec import KeyCodec
 
 Key = tuple[Any, ...]
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"

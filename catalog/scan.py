@@ -19,11 +19,11 @@ from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, view
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import StateStoreError
-from statestore.formats.filters import Filter, key_lookups, mask, may_match
-from statestore.formats.key_codec import KeyCodec
 from statestore.formats.regions import corrupt
 from statestore.formats.segment_meta import OPEN, SegmentMeta
 from statestore.formats.segment_write import end_column
+from statestore.formats.values.filters import Filter, key_lookups, mask, may_match
+from statestore.formats.values.key_codec import KeyCodec
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

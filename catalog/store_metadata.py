@@ -14,7 +14,7 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.segment_meta import OPEN
-from statestore.formats.types import TIME, type_name
+from statestore.formats.values.types import TIME, type_name
 
 
 def versions_table(snapshot: Snapshot) -> pa.Table:

@@ -12,8 +12,8 @@ import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.segments import default_versioned_interval, segment_id
-from statestore.formats.times import MAX_MS
-from statestore.formats.types import TIME, schema_from_json, schema_to_json
+from statestore.formats.values.times import MAX_MS
+from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
 
 STORE_FILE = "store.json"
 FORMAT_VERSION = 1

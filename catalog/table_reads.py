@@ -12,10 +12,10 @@ import pyarrow as pa
 from statestore.catalog.difference import Point, difference
 from statestore.catalog.named_keys import named_keys
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.filters import parse_filters
-from statestore.formats.key_codec import KeyValues
 from statestore.formats.state_table import Query, StateTable, column_names
-from statestore.formats.times import to_us
+from statestore.formats.values.filters import parse_filters
+from statestore.formats.values.key_codec import KeyValues
+from statestore.formats.values.times import to_us
 
 Time = int | datetime
 

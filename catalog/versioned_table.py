@@ -24,10 +24,10 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
-from statestore.formats.filters import check_filters
 from statestore.formats.state_table import Query
-from statestore.formats.times import format_time
-from statestore.formats.types import TIME
+from statestore.formats.values.filters import check_filters
+from statestore.formats.values.times import format_time
+from statestore.formats.values.types import TIME
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from statestore.formats.declared_types import has_collation
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.types import shown_field
+from statestore.formats.values.declared_types import has_collation
+from statestore.formats.values.types import shown_field
 
 
 def check_not_collated(schema: pa.Schema, names: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from statestore.connector.state_options import is_state_feed
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
-from statestore.formats.times import parse_time
+from statestore.formats.values.times import parse_time
 
 Use = Literal["read", "write", "readStream", "writeStream"]
 

@@ -42,7 +42,7 @@ from statestore.connector.sql_tables import check_answerable, columns_named, fin
 from statestore.connector.sql_times import Value, integer, literal, queries_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.times import format_time
+from statestore.formats.values.times import format_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from sqlglot import exp
 from statestore.connector.sql_statement import TableReference, placed
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
-from statestore.formats.times import parse_time, to_us
+from statestore.formats.values.times import parse_time, to_us
 
 _DIGITS = re.compile("[0-9]+")
 _MOST_DIGITS = 30

@@ -15,8 +15,8 @@ from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.terminal.output import human_duration
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.times import format_time
-from statestore.formats.types import shown_field
+from statestore.formats.values.times import format_time
+from statestore.formats.values.types import shown_field
 
 KNOWN_OF_STORES = (
     "keys", "rows", "version", "oldest_version", "from", "to", "kept_from", "segments", "deltas", "bytes",

@@ -17,7 +17,7 @@ from statestore.formats.ipc_file import encode_file, fixed_width_data, open_file
 from statestore.formats.regions import VerifiedBytes, corrupt
 from statestore.formats.segment_meta import ClosureSlice, FileRef
 from statestore.formats.segment_write import time_column
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]

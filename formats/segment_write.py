@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.ipc_file import encode_file
 from statestore.formats.segment_meta import OPEN, FileRef, Role, SegmentMeta
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -1,7 +1,7 @@
 """The spine: what every door (Spark, DuckDB, SQL, command line, Python) knows of a readable thing.
 
 A reader of a new engine implements ``StateTable`` and every door opens for it. All times here are epoch
-**microseconds**; doors convert from what their users write (``statestore.formats.times``).
+**microseconds**; doors convert from what their users write (``statestore.formats.values.times``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.filters import Filter
+from statestore.formats.values.filters import Filter
 
 Mode = Literal["snapshot", "history", "changes"]
 

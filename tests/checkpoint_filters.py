@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from filter_truth import holds
 
-from statestore.formats.filters import Filter
+from statestore.formats.values.filters import Filter
 
 Rows = list[dict[str, Any]]
 NULL_TESTS = ["is_null", "is_not_null"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from statestore.formats.errors import NotFoundError
-from statestore.formats.filters import mask
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import mask
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("item", pa.string()), ("price", pa.float64()), ("valid_from", TIME), ("valid_to", TIME)])

@@ -18,8 +18,8 @@ import statestore
 from statestore.catalog.table_reads import ReadableTable
 from statestore.connector.asof import arrow_engine, key_numbers
 from statestore.connector.collated_keys import check_not_collated
-from statestore.formats.declared_types import DECLARED
 from statestore.formats.state_table import Query
+from statestore.formats.values.declared_types import DECLARED
 
 KEYS = ["a", "b", "c", ""]
 PUT = st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 99)), st.integers(0, 30))

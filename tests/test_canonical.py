@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.formats.canonical import Place, canonical, plain
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.values.canonical import Place, canonical, plain
 
 STAMP, NAIVE, DURATION = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")
 MONEY = pa.decimal128(5, 2)

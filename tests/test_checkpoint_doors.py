@@ -29,8 +29,8 @@ import statestore
 from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.table_reads import ReadableTable
 from statestore.connector.terminal.output import plain as as_json
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 NAMES = sorted(index())
 AGGREGATION, HDFS, WINDOWS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs", "spark4.3.0-win__rkcl"

@@ -23,9 +23,9 @@ from statestore.catalog.checkpoint_table import CheckpointSplit, CheckpointTable
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats import reading_threads
-from statestore.formats.filters import Filter
 from statestore.formats.spark import partition_load
 from statestore.formats.state_table import Query, Split
+from statestore.formats.values.filters import Filter
 
 SPARK_READS_WRONG = "join__rkj4"
 NAMES = sorted(name for name in index() if SPARK_READS_WRONG not in name)

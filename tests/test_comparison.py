@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from key_strategies import SCALARS, key_types
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.filters import Filter, Op, check_filters, mask, parse_filters
+from statestore.formats.values.filters import Filter, Op, check_filters, mask, parse_filters
 
 CANONICAL: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [t for t in SCALARS if not pa.types.is_decimal(t[0])]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from key_strategies import LIMITS, key_types
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.types import conform
+from statestore.formats.values.types import conform
 
 NOON = datetime(2020, 1, 1, 12, tzinfo=UTC)
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])

@@ -17,10 +17,10 @@ from versioned_model import Model
 
 import statestore
 from statestore.catalog import difference
-from statestore.catalog.comparable import comparable
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.values.comparable_values import comparable
 
 Rows = dict[str, Any]
 NAN = float("nan")

@@ -12,8 +12,8 @@ from statestore.connector.duckdb.attach import check_names_differ, connect
 from statestore.connector.duckdb.pushed_filter import read_pushed
 from statestore.connector.duckdb.relation import create_view
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 FIRST = [("curry", 8.0, 0, None), ("milk", 2.0, 1, None)]
 SECOND = [("curry", 8.0, 0, 5), ("curry", 9.0, 5, None), ("milk", 2.0, 1, None), ("rice", None, 6, None)]

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.filters import Filter, key_lookups, mask, may_match, parse_filters
+from statestore.formats.values.filters import Filter, key_lookups, mask, may_match, parse_filters
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from key_strategies import key_tables
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.key_groups import MAX_PARALLELISM, key_group_function, key_groups
-from statestore.formats.key_codec import KeyCodec
-from statestore.formats.key_hash import hash_keys
+from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.key_groups import MAX_PARALLELISM, key_group_function, key_groups
+from statestore.formats.values.key_hash import hash_keys
 
 STORED = Path(__file__).parent / "data/flink/key_groups.json.xz"
 """[types of the key's columns, key, max parallelism, key group]: the key group that Flink 2.3.0 and 1.20.3 wrote before

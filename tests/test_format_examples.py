@@ -17,7 +17,6 @@ from segment_tables import segment_table, store_schema
 
 from statestore.formats.closures import SCHEMA as CLOSURES
 from statestore.formats.closures import encode_closures, read_closures
-from statestore.formats.key_hash import hash_keys, key_groups_of
 from statestore.formats.key_index import SCHEMA as INDEX
 from statestore.formats.key_index import KeyIndex, encode_index
 from statestore.formats.segment import Segment
@@ -32,6 +31,7 @@ from statestore.formats.segment_meta import (
     to_json,
 )
 from statestore.formats.segment_write import SYSTEM_TYPES, encode_segment
+from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 FOLDER = Path(__file__).parent / "data" / "format-1"
 COMMIT = FOLDER / "references.json"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from key_strategies import key_tables
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 ITEM = pa.schema([("item", pa.string())])
 PAIR = pa.schema([("item", pa.string()), ("size", pa.int32())])

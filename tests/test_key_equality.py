@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from key_strategies import key_tables
 
-from statestore.formats import key_equality
-from statestore.formats.key_codec import KeyCodec
-from statestore.formats.key_equality import keys_equal
+from statestore.formats.values import key_equality
+from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.key_equality import keys_equal
 
 NESTED = pa.list_(pa.list_(pa.string()))
 

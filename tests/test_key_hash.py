@@ -16,8 +16,8 @@ from key_strategies import key_tables
 from xxhash import xxh64_intdigest
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.key_codec import KeyCodec
-from statestore.formats.key_hash import NULL_HASH, hash_keys, key_groups_of, scalar_hash
+from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.key_hash import NULL_HASH, hash_keys, key_groups_of, scalar_hash
 
 DEFINITION = Path(__file__).parent.parent / "docs" / "key-hash.md"
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])

@@ -18,7 +18,6 @@ from unsafe_row_model import row_bytes
 
 from statestore.catalog.checkpoint_lookup import LookupSplit
 from statestore.catalog.checkpoint_table import CheckpointTable
-from statestore.formats.filters import Filter
 from statestore.formats.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
@@ -28,6 +27,7 @@ from statestore.formats.spark.spark_schema import StructOf, parse_schema
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.views import View, views
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 NAMES = sorted(index())
 KEYS = ("key", "partition_id")

@@ -16,10 +16,10 @@ from keyed_made import STATES, Made, Rows, make, prices, rows
 
 import statestore
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
-from statestore.formats.filters import Filter
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 
 @pytest.fixture(scope="module")

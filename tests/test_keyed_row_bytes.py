@@ -24,9 +24,9 @@ from statestore.catalog.stores.keyed.row_keys import (
 )
 from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, encoder, table_schema
-from statestore.formats.flink.key_groups import MAX_PARALLELISM, key_group_function
-from statestore.formats.key_codec import KeyCodec
 from statestore.formats.serdes import natural_keys
+from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.key_groups import MAX_PARALLELISM, key_group_function
 
 Table = tuple[pa.Schema, list[tuple[Any, ...]]]
 NO_NAMESPACE = st.just((pa.schema([]), [()]))

@@ -23,7 +23,7 @@ from statestore.connector.keyed.request import KeyedBatch, KeyedJob, make_job, p
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task import answers_of
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.types import make_schema
+from statestore.formats.values.types import make_schema
 
 ROWS = pa.schema([("user", pa.string())])
 OUTPUT = pa.schema([("user", pa.string()), ("n", pa.int64())])

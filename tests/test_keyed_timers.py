@@ -11,7 +11,7 @@ from keyed_backends import keyed_store, local
 
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.tracked.track import value_places
-from statestore.formats.flink.key_groups import key_groups
+from statestore.formats.values.key_groups import key_groups
 
 
 @pytest.mark.parametrize("kind", ["full", "incremental"])

@@ -14,8 +14,8 @@ import statestore
 from statestore.catalog.metadata_table import TABLES
 from statestore.catalog.warehouse import open_table, open_warehouse
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 SUFFIXES = sorted(TABLES)
 KEY = {"item": "string"}

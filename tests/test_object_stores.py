@@ -19,11 +19,11 @@ from spark_state_fixtures import checkpoint_path, index, multiset, truth
 import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
-from statestore.formats.filters import Filter
 from statestore.formats.locations import parse_location
 from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS
 from statestore.formats.spark.located import open_located
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 ROCKSDB, DELTAS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs"
 FORMAT_2, JOIN = "spark4.3.0-agg__rkv2", "spark4.3.0-join__hdfs"

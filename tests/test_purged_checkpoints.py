@@ -18,8 +18,8 @@ from spark_state_fixtures import checkpoint_path
 import statestore
 from statestore.catalog.table_reads import ReadableTable
 from statestore.formats.errors import NotFoundError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 AGGREGATION, HDFS, JOIN = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs", "spark4.3.0-join__hdfs"
 DATA_FILE = re.compile(r"(\d+)(_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")

@@ -183,7 +183,7 @@ def test_keys_are_looked_up_where_their_batch_put_them(name: str) -> None:
 
 
 def filter_on(key: str) -> Any:
-    from statestore.formats.filters import Filter
+    from statestore.formats.values.filters import Filter
 
     return Filter("key", "=", key, ("k",))
 

@@ -23,7 +23,7 @@ from statestore.connector.report import key_counts
 from statestore.connector.report.figures import figures_of
 from statestore.connector.report.key_counts import greatest, row_bytes
 from statestore.connector.report.page import script_json
-from statestore.formats.key_hash import hash_keys
+from statestore.formats.values.key_hash import hash_keys
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 T0 = 1_700_000_000_000

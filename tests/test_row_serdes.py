@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from key_strategies import SCALARS, key_tables, key_types
 
-from statestore.formats.canonical import from_arrow
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka.serdes import serde_of, serializer
-from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.serdes.plain_keys import key_cells
 from statestore.formats.serdes.row_serde import row_serde
+from statestore.formats.values.canonical import from_arrow
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 ONE_VALUE = pa.schema([("v", pa.int64())])
 ONE_KEY = pa.schema([pa.field("k", pa.string(), nullable=False)])

@@ -12,7 +12,7 @@ import xxhash
 
 from statestore.catalog.store_spec import StoreSpec, check_spec, decode_spec, encode_spec
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.types import make_schema
+from statestore.formats.values.types import make_schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "log-format.md"
 SPEC = StoreSpec(

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.times import MAX_MS, MIN_MS, duration_ms, format_time, from_us, parse_time, to_datetime, to_us
+from statestore.formats.values.times import (
+    MAX_MS,
+    MIN_MS,
+    duration_ms,
+    format_time,
+    from_us,
+    parse_time,
+    to_datetime,
+    to_us,
+)
 
 MOMENT = 1_357_016_400_000_000  # 2013-01-01T05:00:00Z
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from key_strategies import key_types
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.types import (
+from statestore.formats.values.types import (
     RESERVED_COLUMNS,
     TIME,
     make_schema,

@@ -24,10 +24,10 @@ from statestore.catalog.storage import LocalStorage
 from statestore.catalog.verification import Verification, verify_store
 from statestore.catalog.verify_report import Progress
 from statestore.formats.errors import NotFoundError
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import encode_index
 from statestore.formats.regions import REGION_BYTES
 from statestore.formats.segment_meta import to_json
+from statestore.formats.values.key_hash import hash_keys
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "double", "tags": "array<string>"}}
 MINUTE = 60_000

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from statestore.formats.wider_types import cast_wider, widest_type
+from statestore.formats.values.wider_types import cast_wider, widest_type
 
 INT, BIGINT, DOUBLE, REAL = pa.int32(), pa.int64(), pa.float64(), pa.float32()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xxhash import xxh64_intdigest
 
-from statestore.formats.xxh64 import LONG, xxh64_strings, xxh64_words
+from statestore.formats.values.xxh64 import LONG, xxh64_strings, xxh64_words
 
 RANDOM = np.random.default_rng(7)
 

@@ -22,8 +22,8 @@ from statestore.connector.tracked.initial import InitialStates
 from statestore.connector.tracked.track import _work
 from statestore.connector.tracked.tracked_states import STATE
 from statestore.connector.tracked.types import state_type
-from statestore.formats.flink.key_groups import key_groups
-from statestore.formats.types import make_schema
+from statestore.formats.values.key_groups import key_groups
+from statestore.formats.values.types import make_schema
 
 GROUPS = 8
 Row = tuple[Any, ...]

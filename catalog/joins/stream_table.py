@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from statestore.catalog.joins.table_side import Emitted, Time, milliseconds, table_side
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.times import duration_ms
+from statestore.formats.values.times import duration_ms
 
 Joiner = Callable[[Any, Any], Any]
 

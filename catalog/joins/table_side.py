@@ -11,7 +11,7 @@ from statestore.catalog.stores.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.serdes.row_serde import row_serde
-from statestore.formats.times import from_us, to_us
+from statestore.formats.values.times import from_us, to_us
 
 Time = int | datetime
 

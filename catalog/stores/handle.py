@@ -20,7 +20,7 @@ from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
-from statestore.formats.times import duration_ms, from_us, to_us
+from statestore.formats.values.times import duration_ms, from_us, to_us
 
 Time = int | datetime
 

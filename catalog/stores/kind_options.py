@@ -16,7 +16,7 @@ import numpy as np
 from statestore.catalog.store_spec import Windowing
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.segments import default_interval, original_retention
-from statestore.formats.times import duration_ms
+from statestore.formats.values.times import duration_ms
 
 Duration = int | timedelta | str
 

@@ -7,7 +7,7 @@ from typing import Any
 from statestore.catalog.point_lookup import Found, PointLookup
 from statestore.catalog.stores.pending import Pending
 from statestore.catalog.stores.timeline import Entry, Timeline
-from statestore.formats.key_codec import KeyCodec
+from statestore.formats.values.key_codec import KeyCodec
 
 Key = tuple[Any, ...]
 

@@ -18,7 +18,7 @@ from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, chan
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.changelog import ROW_SCHEMA
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.types import TIME, conform
+from statestore.formats.values.types import TIME, conform
 
 Ints = npt.NDArray[np.int64]
 

@@ -33,7 +33,7 @@ from statestore.catalog.stores.versioned_tier import LATEST, NEWEST, Version, Ve
 from statestore.catalog.write import Change
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka.versioned_store import decode_latest
-from statestore.formats.times import from_us
+from statestore.formats.values.times import from_us
 
 
 class LiveVersionedStore(LiveStore):

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from statestore.catalog.resolve import Records
 from statestore.catalog.store_spec import StoreSpec
-from statestore.formats.canonical import from_arrow
-from statestore.formats.key_codec import KeyCodec, ValueCodec
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.key_index import KeyIndex
 from statestore.formats.serdes.row_serde import RowSerde
-from statestore.formats.types import TIME
+from statestore.formats.values.canonical import from_arrow
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.types import TIME
 
 Key = tuple[Any, ...]
 Put = tuple[int, tuple[Any, ...] | None]  # epoch microseconds, value (None: tombstone)

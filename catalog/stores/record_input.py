@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.times import MAX_MS, MIN_MS
-from statestore.formats.types import TIME, conform
+from statestore.formats.values.times import MAX_MS, MIN_MS
+from statestore.formats.values.types import TIME, conform
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.errors import CorruptError
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]
 

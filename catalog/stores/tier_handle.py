@@ -37,7 +37,7 @@ from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.local_directory import take_directory
 from statestore.formats.rocksdb.forks import leave_in_forks, writing_rocksdb
-from statestore.formats.times import MAX_MS, MIN_MS, to_us
+from statestore.formats.values.times import MAX_MS, MIN_MS, to_us
 
 Answer = TypeVar("Answer")
 

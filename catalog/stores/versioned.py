@@ -35,11 +35,11 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.file_presence import is_there
-from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.rocksdb.forks import leave_in_forks
 from statestore.formats.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
-from statestore.formats.times import from_us, to_us
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.times import from_us, to_us
 
 Key = tuple[Any, ...]
 

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.comparable import comparable
 from statestore.catalog.stores.record_input import times_of
 from statestore.connector.asof.request import AsofRequest
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.exact_cast import cast_exactly
-from statestore.formats.filters import Filter, check_filters
-from statestore.formats.key_equality import keys_equal
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.state_table import Query
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.filters import Filter, check_filters
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
 
 Ints = npt.NDArray[np.int64]
 THREADS = min(8, os.cpu_count() or 1)

@@ -15,7 +15,7 @@ from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.asof.request import AsofRequest
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 

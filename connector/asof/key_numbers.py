@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.comparable import comparable
-from statestore.formats.key_equality import keys_equal
-from statestore.formats.key_hash import hash_keys
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
 
 Ints = npt.NDArray[np.int64]
 

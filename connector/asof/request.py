@@ -17,8 +17,8 @@ from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable, column_names
-from statestore.formats.times import format_time
-from statestore.formats.types import check_encodable
+from statestore.formats.values.times import format_time
+from statestore.formats.values.types import check_encodable
 
 How = Literal["inner", "left"]
 On = str | Sequence[str] | Mapping[str, str]

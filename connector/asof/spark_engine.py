@@ -28,10 +28,10 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.intervals import has_calendar
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.key_hash import hash_keys, key_groups_of
 from statestore.formats.state_table import StateTable
-from statestore.formats.times import duration_ms
-from statestore.formats.types import shown_field
+from statestore.formats.values.key_hash import hash_keys, key_groups_of
+from statestore.formats.values.times import duration_ms
+from statestore.formats.values.types import shown_field
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData, SparkSession

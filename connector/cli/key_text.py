@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.named_keys import named_keys
-from statestore.formats.canonical import Place, canonical, nullable
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.times import parse_time
+from statestore.formats.values.canonical import Place, canonical, nullable
+from statestore.formats.values.filters import Filter
+from statestore.formats.values.times import parse_time
 
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 

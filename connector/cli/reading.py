@@ -14,7 +14,7 @@ from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.key_text import key_filters
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable
-from statestore.formats.times import format_time, parse_time, to_us
+from statestore.formats.values.times import format_time, parse_time, to_us
 
 VERSION_NUMBER = re.compile(r"[0-9]+")
 EPOCH_MS = re.compile(r"([+-]?[0-9]+)ms")

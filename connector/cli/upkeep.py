@@ -18,7 +18,7 @@ from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import human_duration, say, say_error
 from statestore.connector.terminal.progress import progress
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.times import duration_ms, format_time
+from statestore.formats.values.times import duration_ms, format_time
 
 Row = dict[str, Any]
 

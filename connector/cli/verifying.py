@@ -12,7 +12,7 @@ from statestore.catalog.verify_report import Problem
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes
 from statestore.connector.terminal.progress import progress
-from statestore.formats.times import format_time
+from statestore.formats.values.times import format_time
 
 SHOWN = ("store", "result", "files", "bytes", "segments", "rows", "log_entries", "checkpoints", "uncommitted")
 NUMBERS = SHOWN[2:]

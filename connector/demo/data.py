@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from statestore.formats.errors import NotFoundError
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 SEED = 2013
 LATE_SHARE = 1 / 12

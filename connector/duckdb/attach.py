@@ -14,7 +14,7 @@ from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
-from statestore.formats.times import to_us
+from statestore.formats.values.times import to_us
 
 
 def attach(path: str, *, as_of: int | datetime | None = None, version: int | None = None) -> duckdb.DuckDBPyConnection:

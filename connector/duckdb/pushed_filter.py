@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.filters import Filter, Op
+from statestore.formats.values.filters import Filter, Op
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",

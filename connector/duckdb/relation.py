@@ -25,8 +25,8 @@ import pyarrow.dataset as ds
 from statestore.connector.duckdb.pushed_filter import read_pushed
 from statestore.connector.identifiers import quoted
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, Split, StateTable
+from statestore.formats.values.filters import Filter
 
 PIN_COLUMN = "__pin"
 KEPT_PINS = 4096  # transactions whose plans are kept; an older one that comes back is refused, not answered anew

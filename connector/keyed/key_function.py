@@ -14,7 +14,7 @@ from statestore.connector.keyed.emitted import checked_row, rows_of
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.key_codec import ValueCodec
+from statestore.formats.values.key_codec import ValueCodec
 
 Process: TypeAlias = Callable[[Any, pa.RecordBatch], "Iterable[Any] | None"]
 """The function of a key: called with the key and its rows, it answers the rows to emit."""

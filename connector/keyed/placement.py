@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from statestore.connector.keyed.request import KeyedJob, key_column
 from statestore.formats.errors import StateStoreError
-from statestore.formats.flink.key_groups import key_groups
+from statestore.formats.values.key_groups import key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.key_codec import KeyCodec
 from statestore.formats.serdes.natural_keys import keys_to_bytes
+from statestore.formats.values.key_codec import KeyCodec
 
 
 def rows_by_key(

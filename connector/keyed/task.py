@@ -15,7 +15,7 @@ from statestore.connector.keyed.emitted import batches_of, write_emitted
 from statestore.connector.keyed.kept_backends import keep_backend, take_backend
 from statestore.connector.keyed.request import KeyedBatch, TaskRows, key_column
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.key_codec import ValueCodec
+from statestore.formats.values.key_codec import ValueCodec
 
 PLACED = 2
 """Columns before those of the rows: the number of the task, and the place of the row in the DataFrame, which is null

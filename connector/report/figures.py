@@ -19,8 +19,8 @@ from statestore.catalog.told_changes import known_from
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.report.key_counts import Hashes, Weighed, greatest, key_texts, row_bytes
 from statestore.connector.report.lifelines import flat, hashes_of, lifelines, milliseconds, read_rows
-from statestore.formats.key_hash import key_groups_of
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.key_hash import key_groups_of
 
 Ints = npt.NDArray[np.int64]
 

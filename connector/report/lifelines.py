@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.comparable import comparable
 from statestore.catalog.history_columns import oldest_first
 from statestore.connector.report.key_counts import Hashes, greatest, key_texts
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_hash import hash_keys
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from statestore.formats.declared_types import has_collation
 from statestore.formats.errors import StateStoreError
-from statestore.formats.filters import Filter, Op, mask
+from statestore.formats.values.declared_types import has_collation
+from statestore.formats.values.filters import Filter, Op, mask
 
 _COMPARISONS: dict[type, Op] = {
     spark.EqualTo: "=",

@@ -21,10 +21,10 @@ from pyspark.sql.types import (
 )
 
 from statestore.connector.spark.intervals import numbers_field
-from statestore.formats.declared_types import declared_type
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.spark.spark_schema import SPARK_METADATA
-from statestore.formats.types import shown_field
+from statestore.formats.values.declared_types import declared_type
+from statestore.formats.values.types import shown_field
 
 _to_arrow: Any = spark_types.to_arrow_schema
 # Spark 4.0 writes UTC unless told otherwise, later releases want to be told.

@@ -23,8 +23,8 @@ from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
 from statestore.connector.state_options import selection_of
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.filters import Filter
 
 SOURCE_NAME = "arrow_statestore"
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"

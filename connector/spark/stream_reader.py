@@ -19,9 +19,9 @@ from statestore.connector.options import StreamStart
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.filters import Filter
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.times import to_datetime
+from statestore.formats.values.filters import Filter
+from statestore.formats.values.times import to_datetime
 
 try:  # since Spark 4.2; before, availableNow is one batch and there is no limit
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow

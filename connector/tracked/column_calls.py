@@ -15,8 +15,8 @@ from statestore.connector.keyed.answers import function_failed
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
 from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.exact_cast import cast_exactly
-from statestore.formats.types import conform
+from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.types import conform
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEY = "key"

@@ -12,7 +12,7 @@ from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
 from statestore.connector.tracked.tracked_states import TrackedStates
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.exact_cast import cast_exactly
+from statestore.formats.values.exact_cast import cast_exactly
 
 
 @dataclass(frozen=True)

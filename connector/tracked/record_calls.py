@@ -18,8 +18,8 @@ from statestore.connector.tracked.column_calls import EPOCH
 from statestore.connector.tracked.spec import Form
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
-from statestore.formats.canonical import from_arrow, plain
-from statestore.formats.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.canonical import from_arrow, plain
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.times import duration_ms
+from statestore.formats.values.times import duration_ms
 
 Form = Literal["value", "record", "columns"]
 

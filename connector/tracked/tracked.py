@@ -20,7 +20,7 @@ from statestore.connector.tracked.record_stream import emitted_stream
 from statestore.connector.tracked.snapshots import INITIAL, StateSnapshot, snapshots_of
 from statestore.connector.tracked.spec import StateSpec
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.times import to_us
+from statestore.formats.values.times import to_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

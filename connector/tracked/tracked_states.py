@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.state_table_rows import Ints
 from statestore.catalog.stores.keyed.timers import Due
-from statestore.formats.flink.key_groups import key_groups
-from statestore.formats.types import TIME
+from statestore.formats.values.key_groups import key_groups
+from statestore.formats.values.types import TIME
 
 Bools = npt.NDArray[np.bool_]
 STATE, UPDATED, IDLE = "state", "updated", "idle"

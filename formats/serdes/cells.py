@@ -1,7 +1,7 @@
 """Single cells as bytes: every column type, nested ones included, from canonical Python values and back.
 
 ``ordered`` cells sort as unsigned bytes in the order of their values (nulls first) and end themselves, so that cells
-can follow each other in a key; ``compact`` ones are smaller and need no order. Types: ``formats/canonical``.
+can follow each other in a key; ``compact`` ones are smaller and need no order. Types: ``formats/values/canonical``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.serdes.cells import decoded_text
 from statestore.formats.serdes.columns import (
     as_binary,
@@ -32,6 +31,7 @@ from statestore.formats.serdes.columns import (
 from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number, number_bytes
 from statestore.formats.serdes.plain_values import plain_type
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 TYPES = "string, binary, boolean, smallint, int, bigint, float, double"
 

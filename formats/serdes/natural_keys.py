@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.canonical import plain
 from statestore.formats.serdes.cells import END, ESCAPED, ZERO, ordered
 from statestore.formats.serdes.columns import (
     Bytes,
@@ -28,6 +27,7 @@ from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.nested_columns import encoded_column, timeless
 from statestore.formats.serdes.numbers import number_bytes
 from statestore.formats.serdes.plain_keys import key_cells
+from statestore.formats.values.canonical import plain
 
 
 def keys_to_bytes(schema: pa.Schema, columns: list[pa.Array]) -> pa.BinaryArray:

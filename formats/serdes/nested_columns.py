@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from statestore.formats.canonical import from_arrow, plain
 from statestore.formats.serdes.cells import Cell, whole
+from statestore.formats.values.canonical import from_arrow, plain
 
 
 def encoded_column(column: pa.Array, cell: Callable[[pa.DataType], Cell]) -> pa.BinaryArray:

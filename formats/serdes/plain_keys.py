@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.canonical import Place, canonical
-from statestore.formats.key_codec import KeyCodec
 from statestore.formats.serdes.cells import Cell, decoded_text, escaped, ordered, sign_bit
 from statestore.formats.serdes.cells import Decode as CellDecode
 from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number
 from statestore.formats.serdes.plain_values import plain_type
+from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.key_codec import KeyCodec
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes], Any]

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.canonical import Place, canonical
-from statestore.formats.key_codec import ValueCodec
 from statestore.formats.serdes.value_layout import Column, ValueLayout
+from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.key_codec import ValueCodec
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes], Any]

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.serdes import kafka_rows, natural_keys, natural_values, plain_keys, plain_values
 from statestore.formats.serdes.value_layout import value_layout
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 
 class ValuesToBytes(Protocol):

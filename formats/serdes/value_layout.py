@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.key_codec import Row
 from statestore.formats.serdes.cells import compact, decoded_text, whole
 from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number, number_bytes
+from statestore.formats.values.key_codec import Row
 
 
 @dataclass(frozen=True)

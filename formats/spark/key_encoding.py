@@ -20,7 +20,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.canonical import Place, canonical
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.spark.spark_schema import (
@@ -37,6 +36,7 @@ from statestore.formats.spark.spark_schema import (
     has_collation,
 )
 from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
+from statestore.formats.values.canonical import Place, canonical
 
 MAX_PATTERNS = 64
 _WORD = 8
@@ -61,7 +61,7 @@ class RowStart:
 
 
 Pins = Mapping[str, Any]
-"""Values by column, canonical (``statestore.formats.canonical``); of a struct again Pins."""
+"""Values by column, canonical (``statestore.formats.values.canonical``); of a struct again Pins."""
 
 
 class _NotCertain(Exception):

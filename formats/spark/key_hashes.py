@@ -17,7 +17,7 @@ from statestore.formats.compiled_use import load_if_it_pays
 from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Parts, weight_of
 from statestore.formats.spark.spans import Flags, binary_of, spans_of
-from statestore.formats.xxh64 import U64s, xxh64_strings
+from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 HELD_BYTES = 64 << 20  # by weight; with all that is computed of them, rows take about three times as much
 _LEAST_WIDTH = 1 << 44  # rows of one key cannot be parted, and narrower ranges are many

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from statestore.formats.errors import StateStoreError
-from statestore.formats.filters import Filter
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.key_bounds import KeyBounds
@@ -19,6 +18,7 @@ from statestore.formats.spark.row_encoding import VERSION
 from statestore.formats.spark.schema_files import KeyEncoder
 from statestore.formats.spark.spark_schema import StructOf
 from statestore.formats.spark.views import View
+from statestore.formats.values.filters import Filter
 
 MAX_KEYS = 1000
 _MAX_RANGES = 4096

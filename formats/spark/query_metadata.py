@@ -23,7 +23,7 @@ from typing import Any
 from statestore.formats.errors import StateStoreError
 from statestore.formats.spark.checkpoint_files import NUMBER, Folder, parse_json
 from statestore.formats.spark.damage import corrupt_file, missing
-from statestore.formats.times import MAX_MS, MIN_MS
+from statestore.formats.values.times import MAX_MS, MIN_MS
 
 _PREFIX = "spark.sql.streaming."
 _PARTITIONS = "spark.sql.shuffle.partitions"

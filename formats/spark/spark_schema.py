@@ -13,7 +13,7 @@ variant                                 struct<value: binary, metadata: binary>,
 geometry, geography                     struct<srid: int32, wkb: binary>
 user-defined types                      their sqlType
 
-What Arrow does not have stands in the metadata of the field (``statestore.formats.declared_types``): collations,
+What Arrow does not have stands in the metadata of the field (``statestore.formats.values.declared_types``): collations,
 lengths of char and varchar, fields of intervals, the precision of times, the system of coordinates. Spark's own
 metadata, such as the delay of a watermark, stands there, too, as PySpark writes it.
 """
@@ -28,8 +28,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.declared_types import DECLARED
 from statestore.formats.spark.damage import corrupt_row, unsupported
+from statestore.formats.values.declared_types import DECLARED
 
 MAX_DEPTH = 64
 SPARK_METADATA = b"SPARK::metadata::json"

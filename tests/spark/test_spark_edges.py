@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 import statestore
 from statestore.catalog.catalog import connect
 from statestore.connector.spark.writer import StateStoreWriter
-from statestore.formats.types import parse_type
+from statestore.formats.values.types import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from spark_state_fixtures import types_checkpoint
 
 import statestore
 from statestore.connector.spark.filters import as_filter
-from statestore.formats.declared_types import DECLARED
+from statestore.formats.values.declared_types import DECLARED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,18 +19,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
-from statestore.catalog.comparable import comparable
 from statestore.catalog.difference import Side, differences, others, pairs
 from statestore.catalog.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, runs_of
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.key_hash import hash_keys
 from statestore.formats.reading_threads import processors
 from statestore.formats.state_table import Query
-from statestore.formats.times import format_time
-from statestore.formats.types import TIME
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.times import format_time
+from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]
 

@@ -11,10 +11,10 @@ from statestore.catalog.stores.keyed.restoring import stored_range
 from statestore.catalog.stores.keyed.row_keys import group_bytes, prefix_encoder
 from statestore.catalog.stores.keyed.state_spec import Kind
 from statestore.formats.errors import StateStoreError
-from statestore.formats.filters import Filter, key_lookups
-from statestore.formats.flink.key_groups import key_group_function
-from statestore.formats.key_codec import KeyCodec
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+from statestore.formats.values.filters import Filter, key_lookups
+from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.key_groups import key_group_function
 
 LOOKED_UP = 64
 """More keys than this are not looked up in a database, but found while their groups stream past."""

@@ -22,7 +22,7 @@ from statestore.catalog.stores.keyed.snapshot_log import Entry
 from statestore.formats.errors import NotFoundError
 from statestore.formats.segment_meta import FileRef
 from statestore.formats.state_table import Query
-from statestore.formats.types import type_name
+from statestore.formats.values.types import type_name
 
 FULL, INCREMENTAL = "state", "database"
 """Roles of files: the rows of one state, or a table file of a database, which may hold all states of a task."""

@@ -40,7 +40,7 @@ from statestore.formats.errors import (
     UnsupportedError,
 )
 from statestore.formats.segment_meta import FileRef
-from statestore.formats.times import duration_ms
+from statestore.formats.values.times import duration_ms
 
 
 class KeyedStore:

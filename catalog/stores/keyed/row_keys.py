@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.formats.key_codec import KeyCodec, ValueCodec
 from statestore.formats.serdes import plain_keys
 from statestore.formats.serdes.plain_values import value_decoder, value_encoder
 from statestore.formats.serdes.value_layout import value_layout
-from statestore.formats.types import TIME
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.types import TIME
 
 GROUP_BYTES = 2
 GROUP, PLACE, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())

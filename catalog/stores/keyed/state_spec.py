@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from statestore.catalog.log_checks import check_choice, check_text
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.types import schema_from_json, schema_to_json, type_name
-from statestore.formats.wider_types import widest_type
+from statestore.formats.values.types import schema_from_json, schema_to_json, type_name
+from statestore.formats.values.wider_types import widest_type
 
 Kind = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -13,7 +13,7 @@ from statestore.catalog.stores.keyed.row_keys import ONE, stored_key
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import value_layout
-from statestore.formats.wider_types import cast_wider
+from statestore.formats.values.wider_types import cast_wider
 
 Ints = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from statestore.catalog.stores.keyed.row_keys import group_bytes, stored_key
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, Ints, encoder, table_schema
 from statestore.formats.serdes import natural_keys
-from statestore.formats.types import TIME
+from statestore.formats.values.types import TIME
 
 _SIGN = 1 << 63
 

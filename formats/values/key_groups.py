@@ -2,7 +2,7 @@
 
 ``murmur(hashCode of the key) mod max parallelism``. A key of one column has the hash code of its Java value: Byte,
 Short, Integer, Long, Boolean, String; one of several columns that of a Tuple. Java has no value, or many, for
-the other types of ours: for them the hash code is the upper half of the key hash (``formats.key_hash``).
+the other types of ours: for them the hash code is the upper half of the key hash (``formats.values.key_hash``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.key_hash import hash_keys, scalar_hash
+from statestore.formats.values.key_hash import hash_keys, scalar_hash
 
 U32s = npt.NDArray[np.uint32]
 Ints = npt.NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 A number between or beyond the values of a type is never rounded to one of them: no double equals ``Decimal("0.1")``,
 and every ``tinyint`` is less than 1000. NaN equals NaN and is greater than every other number, as in Spark and DuckDB.
-Text, times and nested values follow ``statestore.formats.canonical``. Answers are null where the column is null.
+Text, times and nested values follow ``statestore.formats.values.canonical``. Answers are null where the column is null.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.canonical import Place, canonical
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.types import normal_type
+from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.types import normal_type
 
 Number = int | float | Decimal
 Bools = npt.NDArray[np.bool_]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.xxh64 import U64s, xxh64_strings, xxh64_words
+from statestore.formats.values.xxh64 import U64s, xxh64_strings, xxh64_words
 
 NULL_HASH = 0x9AE16A3B2F90404F
 """Stands for a null inside a struct or list. Null keys are refused where keys enter."""

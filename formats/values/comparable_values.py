@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.key_hash import hash_keys
+from statestore.formats.values.key_hash import hash_keys
 
 
 def comparable(column: pa.Array) -> pa.Array:

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.declared_types import declared_type
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
-from statestore.formats.exact_cast import cast_exactly
-from statestore.formats.type_syntax import TypeText, parse_type_text, quoted_field
+from statestore.formats.values.declared_types import declared_type
+from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.type_syntax import TypeText, parse_type_text, quoted_field
 
 TIME = pa.timestamp("us", tz="UTC")
 DURATION = pa.duration("us")

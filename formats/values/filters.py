@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.canonical import Place
-from statestore.formats.comparison import any_of, compare, match_text
 from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.values.canonical import Place
+from statestore.formats.values.comparison import any_of, compare, match_text
 
 Op = Literal[
     "=", "<=>", "!=", "<", "<=", ">", ">=", "in", "is_null", "is_not_null", "starts_with", "ends_with", "contains"

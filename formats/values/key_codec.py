@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.canonical import Convert, Place, canonical, members_of, nullable, plain
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.key_hash import hash_of_hashes, scalar_hash
+from statestore.formats.values.canonical import Convert, Place, canonical, members_of, nullable, plain
+from statestore.formats.values.key_hash import hash_of_hashes, scalar_hash
 
 Row = tuple[Any, ...]
-"""One canonical value (``statestore.formats.canonical``) per column."""
+"""One canonical value (``statestore.formats.values.canonical``) per column."""
 
 # Types that are never a row: a look-up here spares most keys the slow questions.
 _BARE = frozenset((str, int, bytes, bool, float, Decimal, date, datetime, np.int32, np.int64, np.float64, np.bool_))
