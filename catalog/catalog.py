@@ -47,9 +47,9 @@ from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
 from statestore.catalog.verification import Verification, verify
 from statestore.catalog.write import new_entry
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
-from statestore.formats.locations import not_local, parse_location
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.times import duration_ms
 from statestore.formats.values.types import make_schema

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.locations import Location
+from statestore.formats.places.locations import Location
 from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.located import open_located

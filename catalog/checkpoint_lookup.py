@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statestore.formats.reading_threads import reading_threads
+from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint import Checkpoint
 from statestore.formats.spark.key_bounds import MANY_RANGES

@@ -12,7 +12,7 @@ from typing import Literal
 from statestore.catalog.checkpoint_feed import CheckpointFeed
 from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.locations import Location
+from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Operator
 from statestore.formats.spark.located import open_located
 from statestore.formats.spark.views import TIMERS, View, views

@@ -26,8 +26,8 @@ from statestore.catalog.checkpoint_history import (
 from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
 from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_checkpoint
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
-from statestore.formats.locations import Location
-from statestore.formats.reading_threads import processors, reading_threads
+from statestore.formats.places.locations import Location
+from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Store
 from statestore.formats.spark.damage import missing
 from statestore.formats.spark.kept_batches import kept_batches, readable_batches

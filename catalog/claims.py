@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from statestore.catalog.storage import Storage, local_root
-from statestore.formats.disk_errors import disk_errors
-from statestore.formats.file_presence import names_in
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.file_presence import names_in
 
 FOLDER = "claims"
 DIGITS = 16

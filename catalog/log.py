@@ -34,7 +34,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
-from statestore.formats.regular_files import MAX_METADATA_BYTES
+from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segment_meta import (
     ClosureSlice,
     SegmentMeta,

@@ -30,8 +30,8 @@ from statestore.catalog.write import after_publish, new_entry, remove_files
 from statestore.formats.changelog import store_of
 from statestore.formats.changelog_writer import try_adopt
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
-from statestore.formats.file_presence import names_in
-from statestore.formats.local_directory import remove_abandoned
+from statestore.formats.places.file_presence import names_in
+from statestore.formats.places.local_directory import remove_abandoned
 from statestore.formats.segment_meta import FileRef, SegmentMeta
 
 MAX_ATTEMPTS = 20

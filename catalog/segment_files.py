@@ -24,8 +24,8 @@ from statestore.catalog.store_identity import replaced, stored_identity
 from statestore.catalog.store_spec import STORE_FILE, StoreSpec
 from statestore.formats.closures import read_closures
 from statestore.formats.key_index import KeyIndex
+from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.regions import check_length, corrupt
-from statestore.formats.rocksdb.forks import leave_in_forks
 from statestore.formats.segment import Segment
 from statestore.formats.segment_meta import ClosureSlice, FileRef, SegmentMeta
 from statestore.formats.values.key_hash import hash_keys

@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import (
     InvalidInputError,
     NotFoundError,
@@ -25,8 +24,9 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
-from statestore.formats.file_presence import is_there
-from statestore.formats.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
+from statestore.formats.places.disk_errors import disk_errors, storage_error
+from statestore.formats.places.file_presence import is_there
+from statestore.formats.places.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
 
 Data: TypeAlias = "bytes | pa.Buffer"
 TEMPORARY = ".tmp-"

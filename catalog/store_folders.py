@@ -22,10 +22,10 @@ from statestore.catalog.store_identity import stored_identity
 from statestore.catalog.store_spec import STORE_FILE
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.writer_lock import take_writer_lock
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError
-from statestore.formats.file_presence import names_in
-from statestore.formats.regular_files import MAX_METADATA_BYTES, read_regular
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.file_presence import names_in
+from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 
 DROPPED = ".dropped-"
 REBUILT = ".rebuilt-"

@@ -26,9 +26,9 @@ from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.stores.consumed import consumed_ends
 from statestore.formats.changelog import read_changelog
-from statestore.formats.disk_errors import storage_error
 from statestore.formats.errors import CorruptError, NotFoundError
-from statestore.formats.file_presence import names_in
+from statestore.formats.places.disk_errors import storage_error
+from statestore.formats.places.file_presence import names_in
 from statestore.formats.segment_meta import OPEN
 
 KEPT_US = 7 * 86_400_000_000  # what vacuum leaves alone unless it is told otherwise

@@ -18,7 +18,7 @@ from statestore.catalog.stores.keyed.shared_log import shared_log
 from statestore.catalog.upkeep import Upkeep, upkeep_of
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.regular_files import MAX_METADATA_BYTES, read_regular
+from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.state_table import StateTable
 
 

@@ -23,9 +23,9 @@ from statestore.catalog.verify_data import verify_data
 from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.verify_log import LogFindings, verify_log
 from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
-from statestore.formats.locations import not_local, parse_location
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.locations import not_local, parse_location
 
 CACHE = "live/"  # the hot tier of live stores
 ATTEMPTS = 5  # to check a store that is replaced again and again

@@ -17,7 +17,7 @@ from statestore.catalog.stores.tier_checkpoint import read_checkpoint
 from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
-from statestore.formats.file_presence import names_in
+from statestore.formats.places.file_presence import names_in
 
 AFFECTS = "acknowledged puts that are not committed, and opening the store to write"
 

@@ -21,9 +21,9 @@ from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.versioned_table import VersionedTable
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
-from statestore.formats.locations import Location, open_location, parse_location
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.locations import Location, open_location, parse_location
 from statestore.formats.spark.checkpoint_files import Folder
 from statestore.formats.state_table import StateTable
 
@@ -169,7 +169,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     """The warehouse at ``path``, or the one store at ``path`` as a warehouse of its tables, or the state in the
     checkpoint of a Structured Streaming query, which may lie in an object store or HDFS
-    (``statestore.formats.locations``).
+    (``statestore.formats.places.locations``).
 
     Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds neither; InvalidInputError
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.

@@ -17,7 +17,7 @@ from statestore.catalog.stores.handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS
 from statestore.formats.errors import StateStoreError
-from statestore.formats.regular_files import MAPPING
+from statestore.formats.places.regular_files import MAPPING
 from statestore.formats.rocksdb.scan import READER
 
 ROOT = Path(__file__).parent.parent

@@ -32,9 +32,9 @@ from statestore.formats.changelog_frames import (
     open_changelog,
     unmasked,
 )
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.ipc_file import read_batch
+from statestore.formats.places.disk_errors import disk_errors
 
 ROWS_PER_BATCH = 1 << 16
 ROW_SCHEMA = pa.schema(

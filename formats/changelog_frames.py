@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.disk_errors import storage_error
 from statestore.formats.errors import CorruptError
+from statestore.formats.places.disk_errors import storage_error
 
 NAME = b"SSLOG"
 VERSION, OLD_VERSION = 3, 2

@@ -37,8 +37,8 @@ from statestore.formats.changelog_frames import (
     masked,
     open_changelog,
 )
-from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import InvalidInputError, StorageError
+from statestore.formats.places.disk_errors import disk_errors, storage_error
 
 COPIED_AT_ONCE = 1 << 20
 CREATE_ATTEMPTS = 5

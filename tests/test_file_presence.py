@@ -11,7 +11,7 @@ import pytest
 
 import statestore
 from statestore.catalog.storage import LocalStorage
-from statestore.formats.file_presence import is_there, names_in
+from statestore.formats.places.file_presence import is_there, names_in
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 

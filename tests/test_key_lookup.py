@@ -18,7 +18,7 @@ from unsafe_row_model import row_bytes
 
 from statestore.catalog.checkpoint_lookup import LookupSplit
 from statestore.catalog.checkpoint_table import CheckpointTable
-from statestore.formats.locations import parse_location
+from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
 from statestore.formats.spark.key_lookup import key_lookup

@@ -21,7 +21,7 @@ from statestore.catalog.stores.keyed import taking
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
-from statestore.formats import local_directory
+from statestore.formats.places import local_directory
 
 pytest_plugins = ["keyed_fixtures"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.formats.local_directory import remove_abandoned, take_directory, temporary_directory
+from statestore.formats.places.local_directory import remove_abandoned, take_directory, temporary_directory
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 READER = """

@@ -13,9 +13,9 @@ import pytest
 from refusals import refused
 
 import statestore
-from statestore.formats import locations
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.locations import open_location, parse_location
+from statestore.formats.places import locations
+from statestore.formats.places.locations import open_location, parse_location
 
 LOCAL = [
     ("/data/a b", "/data/a b"),

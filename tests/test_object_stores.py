@@ -19,7 +19,7 @@ from spark_state_fixtures import checkpoint_path, index, multiset, truth
 import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
-from statestore.formats.locations import parse_location
+from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS
 from statestore.formats.spark.located import open_located
 from statestore.formats.state_table import Query

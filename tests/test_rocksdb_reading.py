@@ -18,7 +18,7 @@ from rocksdb_tables import PUT, ZSTD, Entry, Form, expected, stored, table, writ
 
 from statestore.formats import compiled
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.in_order import in_order
+from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.rocksdb import scan, table_scan
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb

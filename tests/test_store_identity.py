@@ -23,7 +23,7 @@ from statestore.catalog.stores import acknowledged
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.verification import verify
 from statestore.formats.changelog_writer import ChangelogWriter
-from statestore.formats.file_presence import names_in
+from statestore.formats.places.file_presence import names_in
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 

@@ -16,7 +16,7 @@ from strange_files import COLUMNS, KINDS
 import statestore
 from statestore import CorruptError, StateStoreError
 from statestore.formats.errors import StorageError
-from statestore.formats.regular_files import open_regular, read_regular
+from statestore.formats.places.regular_files import open_regular, read_regular
 
 
 def _wrong(folder: Path, share: str) -> list[str]:

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from statestore.formats.changelog import Changelog, read_changelog, store_of
 from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import CorruptError, StateStoreError, StorageError
-from statestore.formats.file_presence import names_in
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.file_presence import names_in
 
 LOGGER = logging.getLogger("statestore")
 FOLDER = "changelog"

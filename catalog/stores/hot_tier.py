@@ -29,7 +29,7 @@ from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.tier_marks import DatabaseMark, Marker, check_directory, check_sequence
 from statestore.catalog.stores.tier_scan import Row, TierScan
 from statestore.formats.errors import StateStoreError
-from statestore.formats.rocksdb.forks import keep_for_ever, leave_in_forks, writing_rocksdb
+from statestore.formats.places.forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
 ONE = 0  # the segment number of a tier that is one database
 WRITE_BUFFER_BYTES = 64 << 20

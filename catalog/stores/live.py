@@ -28,8 +28,8 @@ from statestore.catalog.stores.tier_checkpoint import remove_checkpoint
 from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.tier_handle import FOLDER, TierHandle
 from statestore.catalog.write import Change, commit_change, commit_time
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
+from statestore.formats.places.disk_errors import disk_errors
 
 RESTORE_ROWS = 1 << 16
 

@@ -14,9 +14,9 @@ import xxhash
 
 from statestore.catalog.storage import sync_folder
 from statestore.catalog.stores.tier_marks import DatabaseMark
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import StateStoreError
-from statestore.formats.regular_files import read_regular
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.regular_files import read_regular
 
 FILE = "checkpoint.json"
 _MOST_BYTES = 1 << 24

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statestore.formats.disk_errors import storage_error
 from statestore.formats.errors import StorageError
+from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.rocksdb.native_errors import system_error
 
 

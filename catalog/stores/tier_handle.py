@@ -33,10 +33,10 @@ from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.stores.tier_scan import Row
 from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.changelog import ROW_SCHEMA
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
-from statestore.formats.local_directory import take_directory
-from statestore.formats.rocksdb.forks import leave_in_forks, writing_rocksdb
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.forks import leave_in_forks, writing_rocksdb
+from statestore.formats.places.local_directory import take_directory
 from statestore.formats.values.times import MAX_MS, MIN_MS, to_us
 
 Answer = TypeVar("Answer")

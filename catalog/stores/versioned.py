@@ -34,8 +34,8 @@ from statestore.catalog.stores.record_input import batches_of, latest_time, reco
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
-from statestore.formats.file_presence import is_there
-from statestore.formats.rocksdb.forks import leave_in_forks
+from statestore.formats.places.file_presence import is_there
+from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec

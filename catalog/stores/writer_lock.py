@@ -8,8 +8,8 @@ import os
 import stat
 from pathlib import Path
 
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import ConflictError, CorruptError
+from statestore.formats.places.disk_errors import disk_errors
 
 LOCK_FILE = "writer.lock"
 

@@ -16,7 +16,7 @@ from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.locations import not_local, parse_location
+from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.key_codec import Row, ValueCodec
 from statestore.formats.values.types import type_name

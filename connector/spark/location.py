@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.locations import parse_location
+from statestore.formats.places.locations import parse_location
 
 PROVIDERS = ("arrow_statestore", "statestore")
 

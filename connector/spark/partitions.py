@@ -14,7 +14,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.intervals import calendar_parts
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.reading_threads import limit_reading_threads, reading_in_tasks
+from statestore.formats.places.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.compiled import SLACK, Bytes, Longs, Words
-from statestore.formats.regular_files import open_regular
+from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb import block_kernels as blocks
 from statestore.formats.rocksdb import merge_kernels
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand

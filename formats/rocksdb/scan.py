@@ -14,10 +14,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats import compiled_use
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.in_order import in_order
-from statestore.formats.reading_threads import reading_threads
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.damage import Unreadable
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict

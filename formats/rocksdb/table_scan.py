@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.in_order import in_order
+from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange, cut_ranges
 from statestore.formats.rocksdb.manifest import read_families

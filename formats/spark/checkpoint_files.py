@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from statestore.formats.errors import StateStoreError
-from statestore.formats.in_order import in_order
-from statestore.formats.locations import no_access
+from statestore.formats.places.locations import no_access
+from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing
 from statestore.formats.spark.side_checksums import VerifiedStream, side_checksums
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from threading import Lock
 
-from statestore.formats.locations import Location, open_location
+from statestore.formats.places.locations import Location, open_location
 from statestore.formats.spark.checkpoint import Checkpoint, open_checkpoint
 from statestore.formats.spark.checkpoint_files import Folder
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from statestore.formats.compiled_use import load_if_it_pays
 from statestore.formats.errors import NotFoundError
-from statestore.formats.in_order import in_order
-from statestore.formats.reading_threads import reading_threads
+from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.checkpoint import Checkpoint, Store, partition_files

@@ -21,7 +21,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats.errors import CorruptError, StateStoreError
-from statestore.formats.local_directory import temporary_directory
+from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb

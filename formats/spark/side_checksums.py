@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.errors import StateStoreError
-from statestore.formats.regular_files import stream_regular
+from statestore.formats.places.regular_files import stream_regular
 from statestore.formats.spark.damage import corrupt_file
 
 _HEADER = b"crc\0"

@@ -44,7 +44,7 @@ from statestore.catalog.stores.keyed.taking import Running, start
 from statestore.catalog.stores.keyed.timers import TimerState
 from statestore.catalog.stores.keyed.value_columns import ValueColumns
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.local_directory import LocalDirectory, take_directory
+from statestore.formats.places.local_directory import LocalDirectory, take_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_groups import key_group_function

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import ConflictError
+from statestore.formats.places.disk_errors import disk_errors, storage_error
 
 LOCKED_FOLDER = "log"
 LOCK_WAIT = 30.0  # seconds

@@ -26,9 +26,9 @@ from rocksdict import (
     WriteOptions,
 )
 
-from statestore.formats.disk_errors import storage_error
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, StorageError
-from statestore.formats.rocksdb.forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
+from statestore.formats.places.disk_errors import storage_error
+from statestore.formats.places.forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
 from statestore.formats.rocksdb.key_ranges import successor
 from statestore.formats.rocksdb.native_errors import system_error
 

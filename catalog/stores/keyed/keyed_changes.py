@@ -25,7 +25,7 @@ from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, runs_of
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.reading_threads import processors
+from statestore.formats.places.reading_threads import processors
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys

@@ -30,7 +30,6 @@ from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import check_there, checked
 from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,
@@ -39,6 +38,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segment_meta import FileRef
 from statestore.formats.values.times import duration_ms
 

@@ -39,7 +39,7 @@ from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.stores.keyed.state_spec import StateSpec, merged, widest
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
-from statestore.formats.local_directory import temporary_directory
+from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import check_filters, mask

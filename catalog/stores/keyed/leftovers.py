@@ -15,7 +15,7 @@ from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import STORED_FILE
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
 from statestore.catalog.stores.keyed.stored_files import UNFINISHED
-from statestore.formats.local_directory import remove_abandoned
+from statestore.formats.places.local_directory import remove_abandoned
 
 # What tasks make and may leave behind when they die; nothing else is looked at, so no file of somebody else is removed.
 OURS = re.compile(rf"{STORED_FILE.pattern}(?:{re.escape(UNFINISHED)})?|(?:.*/)?{re.escape(TEMPORARY)}\w+")

@@ -18,11 +18,11 @@ import pyarrow as pa
 import xxhash
 
 from statestore.catalog.storage import sync_folder
-from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import NotFoundError, StorageError
 from statestore.formats.ipc_file import metadata_ranges
+from statestore.formats.places.disk_errors import disk_errors, storage_error
+from statestore.formats.places.regular_files import map_regular
 from statestore.formats.regions import REGION_BYTES, VerifiedBytes
-from statestore.formats.regular_files import map_regular
 from statestore.formats.segment_meta import FileRef
 
 UNFINISHED = ".tmp"

@@ -33,9 +33,9 @@ from statestore.catalog.stores.keyed.snapshot_handle import (
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Ints, decoder, table_schema
 from statestore.catalog.stores.keyed.stored_files import remove_if_possible, store_batches, store_copy
-from statestore.formats.disk_errors import disk_errors, storage_error
 from statestore.formats.errors import ConflictError
-from statestore.formats.rocksdb.forks import forked_error
+from statestore.formats.places.disk_errors import disk_errors, storage_error
+from statestore.formats.places.forks import forked_error
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.segment_meta import FileRef
 

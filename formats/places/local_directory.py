@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from statestore.formats.disk_errors import disk_errors
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.rocksdb.forks import leave_in_forks, nothing_to_leave
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.forks import leave_in_forks, nothing_to_leave
 
 _FOLDER = "statestore-local"
 _LOCK = "owner.lock"

@@ -12,7 +12,7 @@ import errno
 import os
 from pathlib import Path
 
-from statestore.formats.disk_errors import disk_errors, storage_error
+from statestore.formats.places.disk_errors import disk_errors, storage_error
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _access = ctypes.CDLL(None, use_errno=True).access

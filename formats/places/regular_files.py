@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from statestore.formats.disk_errors import storage_error
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
+from statestore.formats.places.disk_errors import storage_error
 
 MAPPING = "STATESTORE_MMAP"
 """The environment variable that switches mapping off; read again whenever a file is opened."""
