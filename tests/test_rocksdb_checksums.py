@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from statestore.formats.compiled import SLACK
-from statestore.formats.rocksdb.checksum_kernels import CRC32C, XXH3, XXHASH, XXHASH64, block_checksums, crc32c
+from statestore.formats.kernels.checksum_kernels import CRC32C, XXH3, XXHASH, XXHASH64, block_checksums, crc32c
+from statestore.formats.kernels.compiled import SLACK
 
 SIZES = [*range(601), 1023, 1024, 1025, 1087, 1088, 1089, 2048, 2049, 4096, 65535, 65537]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.formats.compiled import SLACK
-from statestore.formats.rocksdb.codec_kernels import lz4_block, snappy_block
+from statestore.formats.kernels.codec_kernels import lz4_block, snappy_block
+from statestore.formats.kernels.compiled import SLACK
 
 CODECS = ["lz4_raw", "snappy"]
 SCRIBBLE = 7

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.formats.compiled import SLACK
-from statestore.formats.rocksdb.block_kernels import (
+from statestore.formats.kernels.block_kernels import (
     DELETE,
     MERGE,
     NO_OPERATOR,
@@ -20,7 +19,8 @@ from statestore.formats.rocksdb.block_kernels import (
     SINGLE_DELETE,
     UNSORTED,
 )
-from statestore.formats.rocksdb.merge_kernels import common_prefix, gather_rows, measure_rows, merge_runs
+from statestore.formats.kernels.compiled import SLACK
+from statestore.formats.kernels.merge_kernels import common_prefix, gather_rows, measure_rows, merge_runs
 
 Rows = list[tuple[bytes, bytes]]
 

@@ -16,8 +16,8 @@ import pytest
 from rocksdb_scans import Rows, pairs
 from rocksdb_tables import PUT, ZSTD, Entry, Form, expected, stored, table, write_directory
 
-from statestore.formats import compiled
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels import compiled
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.rocksdb import scan, table_scan
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -243,7 +243,7 @@ def test_a_folder_that_is_given(homes: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_processes_that_compile_at_once(homes: Path) -> None:
     """They share the folder, and a later process takes what they left."""
     program = (
-        "import numpy as np; from statestore.formats.rocksdb.checksum_kernels import crc32c\n"
+        "import numpy as np; from statestore.formats.kernels.checksum_kernels import crc32c\n"
         "array = np.frombuffer(b'123456789' + bytes(64), np.uint8)\n"
         "print(int(crc32c(array, 0, 9)), sum(crc32c.stats.cache_hits.values()))"
     )

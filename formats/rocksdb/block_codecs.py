@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.compiled import Bytes, Longs
-from statestore.formats.rocksdb import block_kernels as blocks
-from statestore.formats.rocksdb.checksum_kernels import NONE, block_checksums
+from statestore.formats.kernels import block_kernels as blocks
+from statestore.formats.kernels.checksum_kernels import NONE, block_checksums
+from statestore.formats.kernels.compiled import Bytes, Longs
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 
 _GAP = 16  # what a copy in words may write behind a block

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from statestore.formats.compiled import SLACK
+from statestore.formats.kernels.checksum_kernels import crc32c
+from statestore.formats.kernels.compiled import SLACK
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
-from statestore.formats.rocksdb.checksum_kernels import crc32c
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.compiled import SLACK, Bytes, Longs, Words
+from statestore.formats.kernels import block_kernels as blocks
+from statestore.formats.kernels import merge_kernels
+from statestore.formats.kernels.compiled import SLACK, Bytes, Longs, Words
 from statestore.formats.places.regular_files import open_regular
-from statestore.formats.rocksdb import block_kernels as blocks
-from statestore.formats.rocksdb import merge_kernels
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange, blocks_of

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats import compiled_use
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels import compiled_use
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from statestore.formats.compiled import SLACK, Bytes, Longs
+from statestore.formats.kernels import block_kernels as blocks
+from statestore.formats.kernels.compiled import SLACK, Bytes, Longs
 from statestore.formats.places.regular_files import open_regular
-from statestore.formats.rocksdb import block_kernels as blocks
 from statestore.formats.rocksdb.block_codecs import check_blocks, expand
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries

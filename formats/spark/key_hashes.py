@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.compiled_use import load_if_it_pays
+from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Parts, weight_of
 from statestore.formats.spark.spans import Flags, binary_of, spans_of

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.compiled_use import load_if_it_pays
 from statestore.formats.errors import NotFoundError
+from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.compiled_use import is_loaded
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.spark.damage import corrupt_row
 
 Bytes = npt.NDArray[np.uint8]
@@ -53,7 +53,7 @@ def row_kernels() -> Any:
     """The module of compiled loops where compiled code is in use already; None: numpy does without the wait for it."""
     if not is_loaded():
         return None
-    from statestore.formats.spark import row_kernels
+    from statestore.formats.kernels import row_kernels
 
     return row_kernels
 
@@ -62,7 +62,7 @@ def change_kernels() -> Any:
     """The same for the records of files."""
     if not is_loaded():
         return None
-    from statestore.formats.spark import change_kernels
+    from statestore.formats.kernels import change_kernels
 
     return change_kernels
 

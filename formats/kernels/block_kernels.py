@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.formats.compiled import I64, U64, Bytes, Longs, Words, half_word, inlined, kernel, word
-from statestore.formats.rocksdb.codec_kernels import copy_bytes, lz4_block, snappy_block
+from statestore.formats.kernels.codec_kernels import copy_bytes, lz4_block, snappy_block
+from statestore.formats.kernels.compiled import I64, U64, Bytes, Longs, Words, half_word, inlined, kernel, word
 
 TRAILER = 5
 PLAIN, SNAPPY, ZLIB, BZIP2, LZ4, LZ4HC, ZSTD = 0, 1, 2, 3, 4, 5, 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.formats.compiled import I64, U64, Bytes, Longs, Words, inlined, kernel, word
+from statestore.formats.kernels.compiled import I64, U64, Bytes, Longs, Words, inlined, kernel, word
 
 _MIX = U64(0x9E3779B97F4A7C15)
 

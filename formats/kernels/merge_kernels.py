@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.formats.compiled import U64, Bytes, Longs, Words, big_word, inlined, kernel
-from statestore.formats.rocksdb.block_kernels import MERGE, NO_OPERATOR, PUT, SAME_VERSION, UNSORTED
-from statestore.formats.rocksdb.codec_kernels import copy_bytes
+from statestore.formats.kernels.block_kernels import MERGE, NO_OPERATOR, PUT, SAME_VERSION, UNSORTED
+from statestore.formats.kernels.codec_kernels import copy_bytes
+from statestore.formats.kernels.compiled import U64, Bytes, Longs, Words, big_word, inlined, kernel
 
 
 @inlined

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.compiled import U64, Bytes, Longs, Words, big_word, half_word, inlined, kernel, word
+from statestore.formats.kernels.compiled import U64, Bytes, Longs, Words, big_word, half_word, inlined, kernel, word
 
 NONE, CRC32C, XXHASH, XXHASH64, XXH3 = 0, 1, 2, 3, 4
 _LOW = U64(0xFFFFFFFF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statestore.formats.compiled import I64, Bytes, Flags, Halves, Longs, half_word, kernel, store_word, word
+from statestore.formats.kernels.compiled import I64, Bytes, Flags, Halves, Longs, half_word, kernel, store_word, word
 
 _MOST = 2**31 - 1
 

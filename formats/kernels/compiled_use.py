@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 
-COMPILED = "statestore.formats.compiled"
+COMPILED = "statestore.formats.kernels.compiled"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 
 
