@@ -18,7 +18,7 @@ from statestore.catalog.new_files import NewFiles, RowBlock, late_rows
 from statestore.catalog.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
 
 Ints = npt.NDArray[np.int64]
 

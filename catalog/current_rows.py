@@ -17,7 +17,7 @@ import numpy.typing as npt
 from statestore.catalog.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

@@ -21,8 +21,8 @@ from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.key_index import KeyIndex
-from statestore.formats.segment_meta import SegmentMeta
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal

@@ -16,7 +16,7 @@ from statestore.catalog.row_state import newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.store_spec import Windowing
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]
 Closure = tuple[str, Ints, Ints]

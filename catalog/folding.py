@@ -18,7 +18,7 @@ from statestore.catalog.new_files import RowBlock
 from statestore.catalog.row_state import SegmentView
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, view
 from statestore.catalog.scan import Window, plan
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 

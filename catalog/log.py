@@ -35,7 +35,7 @@ from statestore.formats.errors import (
     UnsupportedError,
 )
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
-from statestore.formats.segment_meta import (
+from statestore.formats.segments.segment_meta import (
     ClosureSlice,
     SegmentMeta,
     closure_slice_from_json,

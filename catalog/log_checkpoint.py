@@ -17,9 +17,9 @@ from statestore.catalog.snapshot import EMPTY, NUMBERS, Snapshot, Versions, adva
 from statestore.catalog.storage import Storage, StorageExistsError
 from statestore.catalog.store_identity import identity_guard, replaced
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
-from statestore.formats.ipc_file import read_batches
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
-from statestore.formats.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
+from statestore.formats.segments.ipc_file import read_batches
+from statestore.formats.segments.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
 
 CHECKPOINT_INTERVAL = 64
 FOLDER = "log/_checkpoint/"

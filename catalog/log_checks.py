@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from statestore.formats.regions import CHECKSUM_DIGITS, REGION_BYTES
-from statestore.formats.segment_meta import ClosureSlice, FileRef, Role, SegmentMeta
+from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
+from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, Role, SegmentMeta
 
 INT64 = range(-(2**63), 2**63)
 COUNT = range(2**63)

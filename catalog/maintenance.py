@@ -32,7 +32,7 @@ from statestore.formats.changelog_writer import try_adopt
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
-from statestore.formats.segment_meta import FileRef, SegmentMeta
+from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
 
 MAX_ATTEMPTS = 20
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.store_spec import StoreSpec
-from statestore.formats.closures import encode_closures
-from statestore.formats.key_index import encode_index
-from statestore.formats.segment_meta import ClosureSlice, Role, SegmentMeta
-from statestore.formats.segment_write import encode_segment, end_column, time_column
+from statestore.formats.segments.closures import encode_closures
+from statestore.formats.segments.key_index import encode_index
+from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta
+from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 Ints = npt.NDArray[np.int64]

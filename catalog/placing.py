@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -23,7 +23,7 @@ from statestore.catalog.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.stores.timeline import Entry, Timeline
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.formats.segment_meta import OPEN, ClosureSlice, SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, SegmentMeta
 
 Ints = npt.NDArray[np.int64]
 

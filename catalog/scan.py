@@ -19,9 +19,9 @@ from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, view
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import StateStoreError
-from statestore.formats.regions import corrupt
-from statestore.formats.segment_meta import OPEN, SegmentMeta
-from statestore.formats.segment_write import end_column
+from statestore.formats.segments.regions import corrupt
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
+from statestore.formats.segments.segment_write import end_column
 from statestore.formats.values.filters import Filter, key_lookups, mask, may_match
 from statestore.formats.values.key_codec import KeyCodec
 

@@ -22,12 +22,12 @@ from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.store_identity import replaced, stored_identity
 from statestore.catalog.store_spec import STORE_FILE, StoreSpec
-from statestore.formats.closures import read_closures
-from statestore.formats.key_index import KeyIndex
 from statestore.formats.places.forks import leave_in_forks
-from statestore.formats.regions import check_length, corrupt
-from statestore.formats.segment import Segment
-from statestore.formats.segment_meta import ClosureSlice, FileRef, SegmentMeta
+from statestore.formats.segments.closures import read_closures
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.regions import check_length, corrupt
+from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, SegmentMeta
 from statestore.formats.values.key_hash import hash_keys
 
 Ints = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from statestore.catalog.log import CommitEntry, Horizon, entry_name
 from statestore.catalog.store_identity import replaced
 from statestore.formats.errors import CorruptError
-from statestore.formats.segment_meta import ClosureSlice, SegmentMeta
+from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 Ints = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from statestore.catalog.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SN
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import StoreSpec
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import TIME, type_name
 
 

@@ -29,7 +29,7 @@ from statestore.formats.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 KEPT_US = 7 * 86_400_000_000  # what vacuum leaves alone unless it is told otherwise
 MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are told in bytes only

@@ -21,8 +21,8 @@ from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.verify_log import LogFindings, Reference
 from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.regions import CHECKSUM_DIGITS, REGION_BYTES
-from statestore.formats.segment_meta import OPEN, FileRef, SegmentMeta
+from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
+from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import format_time

@@ -33,10 +33,10 @@ from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, t
 from statestore.catalog.stores.keyed.stored_files import opened
 from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.errors import CorruptError, StateStoreError
-from statestore.formats.ipc_file import open_file, verify_everything
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.ipc_file import open_file, verify_everything
+from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.key_groups import key_groups
 
 EVERYTHING = "every read and write of the store"

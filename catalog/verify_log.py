@@ -14,7 +14,7 @@ from statestore.catalog.snapshot import EMPTY, NUMBERS, TEXTS, Snapshot, Version
 from statestore.catalog.storage import ObjectInfo, Storage
 from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.segment_meta import FileRef
 
 Use = Literal["segment", "index", "closures"]
 

@@ -30,8 +30,8 @@ from statestore.catalog.snapshot import Snapshot, advance
 from statestore.catalog.storage import Storage
 from statestore.catalog.store_spec import Windowing
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
-from statestore.formats.key_index import KeyIndex
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.segment_meta import OPEN
 
 MAX_ATTEMPTS = 100
 

@@ -33,8 +33,8 @@ from statestore.formats.changelog_frames import (
     unmasked,
 )
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.ipc_file import read_batch
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.segments.ipc_file import read_batch
 
 ROWS_PER_BATCH = 1 << 16
 ROW_SCHEMA = pa.schema(

@@ -26,7 +26,7 @@ import pyarrow as pa
 import xxhash
 
 import statestore
-from statestore.formats.regions import checksum_regions
+from statestore.formats.segments.regions import checksum_regions
 
 KEY = {"k": "string", "n": "bigint"}
 VALUE = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from statestore.catalog.log import CommitEntry, Horizon
 from statestore.catalog.snapshot import NUMBERS, TEXTS, Snapshot
-from statestore.formats.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
 
 NO_TIME = -1_000
 

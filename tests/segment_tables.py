@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.segment import Segment
-from statestore.formats.segment_meta import OPEN, Role, SegmentMeta
-from statestore.formats.segment_write import encode_segment, end_column, time_column
+from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_meta import OPEN, Role, SegmentMeta
+from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
 
 Ints = npt.NDArray[np.int64]
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 
-from statestore.formats.closures import Part, encode_closures, read_closures
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.segment_meta import ClosureSlice
+from statestore.formats.segments.closures import Part, encode_closures, read_closures
+from statestore.formats.segments.segment_meta import ClosureSlice
 
 rows_to_ends = st.dictionaries(st.integers(0, 2**32 - 1), st.integers(-(2**62), 2**62), min_size=1, max_size=20)
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from segment_tables import segment_table, store_schema
 
-from statestore.formats.closures import SCHEMA as CLOSURES
-from statestore.formats.closures import encode_closures, read_closures
-from statestore.formats.key_index import SCHEMA as INDEX
-from statestore.formats.key_index import KeyIndex, encode_index
-from statestore.formats.segment import Segment
-from statestore.formats.segment_meta import (
+from statestore.formats.segments.closures import SCHEMA as CLOSURES
+from statestore.formats.segments.closures import encode_closures, read_closures
+from statestore.formats.segments.key_index import SCHEMA as INDEX
+from statestore.formats.segments.key_index import KeyIndex, encode_index
+from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_meta import (
     OPEN,
     ClosureSlice,
     FileRef,
@@ -30,7 +30,7 @@ from statestore.formats.segment_meta import (
     segment_meta_from_json,
     to_json,
 )
-from statestore.formats.segment_write import SYSTEM_TYPES, encode_segment
+from statestore.formats.segments.segment_write import SYSTEM_TYPES, encode_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 FOLDER = Path(__file__).parent / "data" / "format-1"

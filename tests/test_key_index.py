@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 
-from statestore.formats.closures import encode_closures
 from statestore.formats.errors import CorruptError
-from statestore.formats.key_index import KeyIndex, encode_index
-from statestore.formats.regions import REGION_BYTES, checksum_regions
+from statestore.formats.segments.closures import encode_closures
+from statestore.formats.segments.key_index import KeyIndex, encode_index
+from statestore.formats.segments.regions import REGION_BYTES, checksum_regions
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -9,8 +9,8 @@ import pytest
 import xxhash
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.regions import REGION_BYTES, VerifiedBytes, checksum_regions
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions
+from statestore.formats.segments.segment_meta import FileRef
 
 CONTENT = bytes(range(256)) * (REGION_BYTES // 256) * 3 + b"tail"
 

@@ -15,11 +15,11 @@ import pytest
 from pyarrow import ipc
 from segment_tables import random_table, store_schema, write
 
-from statestore.formats.column_checks import check_values
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
-from statestore.formats.regions import REGION_BYTES, checksum_regions
-from statestore.formats.segment import Segment
-from statestore.formats.segment_meta import FileRef, SegmentMeta
+from statestore.formats.segments.column_checks import check_values
+from statestore.formats.segments.regions import REGION_BYTES, checksum_regions
+from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
 
 SMALL = random_table(20)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statestore.catalog.stores.timeline import Entry, Timeline
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 LAST = 12  # times are 0 … LAST
 

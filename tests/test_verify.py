@@ -24,9 +24,9 @@ from statestore.catalog.storage import LocalStorage
 from statestore.catalog.verification import Verification, verify_store
 from statestore.catalog.verify_report import Progress
 from statestore.formats.errors import NotFoundError
-from statestore.formats.key_index import encode_index
-from statestore.formats.regions import REGION_BYTES
-from statestore.formats.segment_meta import to_json
+from statestore.formats.segments.key_index import encode_index
+from statestore.formats.segments.regions import REGION_BYTES
+from statestore.formats.segments.segment_meta import to_json
 from statestore.formats.values.key_hash import hash_keys
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "double", "tags": "array<string>"}}

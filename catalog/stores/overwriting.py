@@ -14,8 +14,8 @@ from statestore.catalog.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.segment_files import SegmentFiles
 from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.key_index import KeyIndex
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time

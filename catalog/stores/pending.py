@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.resolve import Records
 from statestore.catalog.store_spec import StoreSpec
-from statestore.formats.key_index import KeyIndex
+from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.serdes.row_serde import RowSerde
 from statestore.formats.values.canonical import from_arrow
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.store_spec import StoreSpec
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.forks import leave_in_forks
-from statestore.formats.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.times import from_us, to_us

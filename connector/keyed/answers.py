@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, check_stored, handle_from_json
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.segment_meta import FileRef, file_ref_from_json
+from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
 _KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from statestore.catalog.stores.keyed.snapshot_handle import EMITTED
 from statestore.catalog.stores.keyed.stored_files import opened, store_batches
-from statestore.formats.ipc_file import open_file, verify_column
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.ipc_file import open_file, verify_column
+from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.key_codec import Row, ValueCodec
 from statestore.formats.values.types import conform
 

@@ -21,10 +21,10 @@ from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.errors import ConflictError, CorruptError, StorageError
-from statestore.formats.ipc_file import read_stream
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.places.regular_files import map_regular
+from statestore.formats.segments.ipc_file import read_stream
 
 STAGING = "staging"
 LOCK_WAIT = 300.0  # seconds that a write waits for another writer of the same live store

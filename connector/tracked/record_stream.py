@@ -23,7 +23,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import spark_schema
 from statestore.connector.tracked.snapshots import INITIAL
 from statestore.formats.errors import NotFoundError
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.segment_meta import FileRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from statestore.catalog.stores.keyed.row_keys import PLACE
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry
 from statestore.formats.errors import NotFoundError
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import type_name
 

@@ -39,7 +39,7 @@ from statestore.formats.errors import (
     UnsupportedError,
 )
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.times import duration_ms
 
 

@@ -17,10 +17,10 @@ from statestore.catalog.stores.keyed.snapshot_handle import Handle, StateFile
 from statestore.catalog.stores.keyed.state_spec import StateSpec
 from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.stores.keyed.stored_files import opened, place_copy
-from statestore.formats.ipc_file import open_file, verify_column
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.segments.ipc_file import open_file, verify_column
 
 Specs = dict[str, StateSpec]
 

@@ -30,7 +30,7 @@ from statestore.formats.errors import (
     StateStoreError,
     UnsupportedError,
 )
-from statestore.formats.segment_meta import FileRef, file_ref_from_json
+from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
 Transaction = tuple[str, int]
 FOLDER = "log/_checkpoint/"

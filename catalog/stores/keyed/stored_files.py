@@ -19,11 +19,11 @@ import xxhash
 
 from statestore.catalog.storage import sync_folder
 from statestore.formats.errors import NotFoundError, StorageError
-from statestore.formats.ipc_file import metadata_ranges
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.regular_files import map_regular
-from statestore.formats.regions import REGION_BYTES, VerifiedBytes
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.ipc_file import metadata_ranges
+from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes
+from statestore.formats.segments.segment_meta import FileRef
 
 UNFINISHED = ".tmp"
 _NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

@@ -37,7 +37,7 @@ from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.forks import forked_error
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.segment_meta import FileRef
 
 Check = Callable[[], None]
 

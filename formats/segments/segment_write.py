@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.ipc_file import encode_file
-from statestore.formats.segment_meta import OPEN, FileRef, Role, SegmentMeta
+from statestore.formats.segments.ipc_file import encode_file
+from statestore.formats.segments.segment_meta import OPEN, FileRef, Role, SegmentMeta
 from statestore.formats.values.types import TIME
 
 Ints = npt.NDArray[np.int64]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyarrow import ipc
 
-from statestore.formats.column_checks import check_values
 from statestore.formats.errors import CorruptError, StateStoreError
-from statestore.formats.regions import VerifiedBytes, checksum_regions, corrupt
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.column_checks import check_values
+from statestore.formats.segments.regions import VerifiedBytes, checksum_regions, corrupt
+from statestore.formats.segments.segment_meta import FileRef
 
 MAGIC = b"ARROW1"
 _SCHEMA_START = 8  # the magic and two bytes of padding

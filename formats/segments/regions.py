@@ -10,7 +10,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.segment_meta import FileRef
+from statestore.formats.segments.segment_meta import FileRef
 
 REGION_BYTES = 1 << 20
 CHECKSUM_DIGITS = 16
