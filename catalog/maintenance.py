@@ -27,8 +27,8 @@ from statestore.catalog.storage import TEMPORARY, local_root
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.write import after_publish, new_entry, remove_files
-from statestore.formats.changelog import store_of
-from statestore.formats.changelog_writer import try_adopt
+from statestore.formats.changelogs.changelog import store_of
+from statestore.formats.changelogs.changelog_writer import try_adopt
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned

@@ -25,7 +25,7 @@ from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.stores.consumed import consumed_ends
-from statestore.formats.changelog import read_changelog
+from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in

@@ -15,7 +15,7 @@ from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.missing_changelogs import expected_extents, missing
 from statestore.catalog.stores.tier_checkpoint import read_checkpoint
 from statestore.catalog.verify_report import Problem, Report, problem_of
-from statestore.formats.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
+from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in
 

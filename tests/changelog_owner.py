@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.formats.changelog_writer import ChangelogWriter
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 
 if __name__ == "__main__":
     writer = ChangelogWriter(Path(sys.argv[1]), pa.schema({"n": pa.int64()}))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from statestore.catalog.storage import TEMPORARY, Data, Guard, LocalStorage, ObjectInfo
-from statestore.formats.changelog_writer import ChangelogWriter
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 
 
 class Killed(BaseException):

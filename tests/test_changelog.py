@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from statestore.formats import changelog, changelog_writer
-from statestore.formats.changelog import ROW_SCHEMA, read_changelog
-from statestore.formats.changelog_frames import HEADER, MAGIC, ROW_MAGIC, ROW_SEED, SEED
-from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.changelogs import changelog, changelog_writer
+from statestore.formats.changelogs.changelog import ROW_SCHEMA, read_changelog
+from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC, ROW_MAGIC, ROW_SEED, SEED
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, InvalidInputError, StorageError, UnsupportedError
 
 TIME = pa.timestamp("us", "UTC")

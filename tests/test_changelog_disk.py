@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.formats.changelog import ROW_SCHEMA, read_changelog
-from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.changelogs.changelog import ROW_SCHEMA, read_changelog
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import StateStoreError, StorageError
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

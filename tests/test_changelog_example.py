@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.formats.changelog import ROW_SCHEMA, read_changelog
-from statestore.formats.changelog_frames import HEADER
-from statestore.formats.changelog_writer import ChangelogWriter
+from statestore.formats.changelogs.changelog import ROW_SCHEMA, read_changelog
+from statestore.formats.changelogs.changelog_frames import HEADER
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 
 FILE = Path(__file__).parent / "data" / "changelog-3" / "example.changelog"
 PAGE = Path(__file__).parent.parent / "docs" / "log-format.md"

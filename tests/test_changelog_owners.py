@@ -16,8 +16,8 @@ import statestore
 from statestore.catalog import log, snapshot
 from statestore.catalog.stores import consumed
 from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.formats.changelog import ROW_SCHEMA, made_at, read_changelog
-from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.changelogs.changelog import ROW_SCHEMA, made_at, read_changelog
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, StorageError
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.formats.changelog import ROW_SCHEMA, read_changelog
-from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.changelogs.changelog import ROW_SCHEMA, read_changelog
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError
 
 PAGE = 4096

@@ -20,8 +20,8 @@ from statestore.catalog.log import OPERATIONS, CommitEntry, Horizon, encode_entr
 from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_snapshot, write_checkpoint
 from statestore.catalog.snapshot import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.storage import LocalStorage
-from statestore.formats.changelog import read_changelog
-from statestore.formats.changelog_frames import HEADER, MAGIC
+from statestore.formats.changelogs.changelog import read_changelog
+from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
 
 FOLDER = Path(__file__).parent / "data" / "log-1"
 NEWEST = Path(__file__).parent / "data" / "log-2"

@@ -22,7 +22,7 @@ from statestore.catalog.storage import LocalStorage, Storage
 from statestore.catalog.stores import acknowledged
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.verification import verify
-from statestore.formats.changelog_writer import ChangelogWriter
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 from statestore.formats.places.file_presence import names_in
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.formats.changelog import Changelog, read_changelog, store_of
-from statestore.formats.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.changelogs.changelog import Changelog, read_changelog, store_of
+from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, StateStoreError, StorageError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in

@@ -10,7 +10,7 @@ from statestore.catalog.log import read_entry
 from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.storage import Storage, local_root
 from statestore.catalog.stores.acknowledged import FOLDER
-from statestore.formats.changelog import made_at
+from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import StateStoreError
 
 

@@ -16,7 +16,7 @@ from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_rows import RowForms
 from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, change_types, times_of
 from statestore.catalog.stores.row_layout import TICK
-from statestore.formats.changelog import ROW_SCHEMA
+from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.types import TIME, conform
 

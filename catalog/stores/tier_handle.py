@@ -32,7 +32,7 @@ from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, this_boot,
 from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.stores.tier_scan import Row
 from statestore.catalog.stores.writer_lock import take_writer_lock
-from statestore.formats.changelog import ROW_SCHEMA
+from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.forks import leave_in_forks, writing_rocksdb

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.changelog import FILE_NAME, MADE_AT, STORE, TEMPORARY, Changelog, read_changelog
-from statestore.formats.changelog_frames import (
+from statestore.formats.changelogs.changelog import FILE_NAME, MADE_AT, STORE, TEMPORARY, Changelog, read_changelog
+from statestore.formats.changelogs.changelog_frames import (
     HEADER,
     MAGIC,
     MASKED,

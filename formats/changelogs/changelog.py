@@ -18,8 +18,8 @@ from typing import BinaryIO, Self
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.changelog_damage import is_never_written, next_good_frame, synced_after, synced_by
-from statestore.formats.changelog_frames import (
+from statestore.formats.changelogs.changelog_damage import is_never_written, next_good_frame, synced_after, synced_by
+from statestore.formats.changelogs.changelog_frames import (
     ANY_KIND,
     HEADER,
     KINDS,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from statestore.formats.changelog_frames import (
+from statestore.formats.changelogs.changelog_frames import (
     ANY_KIND,
     HEADER,
     KINDS,
