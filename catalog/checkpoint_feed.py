@@ -10,10 +10,10 @@ import pyarrow as pa
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
-from statestore.formats.spark.checkpoint import Checkpoint
-from statestore.formats.spark.located import open_located
-from statestore.formats.spark.unique_names import renamed, unique_fields
-from statestore.formats.spark.views import View, view
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.checkpoint.views import View, view
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import check_filters, mask
 

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 from statestore.catalog.changes import CHANGE_COLUMNS, CHANGE_TYPES
 from statestore.catalog.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.spark.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.history import (
     BATCH,
     FROM_BATCH,
@@ -35,8 +37,6 @@ from statestore.formats.spark.kept_batches import begin_times, read_batches
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.partition_load import open_partition, split_history
-from statestore.formats.spark.query_metadata import Batch
-from statestore.formats.spark.views import View
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME

@@ -13,9 +13,9 @@ from statestore.catalog.checkpoint_feed import CheckpointFeed
 from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
-from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Operator
-from statestore.formats.spark.located import open_located
-from statestore.formats.spark.views import TIMERS, View, views
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.checkpoint.views import TIMERS, View, views
 from statestore.formats.state_table import StateTable
 
 JoinSide = Literal["left", "right", "none"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from statestore.formats.spark.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.kept_batches import begin_times, read_batches
-from statestore.formats.spark.query_metadata import Batch
 
 
 @dataclass(frozen=True)

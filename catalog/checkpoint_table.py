@@ -2,7 +2,7 @@
 
 A version is a batch. State time is that of batches: as of a moment is the last batch that had begun by then, by the
 times in the checkpoint; history and changes are those of ``checkpoint_history``. Columns are those of Spark's own
-state source (``statestore.formats.spark.views``); of several struct fields with one name, which neither DuckDB nor
+state source (``statestore.formats.spark.checkpoint.views``); of several struct fields with one name, which neither DuckDB nor
 Spark takes from us, the later ones get a number.
 """
 
@@ -28,16 +28,16 @@ from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_c
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
-from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Store
-from statestore.formats.spark.damage import missing
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Store
+from statestore.formats.spark.checkpoint.damage import missing
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.checkpoint.query_metadata import read_batch, with_batches
+from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.checkpoint.views import PARTITION, View, row_key, view, views
 from statestore.formats.spark.kept_batches import kept_batches, readable_batches
 from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.located import open_located
 from statestore.formats.spark.partition_load import open_partition, split_partition
-from statestore.formats.spark.query_metadata import read_batch, with_batches
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.unique_names import renamed, unique_fields
-from statestore.formats.spark.views import PARTITION, View, row_key, view, views
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import check_filters, mask, resolved
 from statestore.formats.values.times import format_time

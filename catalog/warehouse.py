@@ -24,7 +24,7 @@ from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import Location, open_location, parse_location
-from statestore.formats.spark.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 from statestore.formats.state_table import StateTable
 
 OPERATOR_STATE = "state_0"

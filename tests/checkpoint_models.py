@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from spark_state_fixtures import multiset
 
-from statestore.formats.spark.checkpoint import Checkpoint
-from statestore.formats.spark.query_metadata import read_batch
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.query_metadata import read_batch
+from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.views import View
 
 Row = tuple[Any, ...]
 States = dict[int, Counter[Row]]

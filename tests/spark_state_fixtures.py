@@ -23,9 +23,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from statestore.formats.spark.change_feed import read_changes
-from statestore.formats.spark.checkpoint import Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint.views import View, view
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.views import View, view
 
 ARCHIVE = Path(__file__).parent / "data" / "spark" / "checkpoints.tar.xz"
 MORE = ARCHIVE.with_name("more_checkpoints.tar.xz")

@@ -12,10 +12,10 @@ from checkpoint_models import changes_of, history_of, states_of
 from parameters import mostly_slow
 from spark_state_fixtures import QUICK, index, multiset, opened
 
+from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.views import View, views
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
 from statestore.formats.spark.kept_batches import begin_times, kept_batches, read_batches
-from statestore.formats.spark.query_metadata import Batch
-from statestore.formats.spark.views import View, views
 
 KEY_CELLS = {"rows": 1, "map": 2, "timers": 2}
 TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])

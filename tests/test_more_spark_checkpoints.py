@@ -18,7 +18,7 @@ from spark_state_fixtures import MORE, checkpoint_path, index, multiset, truth, 
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.connector.state_options import selection_of
-from statestore.formats.spark.unique_names import renamed
+from statestore.formats.spark.checkpoint.unique_names import renamed
 
 NAMES = sorted(index(MORE))
 

@@ -20,8 +20,8 @@ import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS
-from statestore.formats.spark.located import open_located
+from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 

@@ -18,7 +18,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 from statestore.formats.rocksdb.table_index import read_index, spans_of
-from statestore.formats.spark.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.table_copies import opened_tables, place_tables
 

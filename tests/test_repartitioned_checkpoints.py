@@ -30,7 +30,7 @@ from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.connector.state_options import selection_of
 from statestore.formats.errors import NotFoundError
-from statestore.formats.spark.checkpoint import open_checkpoint
+from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
 from statestore.formats.state_table import Query
 
 REPARTITIONED = ARCHIVE.with_name("repartitioned_checkpoints.tar.xz")

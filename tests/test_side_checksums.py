@@ -16,7 +16,7 @@ from spark_state_fixtures import checkpoint_path
 
 import statestore
 from statestore.formats.errors import CorruptError
-from statestore.formats.spark.side_checksums import SideChecksums, VerifiedStream, side_checksums
+from statestore.formats.spark.checkpoint.side_checksums import SideChecksums, VerifiedStream, side_checksums
 
 CHUNK = 512
 

@@ -20,12 +20,12 @@ from spark_state_fixtures import LOCAL, checkpoint_path, index, multiset, opened
 
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.spark.change_feed import read_changes
-from statestore.formats.spark.checkpoint import Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint.schema_files import read_schema_file
+from statestore.formats.spark.checkpoint.views import view, views
 from statestore.formats.spark.partition_load import open_partition, readable_batches
 from statestore.formats.spark.rocksdb_provider import Zip, read_zip
-from statestore.formats.spark.schema_files import read_schema_file
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.views import view, views
 
 AGGREGATION, ROCKSDB, CHANGELOG = "spark4.3.0-agg__hdfs", "spark4.3.0-agg__rk", "spark4.3.0-agg__rkcl"
 SESSION, JOIN, FORMAT_2 = "spark4.3.0-sess__rkcl", "spark4.3.0-join__hdfs", "spark4.3.0-agg__rkv2"

@@ -13,7 +13,7 @@ from spark_state_fixtures import answer, checkpoint_path, index, multiset, opene
 
 from statestore.formats.errors import NotFoundError
 from statestore.formats.spark.change_feed import feed_schema
-from statestore.formats.spark.spark_schema import arrow_type, parse_schema
+from statestore.formats.spark.checkpoint.spark_schema import arrow_type, parse_schema
 
 NAMES = sorted(index())
 SPARK_READS_WRONG = "join__rkj4"  # with joinSide: the last field of the key holds bytes of another one

@@ -19,8 +19,7 @@ from spark_state_fixtures import plain
 from unsafe_row_model import row_bytes
 
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.spark.spans import Spans, binary_of, spans_of
-from statestore.formats.spark.spark_schema import (
+from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     STRING,
     ArrayOf,
@@ -32,6 +31,7 @@ from statestore.formats.spark.spark_schema import (
     StructOf,
     parse_schema,
 )
+from statestore.formats.spark.spans import Spans, binary_of, spans_of
 from statestore.formats.spark.unsafe_row import decode_rows
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")

@@ -6,7 +6,7 @@ import struct
 from decimal import Context, Decimal
 from typing import Any
 
-from statestore.formats.spark.spark_schema import (
+from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
     STRING,

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from statestore.connector.spark.intervals import numbers_field
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.spark.spark_schema import SPARK_METADATA
+from statestore.formats.spark.checkpoint.spark_schema import SPARK_METADATA
 from statestore.formats.values.declared_types import declared_type
 from statestore.formats.values.types import shown_field
 

@@ -19,10 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.spark.cells import decimals_of_spans, plain_values, text_of
-from statestore.formats.spark.damage import corrupt_row, unsupported
-from statestore.formats.spark.row_encoding import RowDecoder
-from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
-from statestore.formats.spark.spark_schema import (
+from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     STRING,
     TIME,
@@ -35,6 +33,8 @@ from statestore.formats.spark.spark_schema import (
     StructOf,
     arrow_type,
 )
+from statestore.formats.spark.row_encoding import RowDecoder
+from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
 from statestore.formats.spark.unsafe_row import struct_array
 
 _ID_BYTES = 2

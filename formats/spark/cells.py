@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.damage import corrupt_row, unsupported
+from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.spark.checkpoint.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
 from statestore.formats.spark.spans import Flags, Ints, Spans, binary_of, gather
-from statestore.formats.spark.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
 
 FIXED_CELL = 8
 _DECIMAL_BYTES = 16

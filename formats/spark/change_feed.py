@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.spark.checkpoint import Checkpoint
-from statestore.formats.spark.damage import unsupported
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.damage import unsupported
+from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
+from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.kept_batches import read_batches
 from statestore.formats.spark.partition_load import Partition, has_change_file, open_partition, uid_of, version_changes
-from statestore.formats.spark.query_metadata import Batch, moves_rows
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.state_rows import row_form
-from statestore.formats.spark.views import View
 
 _TYPES = {PUT: "update", DELETE: "delete", MERGE: "append"}
 _CODES = np.zeros(256, np.int8)

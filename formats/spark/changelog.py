@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from statestore.formats.spark.checkpoint_files import DataFile, Folder, parse_json
-from statestore.formats.spark.damage import corrupt_file
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder, parse_json
+from statestore.formats.spark.checkpoint.damage import corrupt_file
 from statestore.formats.spark.hdfs_provider import plain_bytes
 from statestore.formats.spark.records import Changes, read_records
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.checkpoint_files import DataFile, Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder
+from statestore.formats.spark.checkpoint.damage import corrupt_file
 from statestore.formats.spark.compression import decompressed
-from statestore.formats.spark.damage import corrupt_file
 from statestore.formats.spark.records import DELETE, Changes, read_records
 from statestore.formats.spark.spans import binary_of
 

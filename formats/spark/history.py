@@ -21,12 +21,14 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.load_plan import CHANGES
+from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
+from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.family_ids import changes_of_family, rows_of_family
 from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.key_hashes import HashRange, Narrowing, in_passes
-from statestore.formats.spark.load_plan import CHANGES
 from statestore.formats.spark.partition_load import (
     FAMILY_BYTES,
     Partition,
@@ -39,7 +41,6 @@ from statestore.formats.spark.partition_load import (
     uid_of,
     version_changes,
 )
-from statestore.formats.spark.query_metadata import Batch, moves_rows
 from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.row_presence import OPEN, intervals, net_changes
@@ -47,7 +48,6 @@ from statestore.formats.spark.spans import Ints, spans_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
 from statestore.formats.spark.unsafe_row import decode_fields, slot_of
-from statestore.formats.spark.views import View
 from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
 
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)

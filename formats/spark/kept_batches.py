@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from statestore.formats.errors import CorruptError, NotFoundError
-from statestore.formats.spark.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint_files import PARALLEL_REQUESTS, DataFile, data_files
-from statestore.formats.spark.damage import missing
-from statestore.formats.spark.load_plan import readable_versions
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS, DataFile, data_files
+from statestore.formats.spark.checkpoint.damage import missing
+from statestore.formats.spark.checkpoint.load_plan import readable_versions
+from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
 from statestore.formats.spark.partition_load import Partition, plan_version, uid_of
-from statestore.formats.spark.query_metadata import Batch, read_batch, with_batches
 from statestore.formats.spark.spans import Ints
 
 

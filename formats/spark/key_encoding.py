@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.spark.spark_schema import (
+from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
     STRING,

@@ -10,14 +10,14 @@ from typing import Any
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.spark.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
+from statestore.formats.spark.checkpoint.spark_schema import StructOf
+from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
 from statestore.formats.spark.key_placement import hash_of
 from statestore.formats.spark.row_encoding import VERSION
-from statestore.formats.spark.schema_files import KeyEncoder
-from statestore.formats.spark.spark_schema import StructOf
-from statestore.formats.spark.views import View
 from statestore.formats.values.filters import Filter
 
 MAX_KEYS = 1000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.spark.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
+from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
 from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
 
 _SEED = 42

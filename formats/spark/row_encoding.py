@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.spark.cells import decimals_of_longs, plain_values
-from statestore.formats.spark.damage import corrupt_row, unsupported
-from statestore.formats.spark.schema_files import KeyEncoder
+from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
+from statestore.formats.spark.checkpoint.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
 from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, gather, spans_of
-from statestore.formats.spark.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
 from statestore.formats.spark.unsafe_row import decode_fields, struct_array
 
 VERSION = 0

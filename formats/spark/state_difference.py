@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.key_hashes import HashRange
-from statestore.formats.spark.load_plan import LoadPlan
 from statestore.formats.spark.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.records import DELETE, PUT, Changes
 from statestore.formats.spark.rocksdb_provider import read_zip

@@ -29,9 +29,8 @@ from statestore.formats.spark.cells import (
     text_of,
     variants,
 )
-from statestore.formats.spark.damage import corrupt_row
-from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, row_kernels, spread
-from statestore.formats.spark.spark_schema import (
+from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
     SPATIAL,
@@ -47,6 +46,7 @@ from statestore.formats.spark.spark_schema import (
     arrow_fields,
     arrow_type,
 )
+from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, row_kernels, spread
 
 MAX_LONG_DIGITS = 18
 _WORD = 8

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.damage import corrupt_row
+from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.decoding import Decoder, decode_entries, split_entries
 from statestore.formats.spark.records import DELETE, MERGE, PUT
 from statestore.formats.spark.replay import Parts, parts_of

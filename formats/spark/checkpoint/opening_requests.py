@@ -5,7 +5,7 @@ Nothing here decides anything: what is fetched in vain, or not fetched, only tak
 
 from __future__ import annotations
 
-from statestore.formats.spark.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 
 _OF_OPERATORS = ((), ("_metadata",), ("_metadata", "v2"), ("_stateSchema",))
 

@@ -17,10 +17,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
-from statestore.formats.spark.damage import missing
-from statestore.formats.spark.schema_files import FamilySchema
-from statestore.formats.spark.spark_schema import StructOf, arrow_field, arrow_type
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
+from statestore.formats.spark.checkpoint.damage import missing
+from statestore.formats.spark.checkpoint.schema_files import FamilySchema
+from statestore.formats.spark.checkpoint.spark_schema import StructOf, arrow_field, arrow_type
 
 Shape = Literal["rows", "join-side", "list", "map", "timers"]
 

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from threading import Lock
 
 from statestore.formats.places.locations import Location, open_location
-from statestore.formats.spark.checkpoint import Checkpoint, open_checkpoint
-from statestore.formats.spark.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 
 KEPT = 16
 _Commits = frozenset[tuple[str, int | None, int | None]]

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import pyarrow.fs as pafs
 
-from statestore.formats.spark.checkpoint_files import NUMBER, DataFile, Folder, data_files, parse_json
-from statestore.formats.spark.damage import corrupt_file, missing, unsupported
-from statestore.formats.spark.opening_requests import fetch_ahead
-from statestore.formats.spark.query_metadata import (
+from statestore.formats.spark.checkpoint.checkpoint_files import NUMBER, DataFile, Folder, data_files, parse_json
+from statestore.formats.spark.checkpoint.damage import corrupt_file, missing, unsupported
+from statestore.formats.spark.checkpoint.opening_requests import fetch_ahead
+from statestore.formats.spark.checkpoint.query_metadata import (
     Batch,
     StoreEntry,
     committed_batches,
@@ -25,8 +25,8 @@ from statestore.formats.spark.query_metadata import (
     read_batch,
     read_operator,
 )
-from statestore.formats.spark.schema_files import FamilySchema, read_schema_file
-from statestore.formats.spark.spark_schema import LONG, StructOf
+from statestore.formats.spark.checkpoint.schema_files import FamilySchema, read_schema_file
+from statestore.formats.spark.checkpoint.spark_schema import LONG, StructOf
 
 Provider = Literal["hdfs", "rocksdb"]
 

@@ -23,8 +23,8 @@ import pyarrow.fs as pafs
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.locations import no_access
 from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.spark.damage import MAX_METADATA_BYTES, corrupt_file, missing
-from statestore.formats.spark.side_checksums import VerifiedStream, side_checksums
+from statestore.formats.spark.checkpoint.damage import MAX_METADATA_BYTES, corrupt_file, missing
+from statestore.formats.spark.checkpoint.side_checksums import VerifiedStream, side_checksums
 
 PARALLEL_REQUESTS = 16
 AHEAD_BYTES = 4 << 20

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from statestore.formats.spark.checkpoint_files import DataFile
-from statestore.formats.spark.damage import missing
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
+from statestore.formats.spark.checkpoint.damage import missing
 
 BASES = ("snapshot", "zip")
 CHANGES = ("delta", "changelog")
