@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statestore.formats.spark import spans
+from statestore.formats.spark.rows import byte_spans as spans
 
 
 @pytest.fixture(scope="module", params=["numpy", "compiled"])

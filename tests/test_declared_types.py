@@ -18,10 +18,10 @@ from spark_state_fixtures import truth_of_types, types_checkpoint
 import statestore
 from statestore.catalog.warehouse import inspect
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.spark.cells import calendar_intervals
 from statestore.formats.spark.checkpoint.spark_schema import arrow_fields, parse_schema
-from statestore.formats.spark.key_encoding import UNKNOWN, pinned
-from statestore.formats.spark.spans import spans_of
+from statestore.formats.spark.rows.byte_spans import spans_of
+from statestore.formats.spark.rows.cells import calendar_intervals
+from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned
 from statestore.formats.values.declared_types import DECLARED
 from statestore.formats.values.types import shown_field
 

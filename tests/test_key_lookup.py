@@ -22,9 +22,9 @@ from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
 from statestore.formats.spark.checkpoint.views import View, views
-from statestore.formats.spark.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
 from statestore.formats.spark.key_lookup import key_lookup
-from statestore.formats.spark.key_placement import partition_of
+from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
+from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter

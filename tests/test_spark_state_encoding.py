@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from unsafe_row_model import row_bytes
 
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
-from statestore.formats.spark.avro_row import decode_record, value_decoder
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf, parse_schema
-from statestore.formats.spark.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
-from statestore.formats.spark.spans import Spans, spans_of
+from statestore.formats.spark.rows.avro_row import decode_record, value_decoder
+from statestore.formats.spark.rows.byte_spans import Spans, spans_of
+from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
 

@@ -20,9 +20,9 @@ from statestore.formats.spark import replay
 from statestore.formats.spark.compression import decompressed
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.row_checksum import crc32c, verify_checksums
-from statestore.formats.spark.row_encoding import split_values
-from statestore.formats.spark.spans import spans_of
+from statestore.formats.spark.rows.byte_spans import spans_of
+from statestore.formats.spark.rows.row_checksum import crc32c, verify_checksums
+from statestore.formats.spark.rows.row_encoding import split_values
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"ab", b"c" * 40])
 CHANGES = st.lists(st.tuples(st.sampled_from([PUT, DELETE, MERGE]), KEYS, st.binary(max_size=5)), max_size=25)

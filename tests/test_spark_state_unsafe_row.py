@@ -31,8 +31,8 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     StructOf,
     parse_schema,
 )
-from statestore.formats.spark.spans import Spans, binary_of, spans_of
-from statestore.formats.spark.unsafe_row import decode_rows
+from statestore.formats.spark.rows.byte_spans import Spans, binary_of, spans_of
+from statestore.formats.spark.rows.unsafe_row import decode_rows
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
 

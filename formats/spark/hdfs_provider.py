@@ -15,7 +15,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folde
 from statestore.formats.spark.checkpoint.damage import corrupt_file
 from statestore.formats.spark.compression import decompressed
 from statestore.formats.spark.records import DELETE, Changes, read_records
-from statestore.formats.spark.spans import binary_of
+from statestore.formats.spark.rows.byte_spans import binary_of
 
 
 def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:

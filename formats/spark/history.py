@@ -43,11 +43,11 @@ from statestore.formats.spark.partition_load import (
 )
 from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of, weight_of
-from statestore.formats.spark.row_presence import OPEN, intervals, net_changes
-from statestore.formats.spark.spans import Ints, spans_of
+from statestore.formats.spark.rows.byte_spans import Ints, spans_of
+from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
+from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
-from statestore.formats.spark.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
 
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)

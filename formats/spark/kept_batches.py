@@ -20,7 +20,7 @@ from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
 from statestore.formats.spark.partition_load import Partition, plan_version, uid_of
-from statestore.formats.spark.spans import Ints
+from statestore.formats.spark.rows.byte_spans import Ints
 
 
 def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.spark.records import Changes
-from statestore.formats.spark.spans import binary_of
+from statestore.formats.spark.rows.byte_spans import binary_of
 
 KeyBounds = tuple[bytes | None, bytes | None]
 """From, and up to but not including; None is no bound. Bytes compare as in RocksDB, unsigned."""

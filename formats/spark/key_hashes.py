@@ -16,7 +16,7 @@ import pyarrow as pa
 from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.spark.records import Changes
 from statestore.formats.spark.replay import Parts, weight_of
-from statestore.formats.spark.spans import Flags, binary_of, spans_of
+from statestore.formats.spark.rows.byte_spans import Flags, binary_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 HELD_BYTES = 64 << 20  # by weight; with all that is computed of them, rows take about three times as much

@@ -15,9 +15,9 @@ from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import StructOf
 from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
-from statestore.formats.spark.key_placement import hash_of
-from statestore.formats.spark.row_encoding import VERSION
+from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
+from statestore.formats.spark.rows.key_placement import hash_of
+from statestore.formats.spark.rows.row_encoding import VERSION
 from statestore.formats.values.filters import Filter
 
 MAX_KEYS = 1000

@@ -30,8 +30,8 @@ from statestore.formats.spark.key_hashes import HashRange, KeyHashes, Narrowing,
 from statestore.formats.spark.records import DELETE, Changes
 from statestore.formats.spark.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.rocksdb_provider import family_prefix, family_range, read_zip, split_keys, zip_rows
-from statestore.formats.spark.row_checksum import CHECKSUM_BYTES, verify_checksums
-from statestore.formats.spark.spans import Spans, gather
+from statestore.formats.spark.rows.byte_spans import Spans, gather
+from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.spark.checkpoint.damage import corrupt_file
-from statestore.formats.spark.spans import Ints, Spans, change_kernels, gather
+from statestore.formats.spark.rows.byte_spans import Ints, Spans, change_kernels, gather
 
 PUT, DELETE, MERGE = 1, 0x10, 0x11
 _END = b"\0"

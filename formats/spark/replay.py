@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
-from statestore.formats.spark.spans import Flags, Ints, binary_of, change_kernels, ends_of, spans_of
+from statestore.formats.spark.rows.byte_spans import Flags, Ints, binary_of, change_kernels, ends_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 BATCH_ROWS = 65536

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.spark.checkpoint.damage import corrupt_row
-from statestore.formats.spark.spans import Spans, gather
+from statestore.formats.spark.rows.byte_spans import Spans, gather
 
 CHECKSUM_BYTES = 4
 _POLYNOMIAL = np.uint32(0x82F63B78)

@@ -19,16 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.cells import (
-    FIXED_CELL,
-    calendar_intervals,
-    decimals_of_longs,
-    decimals_of_spans,
-    plain_values,
-    spatial_values,
-    text_of,
-    variants,
-)
 from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
@@ -46,7 +36,27 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_fields,
     arrow_type,
 )
-from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, row_kernels, spread
+from statestore.formats.spark.rows.byte_spans import (
+    Bytes,
+    Flags,
+    Ints,
+    Spans,
+    binary_of,
+    ends_of,
+    gather,
+    row_kernels,
+    spread,
+)
+from statestore.formats.spark.rows.cells import (
+    FIXED_CELL,
+    calendar_intervals,
+    decimals_of_longs,
+    decimals_of_spans,
+    plain_values,
+    spatial_values,
+    text_of,
+    variants,
+)
 
 MAX_LONG_DIGITS = 18
 _WORD = 8

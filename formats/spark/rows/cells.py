@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
-from statestore.formats.spark.spans import Flags, Ints, Spans, binary_of, gather
+from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, binary_of, gather
 
 FIXED_CELL = 8
 _DECIMAL_BYTES = 16

@@ -35,7 +35,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_type,
     has_collation,
 )
-from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
+from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
 from statestore.formats.values.canonical import Place, canonical
 
 MAX_PATTERNS = 64

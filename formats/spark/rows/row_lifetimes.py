@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.formats.spark.spans import Flags, Ints
+from statestore.formats.spark.rows.byte_spans import Flags, Ints
 
 OPEN = np.iinfo(np.int64).max
 """The end of what is there still."""

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
-from statestore.formats.spark.unsafe_row import MAX_LONG_DIGITS
+from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
 
 _SEED = 42
 _MASK = 0xFFFFFFFF

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.cells import decimals_of_spans, plain_values, text_of
 from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
@@ -33,9 +32,10 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     StructOf,
     arrow_type,
 )
-from statestore.formats.spark.row_encoding import RowDecoder
-from statestore.formats.spark.spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
-from statestore.formats.spark.unsafe_row import struct_array
+from statestore.formats.spark.rows.byte_spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
+from statestore.formats.spark.rows.cells import decimals_of_spans, plain_values, text_of
+from statestore.formats.spark.rows.row_encoding import RowDecoder
+from statestore.formats.spark.rows.unsafe_row import struct_array
 
 _ID_BYTES = 2
 _MAX_VARINT = 10
