@@ -34,9 +34,9 @@ from statestore.formats.spark.history import (
     read_row_changes,
 )
 from statestore.formats.spark.kept_batches import begin_times, read_batches
-from statestore.formats.spark.key_bounds import KeyBounds
 from statestore.formats.spark.key_lookup import key_lookup
-from statestore.formats.spark.partition_load import open_partition, split_history
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.partition_load import open_partition, split_history
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME

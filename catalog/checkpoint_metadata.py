@@ -19,7 +19,7 @@ from statestore.catalog.metadata_table import (
 )
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
-from statestore.formats.spark.partition_load import Partition, files_of_batch, open_partition
+from statestore.formats.spark.providers.partition_load import Partition, files_of_batch, open_partition
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import shown_field
 

@@ -35,8 +35,8 @@ from statestore.formats.spark.checkpoint.query_metadata import read_batch, with_
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.checkpoint.views import PARTITION, View, row_key, view, views
 from statestore.formats.spark.kept_batches import kept_batches, readable_batches
-from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.partition_load import open_partition, split_partition
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.partition_load import open_partition, split_partition
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import check_filters, mask, resolved

@@ -23,7 +23,7 @@ from statestore.catalog.checkpoint_table import CheckpointSplit, CheckpointTable
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats.places import reading_threads
-from statestore.formats.spark import partition_load
+from statestore.formats.spark.providers import partition_load
 from statestore.formats.state_table import Query, Split
 from statestore.formats.values.filters import Filter
 

@@ -13,10 +13,10 @@ from spark_state_fixtures import checkpoint_path
 
 from statestore.catalog import checkpoint_history
 from statestore.catalog.checkpoint_table import CheckpointTable
-from statestore.formats.spark import partition_load
-from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.partition_load import Partition, split_history, stored_rows
-from statestore.formats.spark.rocksdb_provider import family_range
+from statestore.formats.spark.providers import partition_load
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.partition_load import Partition, split_history, stored_rows
+from statestore.formats.spark.providers.rocksdb_provider import family_range
 from statestore.formats.state_table import Query
 
 NAMES = [

@@ -11,11 +11,11 @@ from checkpoint_models import changes_of, history_of, states_of
 from spark_state_fixtures import multiset, opened
 from test_checkpoint_history import KEY_CELLS, counted, named, shown
 
-from statestore.formats.spark import key_hashes, replay
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
-from statestore.formats.spark.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
-from statestore.formats.spark.replay import Parts
+from statestore.formats.spark.providers import key_hashes, replay
+from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
+from statestore.formats.spark.providers.replay import Parts
 from statestore.formats.spark.state_rows import read_state
 
 NAMES = [

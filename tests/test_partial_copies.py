@@ -19,8 +19,8 @@ from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 from statestore.formats.rocksdb.table_index import read_index, spans_of
 from statestore.formats.spark.checkpoint.checkpoint_files import Folder
-from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.table_copies import opened_tables, place_tables
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
 
 ROWS, FILES = 30_000, 2
 FEW = 0.15

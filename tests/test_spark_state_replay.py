@@ -16,10 +16,10 @@ from xxhash import xxh32_intdigest
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark import replay
-from statestore.formats.spark.compression import decompressed
-from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes, read_records
-from statestore.formats.spark.replay import Overlay, Replay, overlay_of
+from statestore.formats.spark.providers import replay
+from statestore.formats.spark.providers.compression import decompressed
+from statestore.formats.spark.providers.records import DELETE, MERGE, PUT, Changes, read_records
+from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_checksum import crc32c, verify_checksums
 from statestore.formats.spark.rows.row_encoding import split_values

@@ -22,8 +22,14 @@ from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
 from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.kept_batches import read_batches
-from statestore.formats.spark.partition_load import Partition, has_change_file, open_partition, uid_of, version_changes
-from statestore.formats.spark.records import DELETE, MERGE, PUT, Changes
+from statestore.formats.spark.providers.partition_load import (
+    Partition,
+    has_change_file,
+    open_partition,
+    uid_of,
+    version_changes,
+)
+from statestore.formats.spark.providers.records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.state_rows import row_form
 
 _TYPES = {PUT: "update", DELETE: "delete", MERGE: "append"}

@@ -13,7 +13,7 @@ from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type
 from statestore.formats.spark.checkpoint.views import View, view_fields
-from statestore.formats.spark.partition_load import FAMILY_BYTES
+from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, ends_of, gather, spread
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values

@@ -26,10 +26,10 @@ from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
 from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
-from statestore.formats.spark.family_ids import changes_of_family, rows_of_family
-from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.key_hashes import HashRange, Narrowing, in_passes
-from statestore.formats.spark.partition_load import (
+from statestore.formats.spark.providers.family_ids import changes_of_family, rows_of_family
+from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
+from statestore.formats.spark.providers.key_hashes import HashRange, Narrowing, in_passes
+from statestore.formats.spark.providers.partition_load import (
     FAMILY_BYTES,
     Partition,
     family_of,
@@ -41,8 +41,8 @@ from statestore.formats.spark.partition_load import (
     uid_of,
     version_changes,
 )
-from statestore.formats.spark.records import Changes
-from statestore.formats.spark.replay import Overlay, Parts, changed_rows, parts_of, weight_of
+from statestore.formats.spark.providers.records import Changes
+from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.rows.byte_spans import Ints, spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of

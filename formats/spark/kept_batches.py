@@ -19,7 +19,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUES
 from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
-from statestore.formats.spark.partition_load import Partition, plan_version, uid_of
+from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
 from statestore.formats.spark.rows.byte_spans import Ints
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder
 from statestore.formats.spark.checkpoint.damage import corrupt_file
-from statestore.formats.spark.compression import decompressed
-from statestore.formats.spark.records import DELETE, Changes, read_records
+from statestore.formats.spark.providers.compression import decompressed
+from statestore.formats.spark.providers.records import DELETE, Changes, read_records
 from statestore.formats.spark.rows.byte_spans import binary_of
 
 

@@ -27,8 +27,8 @@ from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, Folder, parse_json
 from statestore.formats.spark.checkpoint.damage import MAX_METADATA_BYTES, corrupt_file, unsupported
-from statestore.formats.spark.key_bounds import KeyBounds
-from statestore.formats.spark.table_copies import opened_tables, place_tables
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
 _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")

@@ -19,17 +19,23 @@ from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.spark.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder, read_ahead
 from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
-from statestore.formats.spark.hdfs_provider import delta_changes, snapshot_rows
-from statestore.formats.spark.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
-from statestore.formats.spark.records import DELETE, Changes
-from statestore.formats.spark.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.rocksdb_provider import family_prefix, family_range, read_zip, split_keys, zip_rows
+from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
+from statestore.formats.spark.providers.hdfs_provider import delta_changes, snapshot_rows
+from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
+from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
+from statestore.formats.spark.providers.records import DELETE, Changes
+from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
+from statestore.formats.spark.providers.rocksdb_provider import (
+    family_prefix,
+    family_range,
+    read_zip,
+    split_keys,
+    zip_rows,
+)
 from statestore.formats.spark.rows.byte_spans import Spans, gather
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of
 from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS, Folder, RandomAccess
 from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
-from statestore.formats.spark.key_bounds import KeyBounds
+from statestore.formats.spark.providers.key_bounds import KeyBounds
 
 _PIECE = 8 << 20
 _WHOLE_BYTES = 1 << 20
