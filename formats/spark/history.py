@@ -48,7 +48,7 @@ from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_cha
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
-from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
+from statestore.formats.spark.write_histories import WrittenRows, joined_writes, puts, written_rows
 
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)
 FROM_BATCH, TO_BATCH, BATCH, KIND = "from_batch", "to_batch", "batch_id", "kind"
