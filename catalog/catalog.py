@@ -15,19 +15,10 @@ from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
-from statestore.catalog.log import read_entry, write_entry
-from statestore.catalog.new_files import NewFiles
-from statestore.catalog.rebuild import check_rebuild, replay
-from statestore.catalog.snapshot import EMPTY
-from statestore.catalog.storage import LocalStorage, StorageExistsError, make_directories
-from statestore.catalog.store_folders import (
-    rebuilt_folder,
-    remove_store,
-    replace_store,
-    replaced_stores,
-    undo_replacement,
-)
-from statestore.catalog.store_spec import (
+from statestore.catalog.log.log import read_entry, write_entry
+from statestore.catalog.log.snapshot import EMPTY
+from statestore.catalog.log.storage import LocalStorage, StorageExistsError, make_directories
+from statestore.catalog.log.store_spec import (
     KEYED,
     STORE_FILE,
     StoreSpec,
@@ -36,6 +27,15 @@ from statestore.catalog.store_spec import (
     decode_spec,
     encode_spec,
     row_key,
+)
+from statestore.catalog.new_files import NewFiles
+from statestore.catalog.rebuild import check_rebuild, replay
+from statestore.catalog.store_folders import (
+    rebuilt_folder,
+    remove_store,
+    replace_store,
+    replaced_stores,
+    undo_replacement,
 )
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore

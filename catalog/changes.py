@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.event_relations import NOWHERE, Events, Places, related
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.row_state import SegmentView, newest_ends, pair_ends, views_of
 from statestore.catalog.scan import BEGINNING, NOW
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter, mask

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from statestore.catalog.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage, local_root
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
 from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.row_state import ends_at, newest_ends
 from statestore.catalog.scan import CHUNK_ROWS, Piece, Window, plan
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.segments.key_index import KeyIndex

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log import Horizon
+from statestore.catalog.log.log import Horizon
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.new_files import RowBlock
 from statestore.catalog.row_state import SegmentView
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
 from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]

@@ -18,12 +18,12 @@ import numpy as np
 
 from statestore.catalog.claims import CLAIMED_FILE, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
-from statestore.catalog.log import CommitEntry, Horizon, entry_name, read_entry, write_entry
-from statestore.catalog.log_checkpoint import load_snapshot
+from statestore.catalog.log.log import CommitEntry, Horizon, entry_name, read_entry, write_entry
+from statestore.catalog.log.log_checkpoint import load_snapshot
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.new_files import NewFiles
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import TEMPORARY, local_root
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.write import after_publish, new_entry, remove_files

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta

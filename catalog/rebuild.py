@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.store_spec import KEYED
+from statestore.catalog.log.store_spec import KEYED
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import UnsupportedError

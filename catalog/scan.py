@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, views_of
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
 from statestore.formats.errors import StateStoreError
 from statestore.formats.segments.regions import corrupt
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta

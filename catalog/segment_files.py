@@ -16,12 +16,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.log import entry_name
-from statestore.catalog.log_checkpoint import load_snapshot
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage, local_root
-from statestore.catalog.store_identity import replaced, stored_identity
-from statestore.catalog.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.log_checkpoint import load_snapshot
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.store_identity import replaced, stored_identity
+from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segments.closures import read_closures
 from statestore.formats.segments.key_index import KeyIndex

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from statestore.catalog.claims import any_claim_held
-from statestore.catalog.log import entry_name
-from statestore.catalog.storage import sync_folder
-from statestore.catalog.store_identity import stored_identity
-from statestore.catalog.store_spec import STORE_FILE
+from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.storage import sync_folder
+from statestore.catalog.log.store_identity import stored_identity
+from statestore.catalog.log.store_spec import STORE_FILE
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.errors import ConflictError

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from statestore.catalog.catalog import Catalog
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.metadata_table import MetadataTable
-from statestore.catalog.storage import Storage
 from statestore.catalog.store_metadata import StoreMetadata
-from statestore.catalog.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.stores.keyed.shared_log import shared_log

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from statestore.catalog.log import entry_name, read_entry
-from statestore.catalog.log_checkpoint import ENTRY
-from statestore.catalog.storage import ObjectInfo, Storage, local_root
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.log import entry_name, read_entry
+from statestore.catalog.log.log_checkpoint import ENTRY
+from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.restoring import place, table_rows
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import (

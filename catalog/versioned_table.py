@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.scan import (
     BEGINNING,
     NOW,
@@ -20,9 +23,6 @@ from statestore.catalog.scan import (
     splits_of,
 )
 from statestore.catalog.segment_files import SegmentFiles, shared_files
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import check_filters

@@ -13,8 +13,8 @@ from statestore.catalog.catalog import Catalog
 from statestore.catalog.checkpoint_metadata import CheckpointMetadata
 from statestore.catalog.checkpoint_selection import StateSelection, selected_table
 from statestore.catalog.checkpoint_table import CheckpointTable, checkpoint_tables
+from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.metadata_table import TABLES, MetadataTable
-from statestore.catalog.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable

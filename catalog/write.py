@@ -20,15 +20,15 @@ import pyarrow as pa
 from statestore.catalog.claims import claim
 from statestore.catalog.current_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
 from statestore.catalog.expired_rows import end_expired
-from statestore.catalog.log import CommitEntry, Horizon, write_entry
-from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
+from statestore.catalog.log.log import CommitEntry, Horizon, write_entry
+from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
+from statestore.catalog.log.snapshot import Snapshot, advance
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.new_files import NewFiles, RowBlock
 from statestore.catalog.placing import NewRows
 from statestore.catalog.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot, advance
-from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import Windowing
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN
@@ -54,7 +54,7 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
 
     ``change`` is called again for each attempt and may answer None to leave the store as it is. A transaction that is
     in the log already is not repeated: the newest snapshot is returned. Whatever is raised, the commit was not made;
-    but for CommitUnknownError, after which `statestore.catalog.log.was_committed` has the answer.
+    but for CommitUnknownError, after which `statestore.catalog.log.log.was_committed` has the answer.
     """
     snapshot = base
     files.check_identity()

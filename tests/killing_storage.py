@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from statestore.catalog.storage import TEMPORARY, Data, Guard, LocalStorage, ObjectInfo
+from statestore.catalog.log.storage import TEMPORARY, Data, Guard, LocalStorage, ObjectInfo
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog import log, snapshot
+from statestore.catalog.log import log, snapshot
 from statestore.catalog.stores import consumed
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, made_at, read_changelog

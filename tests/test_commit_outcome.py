@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog import compaction, maintenance, storage, write
+from statestore.catalog import compaction, maintenance, write
+from statestore.catalog.log import storage
+from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.segment_files import _shared
-from statestore.catalog.storage import LocalStorage
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 KINDS: dict[str, dict[str, Any]] = {

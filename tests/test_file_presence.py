@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.storage import LocalStorage
+from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.places.file_presence import is_there, names_in
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -21,8 +21,8 @@ from forged_stores import STORE, Forgery, entry_path, forge, forgeries, make_sto
 
 import statestore
 from statestore import CorruptError, StateStoreError
-from statestore.catalog.log_checkpoint import SCHEMA, read_checkpoint
-from statestore.catalog.store_spec import decode_spec
+from statestore.catalog.log.log_checkpoint import SCHEMA, read_checkpoint
+from statestore.catalog.log.store_spec import decode_spec
 
 STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "61"))
 

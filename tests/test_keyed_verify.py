@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog.storage import Storage
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.stores.keyed import snapshot_log
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_log import CHECKPOINT_INTERVAL, read_log

@@ -16,17 +16,17 @@ import xxhash
 from log_entries import entry, folded, plain, random_log, segment
 from obstore.store import MemoryStore
 
-from statestore.catalog.log import CommitEntry, entry_name, write_entry
-from statestore.catalog.log_checkpoint import (
+from statestore.catalog.log.log import CommitEntry, entry_name, write_entry
+from statestore.catalog.log.log_checkpoint import (
     CHECKPOINT_INTERVAL,
     FOLDER,
     load_snapshot,
     newest_version,
     write_checkpoint,
 )
-from statestore.catalog.snapshot import EMPTY, Snapshot, advance
-from statestore.catalog.storage import LocalStorage, Storage
-from statestore.catalog.storage_objects import ObjectStorage
+from statestore.catalog.log.snapshot import EMPTY, Snapshot, advance
+from statestore.catalog.log.storage import LocalStorage, Storage
+from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import CorruptError, NotFoundError
 
 LOG = random_log(90, seed=7)
@@ -125,7 +125,7 @@ def test_a_checkpoint_is_written_once_and_the_newest_two_stay(tmp_path: Path) ->
 
 
 def test_a_checkpoint_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statestore.catalog.log_checkpoint.MAX_METADATA_BYTES", 2_000)
+    monkeypatch.setattr("statestore.catalog.log.log_checkpoint.MAX_METADATA_BYTES", 2_000)
     storage = written(LocalStorage(tmp_path), LOG[:70], 64)
     assert not storage.list(FOLDER)
     assert load_snapshot(storage).version == 69

@@ -16,10 +16,18 @@ import pyarrow as pa
 import xxhash
 from log_entries import closure, entry, folded, plain, segment
 
-from statestore.catalog.log import OPERATIONS, CommitEntry, Horizon, encode_entry, entry_name, read_entry, write_entry
-from statestore.catalog.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_snapshot, write_checkpoint
-from statestore.catalog.snapshot import EMPTY, KEPT_CHANGELOGS, advance
-from statestore.catalog.storage import LocalStorage
+from statestore.catalog.log.log import (
+    OPERATIONS,
+    CommitEntry,
+    Horizon,
+    encode_entry,
+    entry_name,
+    read_entry,
+    write_entry,
+)
+from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_snapshot, write_checkpoint
+from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, advance
+from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
 

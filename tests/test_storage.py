@@ -17,9 +17,9 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import LocalStore, MemoryStore
 
-from statestore.catalog import storage as storage_module
-from statestore.catalog.storage import LocalStorage, Storage, StorageExistsError, local_root
-from statestore.catalog.storage_objects import ObjectStorage
+from statestore.catalog.log import storage as storage_module
+from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, local_root
+from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import (
     InvalidInputError,
     NotFoundError,

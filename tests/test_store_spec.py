@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from statestore.catalog.store_spec import StoreSpec, check_spec, decode_spec, encode_spec
+from statestore.catalog.log.store_spec import StoreSpec, check_spec, decode_spec, encode_spec
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.values.types import make_schema
 

@@ -17,10 +17,10 @@ import xxhash
 
 import statestore
 from statestore.catalog import new_files, verification, verify_data, write
-from statestore.catalog.log_checkpoint import load_snapshot, write_checkpoint
+from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
+from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.maintenance import file_names
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.storage import LocalStorage
 from statestore.catalog.verification import Verification, verify_store
 from statestore.catalog.verify_report import Progress
 from statestore.formats.errors import NotFoundError

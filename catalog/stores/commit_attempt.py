@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statestore.catalog.log import entry_name, was_committed
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage
+from statestore.catalog.log.log import entry_name, was_committed
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import Storage
 
 
 @dataclass(frozen=True)

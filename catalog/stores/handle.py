@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from statestore.catalog.log import was_committed
+from statestore.catalog.log.log import was_committed
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.catalog.segment_files import shared_files
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage
 from statestore.catalog.store_metadata import versions_table
-from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.table_reads import ReadableTable
 from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown

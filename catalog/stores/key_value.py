@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import PutAllResult, Time
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.latency import SAMPLE

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from statestore.catalog.store_spec import Windowing
+from statestore.catalog.log.store_spec import Windowing
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.segments import default_interval, original_retention
 from statestore.formats.values.times import duration_ms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import KEYED, StoreSpec
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.stores import live_tables
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.join_window import JoinWindowStore

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.snapshot import Snapshot
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.handle import PutAllResult, check_transaction
 from statestore.catalog.stores.hot_tier import HotTier

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.changes import plan_changes, read_changes
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_rows import RowForms, apply_rows

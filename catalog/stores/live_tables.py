@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.store_spec import StoreSpec, Windowing
+from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_rows import RowForms
 from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, change_types, times_of

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.latency import SAMPLE

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import MAX_MS, MIN_MS
 from statestore.formats.values.types import TIME, conform

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.segment_meta import OPEN
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import CorruptError
 from statestore.formats.values.types import TIME
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from statestore.catalog.storage import Storage
-from statestore.catalog.store_spec import StoreSpec, Windowing
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live import LiveStore
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import xxhash
 
-from statestore.catalog.storage import sync_folder
+from statestore.catalog.log.storage import sync_folder
 from statestore.catalog.stores.tier_marks import DatabaseMark
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors

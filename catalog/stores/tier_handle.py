@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statestore.catalog.snapshot import Snapshot
-from statestore.catalog.storage import Storage, local_root
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.commit_attempt import CommitAttempt
 from statestore.catalog.stores.consumed import consumed_ends

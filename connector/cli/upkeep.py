@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.maintenance import run_compaction, run_expiry
-from statestore.catalog.snapshot import Snapshot
 from statestore.catalog.upkeep import Upkeep
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import human_duration, say, say_error

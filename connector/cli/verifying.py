@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.storage import LocalStorage
+from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.verification import Verification, folders_to_verify, verify_store
 from statestore.catalog.verify_report import Problem
 from statestore.connector.terminal.grid import Grid

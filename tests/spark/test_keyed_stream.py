@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 import statestore
-from statestore.catalog.storage import LocalStorage
+from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.stores.keyed.snapshot_log import read_log
 from statestore.formats.errors import InvalidInputError
 

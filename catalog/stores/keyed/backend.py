@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.database import LocalDatabase, Row
 from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
 from statestore.catalog.stores.keyed.row_keys import (

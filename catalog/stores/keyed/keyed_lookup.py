@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.restoring import stored_range
 from statestore.catalog.stores.keyed.row_keys import group_bytes, prefix_encoder
 from statestore.catalog.stores.keyed.state_spec import Kind

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from statestore.catalog.log import entry_name
+from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.storage import LocalStorage, Storage, local_root
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.maintenance import Unneeded
-from statestore.catalog.storage import LocalStorage, Storage, local_root
-from statestore.catalog.store_spec import StoreSpec
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.commit_lock import commit_lock

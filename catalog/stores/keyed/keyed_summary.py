@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from statestore.catalog.storage import LocalStorage
+from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.store_summary import KEPT_US
 from statestore.catalog.stores.keyed.keyed_metadata import files_of
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.keyed_changes import (
     Rows,
     SnapshotsSplit,

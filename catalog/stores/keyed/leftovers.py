@@ -7,9 +7,9 @@ import re
 import time
 from pathlib import Path
 
-from statestore.catalog.log import entry_name
+from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage
 from statestore.catalog.maintenance import Unneeded
-from statestore.catalog.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage
 from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import STORED_FILE

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from statestore.catalog.log_checks import check_choice, check_text
+from statestore.catalog.log.log_checks import check_choice, check_text
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.types import schema_from_json, schema_to_json, type_name
 from statestore.formats.values.wider_types import widest_type

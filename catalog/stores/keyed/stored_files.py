@@ -17,7 +17,7 @@ from typing import IO, Any
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.storage import sync_folder
+from statestore.catalog.log.storage import sync_folder
 from statestore.formats.errors import NotFoundError, StorageError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.regular_files import map_regular

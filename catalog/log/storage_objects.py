@@ -12,7 +12,15 @@ import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.exceptions import NotFoundError as ObjectNotFound
 
-from statestore.catalog.storage import Data, Guard, ObjectInfo, StorageExistsError, check_folder, check_name, missing
+from statestore.catalog.log.storage import (
+    Data,
+    Guard,
+    ObjectInfo,
+    StorageExistsError,
+    check_folder,
+    check_name,
+    missing,
+)
 
 PARALLEL_PUTS = 8
 # Azure answers a failed create with PreconditionError in some releases of obstore.

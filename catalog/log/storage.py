@@ -1,7 +1,7 @@
 """Where a store's files live: create-only writes, whole reads, mapped reads, listing and deletion.
 
 The interface is what a commit needs and no more, so that an object store can stand behind it
-(`statestore.catalog.storage_objects`). Nothing is ever overwritten.
+(`statestore.catalog.log.storage_objects`). Nothing is ever overwritten.
 """
 
 from __future__ import annotations

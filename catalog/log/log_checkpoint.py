@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.log import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
-from statestore.catalog.log_checks import check_changelog, check_closure, check_segment, check_text
-from statestore.catalog.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, check_layout, versions_from
-from statestore.catalog.storage import Storage, StorageExistsError
-from statestore.catalog.store_identity import identity_guard, replaced
+from statestore.catalog.log.log import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
+from statestore.catalog.log.log_checks import check_changelog, check_closure, check_segment, check_text
+from statestore.catalog.log.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, check_layout, versions_from
+from statestore.catalog.log.storage import Storage, StorageExistsError
+from statestore.catalog.log.store_identity import identity_guard, replaced
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.ipc_file import read_batches

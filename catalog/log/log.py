@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import xxhash
 
-from statestore.catalog.log_checks import (
+from statestore.catalog.log.log_checks import (
     COUNT,
     INT64,
     VERSION,
@@ -22,8 +22,8 @@ from statestore.catalog.log_checks import (
     check_segment,
     check_text,
 )
-from statestore.catalog.storage import Guard, Storage, StorageExistsError, UnsettledError
-from statestore.catalog.store_identity import identity_guard
+from statestore.catalog.log.storage import Guard, Storage, StorageExistsError, UnsettledError
+from statestore.catalog.log.store_identity import identity_guard
 from statestore.formats.errors import (
     CommitUnknownError,
     ConflictError,

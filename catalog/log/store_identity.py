@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from statestore.catalog.storage import Guard
-from statestore.catalog.store_spec import STORE_FILE
+from statestore.catalog.log.storage import Guard
+from statestore.catalog.log.store_spec import STORE_FILE
 from statestore.formats.errors import CorruptError, NotFoundError
 
 
