@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.changes import CHANGE_COLUMNS, CHANGE_TYPES
-from statestore.catalog.history_columns import HISTORY_COLUMNS, valid_rows
+from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES
+from statestore.catalog.reads.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch

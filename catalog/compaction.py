@@ -16,8 +16,8 @@ import numpy.typing as npt
 from statestore.catalog.folding import Folded, Source, fold, join_blocks, read_block
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.new_files import NewFiles, RowBlock, late_rows
-from statestore.catalog.row_state import SegmentView, newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
 
 Ints = npt.NDArray[np.int64]

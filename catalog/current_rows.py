@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.row_state import SegmentView, newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.store_spec import Windowing
+from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.resolve import Resolution
-from statestore.catalog.row_state import newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]

@@ -16,8 +16,8 @@ import pyarrow as pa
 from statestore.catalog.log.log import Horizon
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.new_files import RowBlock
-from statestore.catalog.row_state import SegmentView
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]

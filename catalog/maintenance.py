@@ -23,7 +23,7 @@ from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.new_files import NewFiles
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.write import after_publish, new_entry, remove_files

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import KEYED
-from statestore.catalog.table_reads import ReadableTable
-from statestore.catalog.versioned_table import VersionedTable
+from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.errors import UnsupportedError
 
 ALIKE = (

@@ -20,8 +20,8 @@ from statestore.catalog.current_rows import CurrentRows, take_index
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.open_row_match import match_open_rows, sorted_with_positions
 from statestore.catalog.placing import Existing, NewRows, merged, place
-from statestore.catalog.row_state import SegmentView, newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.timeline import Entry, Timeline
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal

@@ -20,8 +20,8 @@ from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.maintenance import LEFT_BEHIND, file_names, run_vacuum
-from statestore.catalog.row_state import SegmentView, newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
 from statestore.catalog.stores.acknowledged import OURS
 from statestore.catalog.stores.consumed import consumed_ends

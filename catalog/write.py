@@ -27,8 +27,8 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.new_files import NewFiles, RowBlock
 from statestore.catalog.placing import NewRows
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
-from statestore.catalog.segment_files import SegmentFiles
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN

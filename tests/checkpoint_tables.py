@@ -12,7 +12,7 @@ from checkpoint_models import Row, States, changes_of, history_of
 from spark_state_fixtures import multiset
 
 import statestore
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 
 TIME_OF_A_ROW = {"history": ["valid_from", "valid_to"], "changes": ["valid_from", "_commit_timestamp"]}
 REST = {"history": ["_commit_version"], "changes": ["_commit_version", "_change_type"]}

@@ -13,7 +13,7 @@ from versioned_model import Model
 
 import statestore
 from statestore import StateStoreError
-from statestore.catalog.segment_files import _shared
+from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned import VersionedStore
 
 TIMES = (None, 2, 5, 9)

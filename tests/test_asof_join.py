@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from in_memory_table import MemoryTable
 
 import statestore
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.connector.asof import arrow_engine, key_numbers
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.state_table import Query

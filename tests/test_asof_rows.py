@@ -15,7 +15,7 @@ from spark_state_fixtures import checkpoint_path, plain
 from test_purged_checkpoints import purged
 
 import statestore
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.connector.asof import arrow_engine
 from statestore.formats.state_table import Query
 

@@ -27,7 +27,7 @@ from spark_state_fixtures import QUICK, checkpoint_path, index, multiset
 
 import statestore
 from statestore.catalog.checkpoint_table import CheckpointTable
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter

@@ -10,7 +10,7 @@ import pytest
 from command_line import Answer, at_terminal, run
 
 import statestore
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.connector.terminal.output import cell, human_bytes
 
 DAY = 86_400_000

@@ -17,7 +17,7 @@ import statestore
 from statestore.catalog import compaction, maintenance, write
 from statestore.catalog.log import storage
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.segment_files import _shared
+from statestore.catalog.reads.segment_files import _shared
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 KINDS: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ from versioned_model import Model
 import statestore
 from statestore.catalog import compaction, maintenance, write
 from statestore.catalog.log.log import read_entry, write_entry
-from statestore.catalog.segment_files import _shared
+from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.formats.state_table import Query
 

@@ -18,7 +18,7 @@ import statestore
 from statestore.catalog import current_rows as module
 from statestore.catalog.current_rows import CurrentRows
 from statestore.catalog.open_row_match import sorted_with_positions
-from statestore.catalog.row_state import newest_ends, views_of
+from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 

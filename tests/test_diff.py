@@ -16,8 +16,8 @@ from versioned_checks import as_table, create
 from versioned_model import Model
 
 import statestore
-from statestore.catalog import difference
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads import difference
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.values.comparable_values import comparable

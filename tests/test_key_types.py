@@ -15,7 +15,7 @@ import pytest
 
 import statestore
 from statestore.catalog.invariants import layout_violations, uniqueness_violations
-from statestore.catalog.segment_files import _shared
+from statestore.catalog.reads.segment_files import _shared
 
 KEYS: dict[str, tuple[dict[str, str], list[Any]]] = {
     "string": ({"k": "string"}, ["", "a", "aa", "é", "\0", "x" * 40]),

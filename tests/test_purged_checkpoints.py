@@ -16,7 +16,7 @@ from command_line import run
 from spark_state_fixtures import checkpoint_path
 
 import statestore
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter

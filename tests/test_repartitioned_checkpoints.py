@@ -25,7 +25,7 @@ from parameters import mostly_slow
 from spark_state_fixtures import ARCHIVE, LOCAL, checkpoint_path, index, multiset, truth, unpacked
 
 import statestore
-from statestore.catalog.table_reads import ReadableTable
+from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.connector.state_options import selection_of

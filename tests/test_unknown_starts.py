@@ -13,7 +13,7 @@ from test_asof_rows import keyed
 from test_purged_checkpoints import purged
 
 import statestore
-from statestore.catalog.told_changes import known_from
+from statestore.catalog.reads.feed_start import known_from
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 

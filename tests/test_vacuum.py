@@ -13,7 +13,7 @@ from versioned_model import Model
 
 import statestore
 from statestore.catalog import compaction
-from statestore.catalog.segment_files import _shared
+from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned import VersionedStore
 
 HOUR = 3_600

@@ -20,7 +20,7 @@ from statestore.catalog import new_files, verification, verify_data, write
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.maintenance import file_names
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.verification import Verification, verify_store
 from statestore.catalog.verify_report import Progress
 from statestore.formats.errors import NotFoundError

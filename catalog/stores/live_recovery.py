@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.changes import plan_changes, read_changes
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.scan import NOW, Window, plan, read_split, splits_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.changes import plan_changes, read_changes
+from statestore.catalog.reads.scan import NOW, Window, plan, read_split, splits_of
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_rows import RowForms, apply_rows
@@ -24,7 +25,6 @@ from statestore.catalog.stores.missing_changelogs import expected_extents, is_of
 from statestore.catalog.stores.row_layout import TICK
 from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint, remove_checkpoint
 from statestore.catalog.stores.tier_errors import TierBrokenError
-from statestore.catalog.versioned_table import VersionedTable
 from statestore.formats.state_table import Query
 
 Ints = npt.NDArray[np.int64]

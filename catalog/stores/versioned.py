@@ -20,7 +20,7 @@ from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.point_lookup import Found, PointLookup
+from statestore.catalog.reads.point_lookup import Found, PointLookup
 from statestore.catalog.resolve import Records
 from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.commit_attempt import CommitAttempt

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.row_state import newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_recovery import Content, TierState, latest
 from statestore.catalog.stores.live_rows import RowForms

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from statestore.catalog.reads.feed_start import known_from
+from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.handle import StoreHandle
-from statestore.catalog.table_reads import ReadableTable
-from statestore.catalog.told_changes import known_from
-from statestore.catalog.versioned_table import VersionedTable
 from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.difference import CHANGE, CHANGED, NEW, OLD
+from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, printable
 

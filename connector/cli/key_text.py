@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.named_keys import named_keys
+from statestore.catalog.reads.lookup_columns import named_keys
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import Place, canonical, nullable

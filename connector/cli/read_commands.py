@@ -84,7 +84,7 @@ def history(
     full: args.Full = False,
 ) -> None:
     """Every version of one key with its interval, oldest first."""
-    from statestore.catalog.history_columns import oldest_first
+    from statestore.catalog.reads.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
 
     found = read_key(path, store, key, mode="history", version=version, start=start, end=end)
@@ -135,7 +135,7 @@ def diff(
 
     A number alone is a version; state times are ISO-8601 with a zone.
     """
-    from statestore.catalog.difference import difference
+    from statestore.catalog.reads.difference import difference
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.differences import as_grid, first_and_counts, objects
     from statestore.connector.cli.reading import column_names, point

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.catalog.difference import Point
+from statestore.catalog.reads.difference import Point
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.key_text import key_filters
 from statestore.formats.errors import InvalidInputError

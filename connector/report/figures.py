@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.told_changes import known_from
+from statestore.catalog.reads.feed_start import known_from
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.report.key_counts import Hashes, Weighed, greatest, key_texts, row_bytes
 from statestore.connector.report.lifelines import flat, hashes_of, lifelines, milliseconds, read_rows

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.history_columns import oldest_first
+from statestore.catalog.reads.history_columns import oldest_first
 from statestore.connector.report.key_counts import Hashes, greatest, key_texts
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable

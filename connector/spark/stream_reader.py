@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.told_changes import change_start, check_told
+from statestore.catalog.reads.feed_start import change_start, check_told
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition

@@ -17,6 +17,7 @@ from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.maintenance import Unneeded
+from statestore.catalog.reads.table_reads import ReadableTable, Time
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.commit_lock import commit_lock
@@ -28,7 +29,6 @@ from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
 from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import check_there, checked
-from statestore.catalog.table_reads import ReadableTable, Time
 from statestore.catalog.write import writer_name
 from statestore.formats.errors import (
     ConflictError,

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.row_state import SegmentView, ends_at, newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView, ends_at, newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.segments.regions import corrupt
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta

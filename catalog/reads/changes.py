@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.event_relations import NOWHERE, Events, Places, related
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.row_state import SegmentView, newest_ends, pair_ends, views_of
-from statestore.catalog.scan import BEGINNING, NOW
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.event_relations import NOWHERE, Events, Places, related
+from statestore.catalog.reads.row_state import SegmentView, newest_ends, pair_ends, views_of
+from statestore.catalog.reads.scan import BEGINNING, NOW
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter, mask

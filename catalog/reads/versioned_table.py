@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.scan import (
+from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
+from statestore.catalog.reads.scan import (
     BEGINNING,
     NOW,
     VERSION_COLUMN,
@@ -22,7 +22,7 @@ from statestore.catalog.scan import (
     read_split,
     splits_of,
 )
-from statestore.catalog.segment_files import SegmentFiles, shared_files
+from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import check_filters

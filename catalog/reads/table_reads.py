@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.difference import Point, difference
-from statestore.catalog.named_keys import named_keys
+from statestore.catalog.reads.difference import Point, difference
+from statestore.catalog.reads.lookup_columns import named_keys
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.filters import parse_filters

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, SegmentMeta
 
 Ints = npt.NDArray[np.int64]

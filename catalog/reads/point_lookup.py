@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.row_state import newest_ends, views_of
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.canonical import from_arrow
 from statestore.formats.values.key_codec import KeyCodec
 

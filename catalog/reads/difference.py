@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.row_state import ends_at, newest_ends
-from statestore.catalog.scan import CHUNK_ROWS, Piece, Window, plan
-from statestore.catalog.segment_files import SegmentFiles
-from statestore.catalog.versioned_table import VersionedTable, window_of
+from statestore.catalog.reads.row_state import ends_at, newest_ends
+from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, Window, plan
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import SegmentMeta

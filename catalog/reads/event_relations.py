@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.row_state import SegmentView, pair_ends
-from statestore.catalog.segment_files import SegmentFiles
+from statestore.catalog.reads.row_state import SegmentView, pair_ends
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 
 Ints = npt.NDArray[np.int64]
