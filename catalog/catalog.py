@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
+from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.write import new_entry
 from statestore.catalog.log.log import read_entry, write_entry
 from statestore.catalog.log.snapshot import EMPTY
 from statestore.catalog.log.storage import LocalStorage, StorageExistsError, make_directories
@@ -28,7 +30,6 @@ from statestore.catalog.log.store_spec import (
     encode_spec,
     row_key,
 )
-from statestore.catalog.new_files import NewFiles
 from statestore.catalog.rebuild import check_rebuild, replay
 from statestore.catalog.store_folders import (
     rebuilt_folder,
@@ -46,7 +47,6 @@ from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
 from statestore.catalog.verification import Verification, verify
-from statestore.catalog.write import new_entry
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location

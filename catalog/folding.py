@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.commits.new_files import RowBlock
 from statestore.catalog.log.log import Horizon
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.new_files import RowBlock
 from statestore.catalog.reads.row_state import SegmentView
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN

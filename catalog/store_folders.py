@@ -15,13 +15,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from statestore.catalog.claims import any_claim_held
+from statestore.catalog.commits.claims import any_claim_held
+from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
+from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.storage import sync_folder
 from statestore.catalog.log.store_identity import stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE
-from statestore.catalog.stores.acknowledged import FOLDER as CHANGELOGS
-from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in

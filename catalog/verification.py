@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
+from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.maintenance import file_names
-from statestore.catalog.stores.writer_lock import LOCK_FILE
 from statestore.catalog.verify_changelogs import verify_changelogs
 from statestore.catalog.verify_data import verify_data
 from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.store_changelogs import FOLDER, OURS, foreign_note
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.acknowledged import FOLDER, OURS, foreign_note
-from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.missing_changelogs import expected_extents, missing
 from statestore.catalog.stores.tier_checkpoint import read_checkpoint
 from statestore.catalog.verify_report import Problem, Report, problem_of

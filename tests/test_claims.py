@@ -16,8 +16,9 @@ import pytest
 from keyed_backends import keyed_store
 
 import statestore
-from statestore.catalog import maintenance, write
-from statestore.catalog.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
+from statestore.catalog import maintenance
+from statestore.catalog.commits import write
+from statestore.catalog.commits.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.log import storage
 from statestore.catalog.log.log import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot

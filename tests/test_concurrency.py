@@ -18,7 +18,8 @@ from versioned_checks import INTERVAL, Put, as_table, check_everything, create, 
 from versioned_model import Model
 
 import statestore
-from statestore.catalog import compaction, maintenance, write
+from statestore.catalog import compaction, maintenance
+from statestore.catalog.commits import write
 from statestore.catalog.log.log import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned import VersionedStore

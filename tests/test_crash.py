@@ -23,7 +23,8 @@ from versioned_model import Model
 
 import statestore
 from statestore.catalog import catalog as catalog_module
-from statestore.catalog import compaction, current_rows, maintenance, write
+from statestore.catalog import compaction, maintenance
+from statestore.catalog.commits import current_rows, write
 from statestore.catalog.maintenance import file_names
 from statestore.catalog.stores.versioned import VersionedStore
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from versioned_model import Model
 
 import statestore
-from statestore.catalog import current_rows as module
-from statestore.catalog.current_rows import CurrentRows
-from statestore.catalog.open_row_match import sorted_with_positions
+from statestore.catalog.commits import current_rows as module
+from statestore.catalog.commits.current_rows import CurrentRows
+from statestore.catalog.commits.open_row_match import sorted_with_positions
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
@@ -97,7 +97,7 @@ def as_tuple(record: statestore.Record | None) -> tuple[Any, ...] | None:
 
 def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All keys in four hashes: the index gives up, or compares the keys."""
-    from statestore.catalog import new_files, resolve
+    from statestore.catalog.commits import new_files, resolve
 
     def colliding(columns: Any) -> Any:
         return hash_keys(columns) % np.uint64(4)
@@ -213,7 +213,7 @@ def test_sorting_with_positions_is_a_stable_sort(values: list[int]) -> None:
 
 def test_a_key_that_takes_the_hash_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plainest commit compares the keys, and is made again without what the hash promised; nothing stays behind."""
-    from statestore.catalog import new_files, resolve, write
+    from statestore.catalog.commits import new_files, resolve, write
 
     def colliding(columns: Any) -> Any:
         return np.array([int(key[-1]) for key in columns[0].to_pylist()], np.uint64)

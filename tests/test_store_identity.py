@@ -14,12 +14,13 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog import maintenance, store_folders, write
+from statestore.catalog import maintenance, store_folders
+from statestore.catalog.commits import store_changelogs as acknowledged
+from statestore.catalog.commits import write
+from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log import CommitEntry, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.new_files import NewFiles
-from statestore.catalog.stores import acknowledged
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.verification import verify
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter

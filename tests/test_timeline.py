@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.catalog.stores.timeline import Entry, Timeline
+from statestore.catalog.commits.key_timeline import Entry, Timeline
 from statestore.formats.segments.segment_meta import OPEN
 
 LAST = 12  # times are 0 … LAST

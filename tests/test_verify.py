@@ -16,7 +16,8 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog import new_files, verification, verify_data, write
+from statestore.catalog import verification, verify_data
+from statestore.catalog.commits import new_files, write
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.maintenance import file_names

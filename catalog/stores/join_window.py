@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
+from statestore.catalog.commits.change_logger import ChangeLogger
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.change_logger import ChangeLogger
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import SAMPLE

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.commits.store_changelogs import Changelogs
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import plan_changes, read_changes
 from statestore.catalog.reads.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.acknowledged import Changelogs
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.live_rows import RowForms, apply_rows
 from statestore.catalog.stores.missing_changelogs import expected_extents, is_of_this_boot, missing

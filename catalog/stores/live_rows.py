@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.commits.resolve import Records
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.resolve import Records
 from statestore.catalog.stores.hot_tier import ONE, HotTier
 from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of
 from statestore.formats.serdes.row_serde import RowSerde, row_serde

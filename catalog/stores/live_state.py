@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.catalog.commits.key_timeline import Entry, Timeline
 from statestore.catalog.reads.point_lookup import Found, PointLookup
 from statestore.catalog.stores.pending import Pending
-from statestore.catalog.stores.timeline import Entry, Timeline
 from statestore.formats.values.key_codec import KeyCodec
 
 Key = tuple[Any, ...]

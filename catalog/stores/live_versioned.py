@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.commits.write import Change
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
@@ -30,7 +31,6 @@ from statestore.catalog.stores.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.versioned import PutResult, Record
 from statestore.catalog.stores.versioned_content import put_rows, versions_content
 from statestore.catalog.stores.versioned_tier import LATEST, NEWEST, Version, VersionedTier
-from statestore.catalog.write import Change
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka.versioned_store import decode_latest
 from statestore.formats.values.times import from_us

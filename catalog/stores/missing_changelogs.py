@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.store_changelogs import FOLDER
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.acknowledged import FOLDER
-from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.tier_checkpoint import FILE, TierCheckpoint, this_boot
 from statestore.formats.errors import CorruptError
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.commits.resolve import Records
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.catalog.reads.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.resolve import Records
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN

@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from statestore.catalog.commits.commit_attempt import CommitAttempt
+from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.store_changelogs import Changelogs
+from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.catalog.stores.commit_attempt import CommitAttempt
-from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import Latencies
@@ -31,7 +32,6 @@ from statestore.catalog.stores.segment_names import segment_name_of
 from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
 from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.catalog.stores.tier_scan import Row
-from statestore.catalog.stores.writer_lock import take_writer_lock
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors

@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from statestore.catalog.commits.commit_attempt import CommitAttempt
+from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.resolve import Records
+from statestore.catalog.commits.store_changelogs import Changelogs
+from statestore.catalog.commits.write import Change, commit_change, is_committed
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import Found, PointLookup
-from statestore.catalog.resolve import Records
-from statestore.catalog.stores.acknowledged import Changelogs
-from statestore.catalog.stores.commit_attempt import CommitAttempt
-from statestore.catalog.stores.consumed import consumed_ends
 from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live_state import LiveState
@@ -32,7 +33,6 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_from_rows, records_of
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
-from statestore.catalog.write import Change, commit_change, is_committed
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.forks import leave_in_forks

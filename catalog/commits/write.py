@@ -17,18 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.claims import claim
-from statestore.catalog.current_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
-from statestore.catalog.expired_rows import end_expired
+from statestore.catalog.commits.claims import claim
+from statestore.catalog.commits.current_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
+from statestore.catalog.commits.expired_rows import end_expired
+from statestore.catalog.commits.new_files import NewFiles, RowBlock
+from statestore.catalog.commits.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
+from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.log import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
 from statestore.catalog.log.snapshot import Snapshot, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
-from statestore.catalog.new_files import NewFiles, RowBlock
-from statestore.catalog.placing import NewRows
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from statestore.catalog.commits.resolve import Resolution
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.resolve import Resolution
 from statestore.formats.segments.segment_meta import OPEN
 
 Ints = npt.NDArray[np.int64]

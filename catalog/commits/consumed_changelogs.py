@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from statestore.catalog.commits.store_changelogs import FOLDER
 from statestore.catalog.log import snapshot as snapshots
 from statestore.catalog.log.log import read_entry
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
-from statestore.catalog.stores.acknowledged import FOLDER
 from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import StateStoreError
 

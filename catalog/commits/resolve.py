@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.current_rows import CurrentRows, take_index
+from statestore.catalog.commits.current_rows import CurrentRows, take_index
+from statestore.catalog.commits.key_timeline import Entry, Timeline
+from statestore.catalog.commits.open_row_match import match_open_rows, sorted_with_positions
+from statestore.catalog.commits.version_ends import Existing, NewRows, merged, place
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.open_row_match import match_open_rows, sorted_with_positions
-from statestore.catalog.placing import Existing, NewRows, merged, place
 from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.stores.timeline import Entry, Timeline
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.current_rows import ROW_BITS, ROW_MASK, CurrentRows
+from statestore.catalog.commits.current_rows import ROW_BITS, ROW_MASK, CurrentRows
 from statestore.catalog.reads.row_state import SegmentView
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
