@@ -18,9 +18,9 @@ from statestore.catalog.metadata_table import TABLES, MetadataTable
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
+from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
-from statestore.catalog.upkeep import Upkeep
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import Location, open_location, parse_location

@@ -13,7 +13,7 @@ from typing import Any
 
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.maintenance import run_compaction, run_expiry
-from statestore.catalog.upkeep import Upkeep
+from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import human_duration, say, say_error
 from statestore.connector.terminal.progress import progress
