@@ -30,14 +30,6 @@ from statestore.catalog.log.store_spec import (
     encode_spec,
     row_key,
 )
-from statestore.catalog.rebuild import check_rebuild, replay
-from statestore.catalog.store_folders import (
-    rebuilt_folder,
-    remove_store,
-    replace_store,
-    replaced_stores,
-    undo_replacement,
-)
 from statestore.catalog.stores.join_window import JoinWindowStore
 from statestore.catalog.stores.key_value import KeyValueStore
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore, check_keyed_spec
@@ -46,6 +38,14 @@ from statestore.catalog.stores.kinds import open_handle
 from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.stores.window import WindowStore
+from statestore.catalog.upkeep.rebuild import check_rebuild, replay
+from statestore.catalog.upkeep.store_folders import (
+    rebuilt_folder,
+    remove_store,
+    replace_store,
+    replaced_stores,
+    undo_replacement,
+)
 from statestore.catalog.verification import Verification, verify
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.disk_errors import disk_errors

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.compaction import SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.reads.row_state import SegmentView, ends_at, newest_ends, views_of
 from statestore.catalog.reads.scan import Window, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys

@@ -18,13 +18,13 @@ import numpy as np
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.store_changelogs import OURS
-from statestore.catalog.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.maintenance import LEFT_BEHIND, file_names, run_vacuum
 from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
+from statestore.catalog.upkeep.maintenance import LEFT_BEHIND, file_names, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error

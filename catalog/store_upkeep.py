@@ -7,9 +7,9 @@ from typing import Protocol
 
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
-from statestore.catalog.maintenance import Unneeded, run_vacuum
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.keyed.leftovers import remove_unneeded
+from statestore.catalog.upkeep.maintenance import Unneeded, run_vacuum
 from statestore.formats.errors import UnsupportedError
 
 

@@ -17,7 +17,7 @@ from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
-from statestore.catalog.maintenance import file_names
+from statestore.catalog.upkeep.maintenance import file_names
 from statestore.catalog.verify_changelogs import verify_changelogs
 from statestore.catalog.verify_data import verify_data
 from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed

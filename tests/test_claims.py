@@ -16,18 +16,18 @@ import pytest
 from keyed_backends import keyed_store
 
 import statestore
-from statestore.catalog import maintenance
 from statestore.catalog.commits import write
 from statestore.catalog.commits.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.log import storage
 from statestore.catalog.log.log import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.maintenance import LEFT_BEHIND
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
 from statestore.catalog.stores.keyed import snapshot_log
 from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.upkeep import maintenance
+from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 DAY = 86_400_000_000_000  # nanoseconds

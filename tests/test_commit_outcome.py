@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog import compaction, maintenance
 from statestore.catalog.commits import write
 from statestore.catalog.log import storage
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import _shared
+from statestore.catalog.upkeep import compaction, maintenance
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 KINDS: dict[str, dict[str, Any]] = {

@@ -18,11 +18,11 @@ from versioned_checks import INTERVAL, Put, as_table, check_everything, create, 
 from versioned_model import Model
 
 import statestore
-from statestore.catalog import compaction, maintenance
 from statestore.catalog.commits import write
 from statestore.catalog.log.log import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.upkeep import compaction, maintenance
 from statestore.formats.state_table import Query
 
 WRITERS = 3

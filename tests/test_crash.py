@@ -23,10 +23,10 @@ from versioned_model import Model
 
 import statestore
 from statestore.catalog import catalog as catalog_module
-from statestore.catalog import compaction, maintenance
 from statestore.catalog.commits import current_rows, write
-from statestore.catalog.maintenance import file_names
 from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.upkeep import compaction, maintenance
+from statestore.catalog.upkeep.maintenance import file_names
 
 TIMES = (None, 5, 9)
 MAX_STEPS = 200

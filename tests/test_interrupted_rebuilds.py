@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog import store_folders
-from statestore.catalog.rebuild import replay
-from statestore.catalog.store_folders import REPLACED, replace_store
+from statestore.catalog.upkeep import store_folders
+from statestore.catalog.upkeep.rebuild import replay
+from statestore.catalog.upkeep.store_folders import REPLACED, replace_store
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 

@@ -14,7 +14,6 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog import maintenance, store_folders
 from statestore.catalog.commits import store_changelogs as acknowledged
 from statestore.catalog.commits import write
 from statestore.catalog.commits.new_files import NewFiles
@@ -22,6 +21,7 @@ from statestore.catalog.log.log import CommitEntry, entry_name, read_entry, writ
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.upkeep import maintenance, store_folders
 from statestore.catalog.verification import verify
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 from statestore.formats.places.file_presence import names_in

@@ -12,9 +12,9 @@ from versioned_checks import Put, as_table, check_everything, create
 from versioned_model import Model
 
 import statestore
-from statestore.catalog import compaction
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.upkeep import compaction
 
 HOUR = 3_600
 ROWS: list[list[Put]] = [

@@ -20,8 +20,8 @@ from statestore.catalog import verification, verify_data
 from statestore.catalog.commits import new_files, write
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.maintenance import file_names
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.maintenance import file_names
 from statestore.catalog.verification import Verification, verify_store
 from statestore.catalog.verify_report import Progress
 from statestore.formats.errors import NotFoundError

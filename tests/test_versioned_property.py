@@ -14,8 +14,8 @@ from versioned_checks import HORIZON, as_table, check_everything, check_points, 
 from versioned_model import Model
 
 import statestore
-from statestore.catalog import compaction, maintenance
 from statestore.catalog.commits import new_files
+from statestore.catalog.upkeep import compaction, maintenance
 
 DEEP = "STATESTORE_EXAMPLES" in os.environ
 EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "40"))

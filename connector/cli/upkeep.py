@@ -1,7 +1,7 @@
 """Compaction, expiry and vacuum of stores named on the command line, next to writers that may be at work.
 
 Nothing here opens a store for writing: each step publishes a commit of its own, and where a writer was faster it is
-done again (see `catalog.maintenance`). Acknowledged puts stay with their writer.
+done again (see `catalog.upkeep.maintenance`). Acknowledged puts stay with their writer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.maintenance import run_compaction, run_expiry
 from statestore.catalog.store_upkeep import Upkeep
+from statestore.catalog.upkeep.maintenance import run_compaction, run_expiry
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import human_duration, say, say_error
 from statestore.connector.terminal.progress import progress

@@ -17,7 +17,6 @@ from statestore.catalog.commits.write import writer_name
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.maintenance import Unneeded
 from statestore.catalog.reads.table_reads import ReadableTable, Time
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
@@ -30,6 +29,7 @@ from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
 from statestore.catalog.stores.keyed.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.stores.keyed.stored_files import check_there, checked
+from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage
-from statestore.catalog.maintenance import Unneeded
 from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.keyed.shared_log import newer_log
 from statestore.catalog.stores.keyed.snapshot_handle import STORED_FILE
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog, read_log
 from statestore.catalog.stores.keyed.stored_files import UNFINISHED
+from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.places.local_directory import remove_abandoned
 
 # What tasks make and may leave behind when they die; nothing else is looked at, so no file of somebody else is removed.

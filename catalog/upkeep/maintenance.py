@@ -21,12 +21,12 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.store_changelogs import OURS
 from statestore.catalog.commits.write import after_publish, new_entry, remove_files
-from statestore.catalog.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
 from statestore.catalog.log.log import CommitEntry, Horizon, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
