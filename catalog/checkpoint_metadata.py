@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.checkpoint_table import CheckpointTable
-from statestore.catalog.metadata_table import (
+from statestore.catalog.describe.metadata_table import (
     SCHEMA_SCHEMA,
     SEGMENTS_SCHEMA,
     SNAPSHOTS_SCHEMA,

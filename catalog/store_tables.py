@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from statestore.catalog.catalog import Catalog
+from statestore.catalog.describe.metadata_table import MetadataTable
+from statestore.catalog.describe.store_metadata import StoreMetadata
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
-from statestore.catalog.metadata_table import MetadataTable
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_metadata import StoreMetadata
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable

@@ -13,8 +13,8 @@ from statestore.catalog.catalog import Catalog
 from statestore.catalog.checkpoint_metadata import CheckpointMetadata
 from statestore.catalog.checkpoint_selection import StateSelection, selected_table
 from statestore.catalog.checkpoint_table import CheckpointTable, checkpoint_tables
+from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.metadata_table import TABLES, MetadataTable
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at

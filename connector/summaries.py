@@ -7,8 +7,8 @@ from typing import Any
 
 from statestore.catalog.checkpoint_summary import CheckpointSummary
 from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.describe.store_summary import StoreSummary, summarize
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_summary import StoreSummary, summarize
 from statestore.catalog.stores.keyed.keyed_summary import KeyedSummary, summarize_keyed
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse

@@ -385,9 +385,9 @@ def test_inspect_says_what_upkeep_is_due(tmp_path: Path, monkeypatch: pytest.Mon
         for number in range(4):
             store.put(1, number, timestamp=number)
             store.commit()
-        monkeypatch.setattr("statestore.catalog.store_summary.MINOR_DELTAS", 5)
+        monkeypatch.setattr("statestore.catalog.describe.store_summary.MINOR_DELTAS", 5)
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == []
-        monkeypatch.setattr("statestore.catalog.store_summary.MINOR_DELTAS", 4)
+        monkeypatch.setattr("statestore.catalog.describe.store_summary.MINOR_DELTAS", 4)
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == ["needs compaction (4 deltas)"]
         store.compact(full=True)
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.metadata_table import TABLES
+from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.warehouse import open_table, open_warehouse
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from statestore.catalog.describe.store_metadata import versions_table
 from statestore.catalog.log.log import was_committed
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage
@@ -17,7 +18,6 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_metadata import versions_table
 from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
 from statestore.formats.values.times import duration_ms, from_us, to_us

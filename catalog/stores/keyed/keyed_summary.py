@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from statestore.catalog.describe.store_summary import KEPT_US
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.store_summary import KEPT_US
 from statestore.catalog.stores.keyed.keyed_metadata import files_of
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.stores.keyed.leftovers import unneeded_files

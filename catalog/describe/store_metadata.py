@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.describe.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import TIME, type_name
 
