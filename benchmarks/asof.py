@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from rocksdict import Options, Rdict, WriteBatch
 
 import statestore
-from statestore.catalog.invariants import touched
+from statestore.catalog.checks.invariants import touched
 from statestore.connector.duckdb.attach import attach
 from statestore.formats.state_table import Query
 

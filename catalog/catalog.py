@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
+from statestore.catalog.checks.verification import Verification, verify
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.write import new_entry
 from statestore.catalog.log.log import read_entry, write_entry
@@ -46,7 +47,6 @@ from statestore.catalog.upkeep.store_folders import (
     replaced_stores,
     undo_replacement,
 )
-from statestore.catalog.verification import Verification, verify
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location

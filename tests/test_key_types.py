@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.invariants import layout_violations, uniqueness_violations
+from statestore.catalog.checks.invariants import layout_violations, uniqueness_violations
 from statestore.catalog.reads.segment_files import _shared
 
 KEYS: dict[str, tuple[dict[str, str], list[Any]]] = {

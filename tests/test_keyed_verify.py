@@ -12,11 +12,11 @@ import pytest
 import xxhash
 
 import statestore
+from statestore.catalog.checks.verification import Verification
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.stores.keyed import snapshot_log
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_log import CHECKPOINT_INTERVAL, read_log
-from statestore.catalog.verification import Verification
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from models.session import SessionModel
 from models.window import WindowModel
 
 import statestore
-from statestore.catalog.invariants import layout_violations, uniqueness_violations
+from statestore.catalog.checks.invariants import layout_violations, uniqueness_violations
 
 EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "10"))
 PHASES = tuple(Phase) if EXAMPLES > 10 else (Phase.explicit, Phase.reuse, Phase.generate)  # shrinking takes minutes

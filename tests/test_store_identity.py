@@ -14,6 +14,7 @@ import pytest
 import xxhash
 
 import statestore
+from statestore.catalog.checks.verification import verify
 from statestore.catalog.commits import store_changelogs as acknowledged
 from statestore.catalog.commits import write
 from statestore.catalog.commits.new_files import NewFiles
@@ -22,7 +23,6 @@ from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoin
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.catalog.upkeep import maintenance, store_folders
-from statestore.catalog.verification import verify
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 from statestore.formats.places.file_presence import names_in
 

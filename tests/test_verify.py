@@ -16,14 +16,14 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog import verification, verify_data
+from statestore.catalog.checks import verification, verify_data
+from statestore.catalog.checks.verification import Verification, verify_store
+from statestore.catalog.checks.verify_report import Progress
 from statestore.catalog.commits import new_files, write
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
-from statestore.catalog.verification import Verification, verify_store
-from statestore.catalog.verify_report import Progress
 from statestore.formats.errors import NotFoundError
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.regions import REGION_BYTES

@@ -18,7 +18,7 @@ from test_versioned_property import Pair, small_thresholds
 from versioned_checks import CHANGE, HORIZON, INTERVAL, as_row, rows_of
 
 import statestore
-from statestore.catalog.invariants import layout_violations
+from statestore.catalog.checks.invariants import layout_violations
 from statestore.formats.errors import NotFoundError
 
 __all__ = ["small_thresholds"]  # a fixture: these histories need small thresholds, too

@@ -8,7 +8,7 @@ import pyarrow as pa
 from versioned_model import Model, Row
 
 import statestore
-from statestore.catalog.invariants import (
+from statestore.catalog.checks.invariants import (
     layout_violations,
     pruning_violations,
     uniqueness_violations,

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.checks.verification import Verification, folders_to_verify, verify_store
+from statestore.catalog.checks.verify_report import Problem
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.verification import Verification, folders_to_verify, verify_store
-from statestore.catalog.verify_report import Problem
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes
 from statestore.connector.terminal.progress import progress

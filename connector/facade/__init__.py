@@ -22,6 +22,7 @@ from statestore.formats.errors import (
 
 if TYPE_CHECKING:
     from statestore.catalog.catalog import Catalog, connect
+    from statestore.catalog.checks.verification import verify
     from statestore.catalog.joins.stream_table import StreamTableJoin
     from statestore.catalog.joins.table_aggregation import TableAggregation, count_by
     from statestore.catalog.joins.table_side import Emitted
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.session import SessionStore
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
     from statestore.catalog.stores.window import WindowStore
-    from statestore.catalog.verification import verify
     from statestore.catalog.warehouse import inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
@@ -75,7 +75,7 @@ _WHERE = {
     "track_state_by_key": ("statestore.connector.tracked.track", "track_state_by_key"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
     "write_report": ("statestore.connector.report.write", "write_report"),
-    "verify": ("statestore.catalog.verification", "verify"),
+    "verify": ("statestore.catalog.checks.verification", "verify"),
 }
 
 # Names whose modules import PySpark.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import FOLDER, OURS, foreign_note
 from statestore.catalog.log.log_checkpoint import load_snapshot
@@ -14,7 +15,6 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.missing_changelogs import expected_extents, missing
 from statestore.catalog.stores.tier_checkpoint import read_checkpoint
-from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in

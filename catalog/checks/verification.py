@@ -12,17 +12,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
+from statestore.catalog.checks.verify_changelogs import verify_changelogs
+from statestore.catalog.checks.verify_data import verify_data
+from statestore.catalog.checks.verify_keyed import KeyedFindings, is_keyed, verify_keyed
+from statestore.catalog.checks.verify_log import LogFindings, verify_log
+from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.maintenance import file_names
-from statestore.catalog.verify_changelogs import verify_changelogs
-from statestore.catalog.verify_data import verify_data
-from statestore.catalog.verify_keyed import KeyedFindings, is_keyed, verify_keyed
-from statestore.catalog.verify_log import LogFindings, verify_log
-from statestore.catalog.verify_report import Problem, Progress, Report, problem_of
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from statestore.catalog.invariants import closure_violations, segment_violations
+from statestore.catalog.checks.invariants import closure_violations, segment_violations
+from statestore.catalog.checks.verify_log import LogFindings, Reference
+from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_state import SegmentView, ends_at, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
-from statestore.catalog.verify_log import LogFindings, Reference
-from statestore.catalog.verify_report import Problem, Report, problem_of
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
