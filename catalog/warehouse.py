@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.checkpoint_metadata import CheckpointMetadata
-from statestore.catalog.checkpoint_selection import StateSelection, selected_table
-from statestore.catalog.checkpoint_table import CheckpointTable, checkpoint_tables
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
+from statestore.catalog.engines.checkpoint_metadata import CheckpointMetadata
+from statestore.catalog.engines.checkpoint_selection import StateSelection, selected_table
+from statestore.catalog.engines.checkpoint_table import CheckpointTable, checkpoint_tables
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from statestore.catalog.checkpoint_selection import JoinSide, StateSelection, wrong
+from statestore.catalog.engines.checkpoint_selection import JoinSide, StateSelection, wrong
 
 NAMES = (
     "batchId",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.checkpoint_summary import CheckpointSummary
-from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.describe.store_summary import StoreSummary, summarize
+from statestore.catalog.engines.checkpoint_summary import CheckpointSummary
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.keyed.keyed_summary import KeyedSummary, summarize_keyed
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable

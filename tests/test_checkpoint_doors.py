@@ -26,7 +26,7 @@ from parameters import mostly_slow
 from spark_state_fixtures import QUICK, checkpoint_path, index, multiset
 
 import statestore
-from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.state_table import Query

@@ -18,8 +18,8 @@ from command_line import run
 from spark_state_fixtures import checkpoint_path, index, multiset, opened, truth
 
 import statestore
-from statestore.catalog import checkpoint_table
-from statestore.catalog.checkpoint_table import CheckpointSplit, CheckpointTable
+from statestore.catalog.engines import checkpoint_table
+from statestore.catalog.engines.checkpoint_table import CheckpointSplit, CheckpointTable
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats.places import reading_threads

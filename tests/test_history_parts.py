@@ -11,8 +11,8 @@ from checkpoint_tables import counted, expected_changes, expected_history, key_c
 from parameters import mostly_slow
 from spark_state_fixtures import checkpoint_path
 
-from statestore.catalog import checkpoint_history
-from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.engines import checkpoint_history
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.formats.spark.providers import partition_load
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import Partition, split_history, stored_rows

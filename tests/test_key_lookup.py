@@ -16,8 +16,8 @@ from parameters import mostly_slow
 from spark_state_fixtures import QUICK, checkpoint_path, index, multiset, opened
 from unsafe_row_model import row_bytes
 
-from statestore.catalog.checkpoint_lookup import LookupSplit
-from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.engines.checkpoint_lookup import LookupSplit
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from statestore.catalog.checkpoint_feed import CheckpointFeed
-from statestore.catalog.checkpoint_table import CheckpointTable
+from statestore.catalog.engines.checkpoint_feed import CheckpointFeed
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.checkpoint_table import CheckpointTable
 from statestore.catalog.describe.metadata_table import (
     SCHEMA_SCHEMA,
     SEGMENTS_SCHEMA,
@@ -17,6 +16,7 @@ from statestore.catalog.describe.metadata_table import (
     VERSIONS_SCHEMA,
     rows_table,
 )
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
 from statestore.formats.spark.providers.partition_load import Partition, files_of_batch, open_partition

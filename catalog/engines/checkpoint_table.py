@@ -16,15 +16,15 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.checkpoint_history import (
+from statestore.catalog.engines.checkpoint_history import (
     BatchesSplit,
     columns_of,
     history_start,
     plan_batches,
     read_batches_split,
 )
-from statestore.catalog.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
-from statestore.catalog.checkpoint_summary import CheckpointSummary, summarize_checkpoint
+from statestore.catalog.engines.checkpoint_lookup import LookupSplit, lookup_splits, read_lookup
+from statestore.catalog.engines.checkpoint_summary import CheckpointSummary, summarize_checkpoint
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
