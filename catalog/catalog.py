@@ -31,14 +31,14 @@ from statestore.catalog.log.store_spec import (
     encode_spec,
     row_key,
 )
-from statestore.catalog.stores.join_window import JoinWindowStore
-from statestore.catalog.stores.key_value import KeyValueStore
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore, check_keyed_spec
 from statestore.catalog.stores.kind_options import windowing_of
 from statestore.catalog.stores.kinds import open_handle
-from statestore.catalog.stores.session import SessionStore
+from statestore.catalog.stores.live.join_window import JoinWindowStore
+from statestore.catalog.stores.live.key_value import KeyValueStore
+from statestore.catalog.stores.live.session import SessionStore
+from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.versioned import VersionedStore
-from statestore.catalog.stores.window import WindowStore
 from statestore.catalog.upkeep.rebuild import check_rebuild, replay
 from statestore.catalog.upkeep.store_folders import (
     rebuilt_folder,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.stores.hot_tier import ONE, HotTier
-from statestore.catalog.stores.tier_errors import TierBrokenError
-from statestore.catalog.stores.tier_scan import TierScan
+from statestore.catalog.stores.live.hot_tier import ONE, HotTier
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_scan import TierScan
 
 KINDS = ("key_value", "window", "session", "join_window", "versioned")
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "string"}}

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.stores.hot_tier import HotTier
-from statestore.catalog.stores.tier_errors import broken
+from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.tier_errors import broken
 from statestore.formats.errors import CorruptError, StorageError
 
 WAIT = 120

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.stores.live_rows import apply_rows
+from statestore.catalog.stores.live.live_rows import apply_rows
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,
@@ -390,7 +390,7 @@ def test_a_restart_costs_the_tail_only(catalog: statestore.Catalog, kind: str, m
         applied.append(len(keys))
         apply_rows(tier, keys, *rest)
 
-    monkeypatch.setattr("statestore.catalog.stores.live_recovery.apply_rows", counting)
+    monkeypatch.setattr("statestore.catalog.stores.live.live_recovery.apply_rows", counting)
     with copy.open_store("s") as again:
         again.commit()
         assert sum(applied) == 7

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.stores.hot_tier import ONE, HotTier
-from statestore.catalog.stores.tier_scan import TierScan
+from statestore.catalog.stores.live.hot_tier import ONE, HotTier
+from statestore.catalog.stores.live.tier_scan import TierScan
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 HOUR = 3_600_000

@@ -13,8 +13,8 @@ from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.missing_changelogs import expected_extents, missing
-from statestore.catalog.stores.tier_checkpoint import read_checkpoint
+from statestore.catalog.stores.live.missing_changelogs import expected_extents, missing
+from statestore.catalog.stores.live.tier_checkpoint import read_checkpoint
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from statestore.catalog.stores.key_value import KeyValueStore
+from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned import VersionedStore
 from statestore.formats.errors import InvalidInputError, UnsupportedError

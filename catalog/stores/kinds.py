@@ -6,16 +6,16 @@ import pyarrow as pa
 
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
-from statestore.catalog.stores import live_tables
 from statestore.catalog.stores.handle import StoreHandle
-from statestore.catalog.stores.join_window import JoinWindowStore
-from statestore.catalog.stores.key_value import KeyValueStore
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.stores.live import live_tables
+from statestore.catalog.stores.live.join_window import JoinWindowStore
+from statestore.catalog.stores.live.key_value import KeyValueStore
+from statestore.catalog.stores.live.session import SessionStore
+from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.record_input import record_batch
-from statestore.catalog.stores.session import SessionStore
 from statestore.catalog.stores.versioned import VersionedStore
-from statestore.catalog.stores.window import WindowStore
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": VersionedStore,

@@ -28,7 +28,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import Found, PointLookup
 from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, Time, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
-from statestore.catalog.stores.live_state import LiveState
+from statestore.catalog.stores.live.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending import Pending, records_from_rows, records_of
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch

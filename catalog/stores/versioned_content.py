@@ -11,9 +11,9 @@ import pyarrow as pa
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.stores.hot_tier import HotTier
-from statestore.catalog.stores.live_recovery import Content, TierState, latest
-from statestore.catalog.stores.live_rows import RowForms
+from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.live_recovery import Content, TierState, latest
+from statestore.catalog.stores.live.live_rows import RowForms
 from statestore.catalog.stores.row_layout import TICK
 from statestore.catalog.stores.versioned_tier import VersionedTier
 

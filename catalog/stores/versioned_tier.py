@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 
-from statestore.catalog.stores.hot_tier import ONE, HotTier
-from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.hot_tier import ONE, HotTier
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.versioned_store import (
     LATEST_SEGMENT,

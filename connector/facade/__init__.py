@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from statestore.catalog.joins.table_aggregation import TableAggregation, count_by
     from statestore.catalog.joins.table_side import Emitted
     from statestore.catalog.joins.table_table import TableTableJoin
-    from statestore.catalog.stores.join_window import JoinWindowStore
-    from statestore.catalog.stores.key_value import KeyValueStore
     from statestore.catalog.stores.keyed.backend import KeyedBackend
     from statestore.catalog.stores.keyed.keyed_store import KeyedStore
-    from statestore.catalog.stores.session import SessionStore
+    from statestore.catalog.stores.live.join_window import JoinWindowStore
+    from statestore.catalog.stores.live.key_value import KeyValueStore
+    from statestore.catalog.stores.live.session import SessionStore
+    from statestore.catalog.stores.live.window import WindowStore
     from statestore.catalog.stores.versioned import PutResult, Record, VersionedStore
-    from statestore.catalog.stores.window import WindowStore
     from statestore.catalog.warehouse import inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
     "Emitted": ("statestore.catalog.joins.table_side", "Emitted"),
-    "JoinWindowStore": ("statestore.catalog.stores.join_window", "JoinWindowStore"),
+    "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
     "KeyedBackend": ("statestore.catalog.stores.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.stores.keyed.keyed_store", "KeyedStore"),
-    "KeyValueStore": ("statestore.catalog.stores.key_value", "KeyValueStore"),
+    "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
     "PutResult": ("statestore.catalog.stores.versioned", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned", "Record"),
-    "SessionStore": ("statestore.catalog.stores.session", "SessionStore"),
+    "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
     "State": ("statestore.connector.tracked.state", "State"),
     "StateSpec": ("statestore.connector.tracked.spec", "StateSpec"),
     "StreamTableJoin": ("statestore.catalog.joins.stream_table", "StreamTableJoin"),
     "TableAggregation": ("statestore.catalog.joins.table_aggregation", "TableAggregation"),
     "TableTableJoin": ("statestore.catalog.joins.table_table", "TableTableJoin"),
     "VersionedStore": ("statestore.catalog.stores.versioned", "VersionedStore"),
-    "WindowStore": ("statestore.catalog.stores.window", "WindowStore"),
+    "WindowStore": ("statestore.catalog.stores.live.window", "WindowStore"),
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),

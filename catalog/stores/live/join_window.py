@@ -15,12 +15,12 @@ from statestore.catalog.commits.change_logger import ChangeLogger
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import Time
-from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live_tables import SEQUENCE_MASK
-from statestore.catalog.stores.segmented import SegmentedStore, Windowed, one_key
-from statestore.catalog.stores.tier_errors import TierBrokenError
-from statestore.catalog.stores.window import START, SUFFIX_BYTES
+from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
+from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, one_key
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.window import START, SUFFIX_BYTES
 from statestore.formats.kafka.window_keys import SUFFIX
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rocksdict import ReadOptions
 
-from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.formats.places.forks import keep_for_ever
 
 SCAN_ROWS = 256

@@ -13,9 +13,9 @@ from typing import Any
 
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live_tables import SEQUENCE_MASK
-from statestore.catalog.stores.segmented import SegmentedStore, Windowed, key_range, one_key, within
-from statestore.catalog.stores.tier_handle import MAX_TIME
+from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
+from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, key_range, one_key, within
+from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.formats.kafka.byte_reader import INT64
 from statestore.formats.kafka.window_keys import SUFFIX
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec, Windowing
-from statestore.catalog.stores.hot_tier import HotTier
-from statestore.catalog.stores.live import LiveStore
+from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.live import LiveStore
 
 Bounds = tuple[bytes | None, bytes | None]
 Take = Callable[[bytes], bool]

@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from statestore.catalog.stores.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
 
 _MANIFEST = re.compile(r"MANIFEST-(\d{1,18})")
 _NAME_BYTES = 256

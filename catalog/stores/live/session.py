@@ -11,8 +11,8 @@ from typing import Any
 
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.segmented import SegmentedStore, Windowed, key_range, one_key, within
-from statestore.catalog.stores.tier_handle import MAX_TIME
+from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, key_range, one_key, within
+from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.formats.kafka.session_keys import BOUNDS as SUFFIX
 
 SUFFIX_BYTES = SUFFIX.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.hot_tier import SegmentName
+from statestore.catalog.stores.live.hot_tier import SegmentName
 from statestore.formats.kafka.segments import encode_segment_name
 
 

@@ -11,7 +11,7 @@ from statestore.catalog.commits.store_changelogs import FOLDER
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.tier_checkpoint import FILE, TierCheckpoint, this_boot
+from statestore.catalog.stores.live.tier_checkpoint import FILE, TierCheckpoint, this_boot
 from statestore.formats.errors import CorruptError
 
 

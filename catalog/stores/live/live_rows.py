@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from statestore.catalog.commits.resolve import Records
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.hot_tier import ONE, HotTier
+from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of
 from statestore.formats.serdes.row_serde import RowSerde, row_serde
 

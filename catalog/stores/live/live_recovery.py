@@ -19,12 +19,12 @@ from statestore.catalog.reads.changes import plan_changes, read_changes
 from statestore.catalog.reads.scan import NOW, Window, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.hot_tier import HotTier
-from statestore.catalog.stores.live_rows import RowForms, apply_rows
-from statestore.catalog.stores.missing_changelogs import expected_extents, is_of_this_boot, missing
+from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.live_rows import RowForms, apply_rows
+from statestore.catalog.stores.live.missing_changelogs import expected_extents, is_of_this_boot, missing
+from statestore.catalog.stores.live.tier_checkpoint import TierCheckpoint, read_checkpoint, remove_checkpoint
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, read_checkpoint, remove_checkpoint
-from statestore.catalog.stores.tier_errors import TierBrokenError
 from statestore.formats.state_table import Query
 
 Ints = npt.NDArray[np.int64]

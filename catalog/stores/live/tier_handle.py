@@ -24,14 +24,14 @@ from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import StoreHandle
-from statestore.catalog.stores.hot_tier import HotTier
 from statestore.catalog.stores.latency import Latencies
-from statestore.catalog.stores.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
-from statestore.catalog.stores.live_rows import row_forms
-from statestore.catalog.stores.segment_names import segment_name_of
-from statestore.catalog.stores.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
-from statestore.catalog.stores.tier_errors import TierBrokenError
-from statestore.catalog.stores.tier_scan import Row
+from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
+from statestore.catalog.stores.live.live_rows import row_forms
+from statestore.catalog.stores.live.segment_names import segment_name_of
+from statestore.catalog.stores.live.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
+from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_scan import Row
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
