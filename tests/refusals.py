@@ -14,7 +14,7 @@ from versioned_model import Model
 import statestore
 from statestore import StateStoreError
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 
 TIMES = (None, 2, 5, 9)
 ROWS: list[list[Put]] = [

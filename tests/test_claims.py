@@ -25,7 +25,7 @@ from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
 from statestore.catalog.stores.keyed import snapshot_log
 from statestore.catalog.stores.keyed.commit_lock import commit_lock
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import maintenance
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
 

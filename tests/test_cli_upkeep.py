@@ -14,7 +14,7 @@ from command_line import at_terminal, run
 from test_cli_reads import cells
 
 import statestore
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.connector.terminal.output import cell, human_bytes
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -24,7 +24,7 @@ from versioned_model import Model
 import statestore
 from statestore.catalog import catalog as catalog_module
 from statestore.catalog.commits import current_rows, write
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import compaction, maintenance
 from statestore.catalog.upkeep.maintenance import file_names
 

@@ -14,7 +14,7 @@ from versioned_checks import check_answers
 import statestore
 from statestore import CorruptError, NotFoundError, StateStoreError
 from statestore.catalog.commits import write
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.state_table import Query
 

@@ -14,7 +14,7 @@ import pytest
 
 import statestore
 from statestore import InvalidInputError
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.formats.places import regular_files
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -13,7 +13,7 @@ from statestore.catalog.checks.invariants import (
     pruning_violations,
     uniqueness_violations,
 )
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 
 HORIZON = 24  # state times of tests are 0 … HORIZON - 1
 INTERVAL = ("k", "v", "valid_from", "valid_to")

@@ -13,9 +13,9 @@ from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
-from statestore.catalog.stores.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.record_input import record_batch
-from statestore.catalog.stores.versioned import VersionedStore
+from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": VersionedStore,

@@ -15,7 +15,7 @@ from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState, latest
 from statestore.catalog.stores.live.live_rows import RowForms
 from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.versioned_tier import VersionedTier
+from statestore.catalog.stores.versioned.versioned_tier import VersionedTier
 
 Ints = npt.NDArray[np.int64]
 
