@@ -6,7 +6,7 @@ from typing import Any
 
 from statestore.catalog.commits.key_timeline import Entry, Timeline
 from statestore.catalog.reads.point_lookup import Found, PointLookup
-from statestore.catalog.stores.pending import Pending
+from statestore.catalog.stores.pending_writes import Pending
 from statestore.formats.values.key_codec import KeyCodec
 
 Key = tuple[Any, ...]

@@ -30,7 +30,7 @@ from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, Store
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
-from statestore.catalog.stores.pending import Pending, records_from_rows, records_of
+from statestore.catalog.stores.pending_writes import Pending, records_from_rows, records_of
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
