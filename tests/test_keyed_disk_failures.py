@@ -16,7 +16,7 @@ from keyed_gates import KINDS, WAIT
 
 import statestore
 from statestore import NotFoundError, StorageError
-from statestore.catalog.stores.keyed import database as database_module
+from statestore.catalog.keyed.rows import database as database_module
 from statestore.catalog.stores.keyed import stored_files
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind

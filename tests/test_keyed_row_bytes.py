@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from key_strategies import key_tables, key_types
 
-from statestore.catalog.stores.keyed.row_keys import (
+from statestore.catalog.keyed.rows.row_keys import (
     GROUP_BYTES,
     ONE,
     ONLY,
@@ -22,8 +22,8 @@ from statestore.catalog.stores.keyed.row_keys import (
     state_rows,
     stored_key,
 )
-from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, encoder, table_schema
+from statestore.catalog.keyed.rows.state_spec import Kind, StateSpec
+from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, table_schema
 from statestore.formats.serdes import natural_keys
 from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_groups import MAX_PARALLELISM, key_group_function

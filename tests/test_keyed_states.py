@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from keyed_backends import Mean, keyed_store, local, refused
 
-from statestore.catalog.stores.keyed import database
+from statestore.catalog.keyed.rows import database
 from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 

@@ -20,7 +20,7 @@ from tracked_cases import CASES, Case, count
 from tracked_tasks import GROUPS, Tracking, as_table
 
 from statestore import StateSpec
-from statestore.catalog.stores.keyed.database import LocalDatabase
+from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.connector.keyed import kept_backends
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import IDLE, STATE, UPDATED

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
+from statestore.catalog.keyed.rows.state_spec import widest
+from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
 from statestore.catalog.log.log import entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
@@ -29,8 +31,6 @@ from statestore.catalog.stores.keyed.snapshot_log import (
     read_log_checkpoint,
     read_snapshot_entry,
 )
-from statestore.catalog.stores.keyed.state_spec import widest
-from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, table_schema
 from statestore.catalog.stores.keyed.stored_files import opened
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.local_directory import temporary_directory

@@ -16,20 +16,20 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.database import LocalDatabase, Row
-from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
-from statestore.catalog.stores.keyed.row_keys import (
+from statestore.catalog.keyed.rows.database import LocalDatabase, Row
+from statestore.catalog.keyed.rows.row_keys import (
     GROUP_BYTES,
     group_bytes,
     prefix_decoder,
     prefix_encoder,
     state_rows,
 )
+from statestore.catalog.keyed.rows.state_spec import Kind, StateSpec, check_columns, check_name, migrated, widest
+from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
 from statestore.catalog.stores.keyed.shared_log import shared_log
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
 from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog
-from statestore.catalog.stores.keyed.state_spec import Kind, StateSpec, check_columns, check_name, migrated, widest
 from statestore.catalog.stores.keyed.states import (
     Aggregate,
     AggregatingState,

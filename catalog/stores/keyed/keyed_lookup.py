@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from statestore.catalog.keyed.rows.row_keys import group_bytes, prefix_encoder
+from statestore.catalog.keyed.rows.state_spec import Kind
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.restoring import stored_range
-from statestore.catalog.stores.keyed.row_keys import group_bytes, prefix_encoder
-from statestore.catalog.stores.keyed.state_spec import Kind
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.values.filters import Filter, key_lookups

@@ -15,8 +15,8 @@ from statestore.catalog.describe.metadata_table import (
     VERSIONS_SCHEMA,
     rows_table,
 )
+from statestore.catalog.keyed.rows.row_keys import PLACE
 from statestore.catalog.stores.keyed.keyed_table import KeyedTable
-from statestore.catalog.stores.keyed.row_keys import PLACE
 from statestore.catalog.stores.keyed.snapshot_handle import Handle
 from statestore.catalog.stores.keyed.snapshot_log import Entry
 from statestore.formats.errors import NotFoundError

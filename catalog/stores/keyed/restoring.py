@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.database import LocalDatabase
-from statestore.catalog.stores.keyed.row_keys import group_bytes
+from statestore.catalog.keyed.rows.database import LocalDatabase
+from statestore.catalog.keyed.rows.row_keys import group_bytes
+from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.stores.keyed.snapshot_handle import Handle, StateFile
-from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.stores.keyed.stored_files import opened, place_copy
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from statestore.catalog.keyed.rows.state_spec import StateSpec, spec_from_json
 from statestore.catalog.log.log_checks import COUNT, check_choice, check_file_ref, check_int, check_text
-from statestore.catalog.stores.keyed.state_spec import StateSpec, spec_from_json
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
 SnapshotKind = Literal["full", "incremental"]

@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from statestore.catalog.stores.keyed.database import LocalDatabase, Row
-from statestore.catalog.stores.keyed.row_keys import ONLY, StateRows, place_bytes, state_rows
-from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.catalog.keyed.rows.database import LocalDatabase, Row
+from statestore.catalog.keyed.rows.row_keys import ONLY, StateRows, place_bytes, state_rows
+from statestore.catalog.keyed.rows.state_spec import StateSpec
 from statestore.formats.errors import InvalidInputError
 
 Reduce = Callable[[Any, Any], Any]

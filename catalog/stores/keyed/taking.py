@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_table_rows import Ints, decoder, table_schema
 from statestore.catalog.stores.keyed.snapshot_handle import (
     PRIVATE,
     PRIVATE_FILE,
@@ -30,8 +32,6 @@ from statestore.catalog.stores.keyed.snapshot_handle import (
     Handle,
     StateFile,
 )
-from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import Ints, decoder, table_schema
 from statestore.catalog.stores.keyed.stored_files import remove_if_possible, store_batches, store_copy
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors, storage_error

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.database import LocalDatabase
-from statestore.catalog.stores.keyed.row_keys import group_bytes, stored_key
-from statestore.catalog.stores.keyed.state_spec import StateSpec
-from statestore.catalog.stores.keyed.state_table_rows import Grouped, Ints, encoder, table_schema
+from statestore.catalog.keyed.rows.database import LocalDatabase
+from statestore.catalog.keyed.rows.row_keys import group_bytes, stored_key
+from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_table_rows import Grouped, Ints, encoder, table_schema
 from statestore.formats.serdes import natural_keys
 from statestore.formats.values.types import TIME
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.row_keys import ONE, stored_key
-from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.catalog.keyed.rows.row_keys import ONE, stored_key
+from statestore.catalog.keyed.rows.state_spec import StateSpec
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.wider_types import cast_wider

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateSpec
 from statestore.formats.serdes import plain_keys
 from statestore.formats.serdes.plain_values import value_decoder, value_encoder
 from statestore.formats.serdes.value_layout import value_layout
