@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.stores.keyed.leftovers import remove_unneeded
 from statestore.catalog.upkeep.maintenance import Unneeded, run_vacuum
 from statestore.formats.errors import UnsupportedError
 

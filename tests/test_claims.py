@@ -18,13 +18,13 @@ from keyed_backends import keyed_store
 import statestore
 from statestore.catalog.commits import write
 from statestore.catalog.commits.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
+from statestore.catalog.keyed.snapshots import snapshot_log
+from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.log import storage
 from statestore.catalog.log.log import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
-from statestore.catalog.stores.keyed import snapshot_log
-from statestore.catalog.stores.keyed.commit_lock import commit_lock
 from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import maintenance
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
@@ -289,7 +289,7 @@ def test_vacuum_in_the_middle_of_a_keyed_commit_waits(
         now = time.time_ns
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "time_ns", lambda: now() + days_ahead * DAY)
-            patch.setattr("statestore.catalog.stores.keyed.commit_lock.LOCK_WAIT", 0.05)
+            patch.setattr("statestore.catalog.keyed.snapshots.commit_lock.LOCK_WAIT", 0.05)
             with pytest.raises(statestore.ConflictError, match="STORE_BUSY") as raised:
                 statestore.connect(found._folder.parent).open_store("s").vacuum(0)
         refused.append(raised.value.code)

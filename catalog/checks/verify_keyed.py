@@ -15,13 +15,9 @@ import numpy as np
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
-from statestore.catalog.log.log import entry_name, read_entry
-from statestore.catalog.log.log_checkpoint import ENTRY
-from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
-from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.restoring import place, table_rows
-from statestore.catalog.stores.keyed.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.snapshot_log import (
+from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_log import (
     Entry,
     SnapshotLog,
     check_complete,
@@ -31,7 +27,11 @@ from statestore.catalog.stores.keyed.snapshot_log import (
     read_log_checkpoint,
     read_snapshot_entry,
 )
-from statestore.catalog.stores.keyed.stored_files import opened
+from statestore.catalog.keyed.snapshots.stored_files import opened
+from statestore.catalog.log.log import entry_name, read_entry
+from statestore.catalog.log.log_checkpoint import ENTRY
+from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb

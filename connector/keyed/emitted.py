@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.snapshot_handle import EMITTED
-from statestore.catalog.stores.keyed.stored_files import opened, store_batches
+from statestore.catalog.keyed.snapshots.snapshot_handle import EMITTED
+from statestore.catalog.keyed.snapshots.stored_files import opened, store_batches
 from statestore.formats.segments.ipc_file import open_file, verify_column
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.key_codec import Row, ValueCodec

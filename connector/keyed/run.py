@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
 from statestore.catalog.stores.handle import check_transaction
-from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import folder_of, make_job, open_keyed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.request import KeyedJob, folder_of, make_job, open_keyed

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.stores.keyed.shared_log import shared_log
-from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
+from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.request import open_keyed
 from statestore.connector.spark.errors import message_only

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.connector.keyed.request import open_keyed
 from statestore.connector.tracked.tracked_states import STATE
 

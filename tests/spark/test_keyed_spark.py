@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
 import statestore
-from statestore.catalog.stores.keyed.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 import statestore
+from statestore.catalog.keyed.snapshots.snapshot_log import read_log
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.stores.keyed.snapshot_log import read_log
 from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:

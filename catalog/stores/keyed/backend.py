@@ -25,11 +25,12 @@ from statestore.catalog.keyed.rows.row_keys import (
     state_rows,
 )
 from statestore.catalog.keyed.rows.state_spec import Kind, StateSpec, check_columns, check_name, migrated, widest
+from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, opens_in_place, place
+from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
+from statestore.catalog.keyed.snapshots.take_snapshot import Running, start
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.restoring import converter, insert, opens_in_place, place
-from statestore.catalog.stores.keyed.shared_log import shared_log
-from statestore.catalog.stores.keyed.snapshot_handle import Handle, SnapshotKind
-from statestore.catalog.stores.keyed.snapshot_log import SnapshotLog
 from statestore.catalog.stores.keyed.states import (
     Aggregate,
     AggregatingState,
@@ -40,7 +41,6 @@ from statestore.catalog.stores.keyed.states import (
     ReducingState,
     ValueState,
 )
-from statestore.catalog.stores.keyed.taking import Running, start
 from statestore.catalog.stores.keyed.timers import TimerState
 from statestore.catalog.stores.keyed.value_columns import ValueColumns
 from statestore.formats.errors import InvalidInputError, NotFoundError

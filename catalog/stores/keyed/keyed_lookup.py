@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from statestore.catalog.keyed.rows.row_keys import group_bytes, prefix_encoder
 from statestore.catalog.keyed.rows.state_spec import Kind
+from statestore.catalog.keyed.snapshots.restore_snapshot import stored_range
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.restoring import stored_range
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.values.filters import Filter, key_lookups

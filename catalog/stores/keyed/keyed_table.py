@@ -18,6 +18,10 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_spec import StateSpec, merged, widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
+from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.keyed.keyed_changes import (
     Rows,
@@ -34,10 +38,6 @@ from statestore.catalog.stores.keyed.keyed_changes import (
     side_by_side,
 )
 from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
-from statestore.catalog.stores.keyed.restoring import place, table_rows
-from statestore.catalog.stores.keyed.shared_log import shared_log
-from statestore.catalog.stores.keyed.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.snapshot_log import Entry, SnapshotLog
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb

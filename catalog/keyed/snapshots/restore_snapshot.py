@@ -15,8 +15,8 @@ from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.catalog.keyed.rows.row_keys import group_bytes
 from statestore.catalog.keyed.rows.state_spec import StateSpec
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
-from statestore.catalog.stores.keyed.snapshot_handle import Handle, StateFile
-from statestore.catalog.stores.keyed.stored_files import opened, place_copy
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, StateFile
+from statestore.catalog.keyed.snapshots.stored_files import opened, place_copy
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb

@@ -17,12 +17,12 @@ from typing import Any
 
 import xxhash
 
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, check_stored, handle_from_json
 from statestore.catalog.log.log import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.storage import Guard, Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard
-from statestore.catalog.stores.keyed.snapshot_handle import Handle, check_stored, handle_from_json
 from statestore.formats.errors import (
     CorruptError,
     InvalidInputError,

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_spec import StateSpec
 from statestore.catalog.keyed.rows.state_table_rows import Ints, decoder, table_schema
-from statestore.catalog.stores.keyed.snapshot_handle import (
+from statestore.catalog.keyed.snapshots.snapshot_handle import (
     PRIVATE,
     PRIVATE_FILE,
     SEGMENTS,
@@ -32,7 +32,7 @@ from statestore.catalog.stores.keyed.snapshot_handle import (
     Handle,
     StateFile,
 )
-from statestore.catalog.stores.keyed.stored_files import remove_if_possible, store_batches, store_copy
+from statestore.catalog.keyed.snapshots.stored_files import remove_if_possible, store_batches, store_copy
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.forks import forked_error
