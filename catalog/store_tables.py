@@ -11,12 +11,12 @@ from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.tables.keyed_metadata import KeyedMetadata
+from statestore.catalog.keyed.tables.keyed_table import KeyedTable
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
-from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
-from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.state_table import StateTable

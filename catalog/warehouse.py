@@ -14,13 +14,13 @@ from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
 from statestore.catalog.engines.checkpoint_metadata import CheckpointMetadata
 from statestore.catalog.engines.checkpoint_selection import StateSelection, selected_table
 from statestore.catalog.engines.checkpoint_table import CheckpointTable, checkpoint_tables
+from statestore.catalog.keyed.tables.keyed_metadata import KeyedMetadata
+from statestore.catalog.keyed.tables.keyed_table import KeyedTable
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.catalog.stores.keyed.keyed_metadata import KeyedMetadata
-from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import Location, open_location, parse_location

@@ -8,9 +8,9 @@ from typing import Any
 from statestore.catalog.describe.store_summary import StoreSummary, summarize
 from statestore.catalog.engines.checkpoint_summary import CheckpointSummary
 from statestore.catalog.engines.checkpoint_table import CheckpointTable
+from statestore.catalog.keyed.tables.keyed_summary import KeyedSummary, summarize_keyed
+from statestore.catalog.keyed.tables.keyed_table import KeyedTable
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.keyed.keyed_summary import KeyedSummary, summarize_keyed
-from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.terminal.output import human_duration
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError

@@ -22,13 +22,13 @@ from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
 from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
+from statestore.catalog.keyed.tables.keyed_table import KeyedTable
 from statestore.catalog.log.log import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table_reads import ReadableTable, Time
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
     ConflictError,

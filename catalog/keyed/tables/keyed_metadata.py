@@ -18,7 +18,7 @@ from statestore.catalog.describe.metadata_table import (
 from statestore.catalog.keyed.rows.row_keys import PLACE
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
 from statestore.catalog.keyed.snapshots.snapshot_log import Entry
-from statestore.catalog.stores.keyed.keyed_table import KeyedTable
+from statestore.catalog.keyed.tables.keyed_table import KeyedTable
 from statestore.formats.errors import NotFoundError
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.state_table import Query

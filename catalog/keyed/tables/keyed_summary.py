@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statestore.catalog.describe.store_summary import KEPT_US
 from statestore.catalog.keyed.snapshots.snapshot_log import Entry
 from statestore.catalog.keyed.snapshots.unneeded_files import unneeded_files
+from statestore.catalog.keyed.tables.keyed_metadata import files_of
+from statestore.catalog.keyed.tables.keyed_table import KeyedTable
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.stores.keyed.keyed_metadata import files_of
-from statestore.catalog.stores.keyed.keyed_table import KeyedTable
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_spec import StateSpec
 from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
+from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, runs_of
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from statestore.catalog.reads.difference import Side, differences, others, pairs
 from statestore.catalog.reads.history_columns import HISTORY_COLUMNS, valid_rows
-from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, runs_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.reading_threads import processors
 from statestore.formats.state_table import Query

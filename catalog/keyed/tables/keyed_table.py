@@ -22,8 +22,7 @@ from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_row
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
 from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
-from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.keyed_changes import (
+from statestore.catalog.keyed.tables.keyed_changes import (
     Rows,
     SnapshotsSplit,
     change_start,
@@ -37,7 +36,8 @@ from statestore.catalog.stores.keyed.keyed_changes import (
     same_files,
     side_by_side,
 )
-from statestore.catalog.stores.keyed.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
+from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
