@@ -23,11 +23,11 @@ import pyarrow as pa
 from rocksdict import Options, Rdict, WriteBatch
 
 import statestore
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows.row_keys import ONLY
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, encoder
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.formats.values.key_groups import key_groups
 
 ROUNDS = 10

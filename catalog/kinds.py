@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.stores.handle import StoreHandle
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.catalog.stores.live import live_tables
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import statestore
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 
 CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.copyfile")
 KEYS = 60

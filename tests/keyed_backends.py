@@ -11,7 +11,7 @@ import pytest
 
 import statestore
 from statestore import StateStoreError
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.keyed_store import KeyedStore
 
 
 class Mean:

@@ -11,11 +11,11 @@ from keyed_backends import keyed_store, local
 from keyed_gates import Gate, Race
 from keyed_model import Tasks
 
+from statestore.catalog.keyed import keyed_store as keyed_store_module
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import snapshot_log, stored_files
 from statestore.catalog.keyed.snapshots import take_snapshot as taking
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
-from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 
 @pytest.fixture

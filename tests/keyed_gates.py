@@ -9,8 +9,8 @@ from typing import Any
 
 from keyed_model import NAMESPACES, USER_KEYS, Content, Tasks
 
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 KINDS: tuple[SnapshotKind, ...] = ("full", "incremental")
 PLACES = ("segments", "shared", "private")

@@ -11,10 +11,10 @@ from typing import Any
 
 from keyed_backends import Mean
 
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind, handle_from_json
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 Place = tuple[Any, Any]
 """A key and a namespace, as `frozen`."""

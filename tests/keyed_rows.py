@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 import statestore
-from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.backend import KeyedBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from streaming_process import kill_session
 
 import statestore
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

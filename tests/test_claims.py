@@ -18,13 +18,13 @@ from keyed_backends import keyed_store
 import statestore
 from statestore.catalog.commits import write
 from statestore.catalog.commits.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
+from statestore.catalog.keyed import keyed_store as keyed_store_module
 from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.log import storage
 from statestore.catalog.log.log import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.stores.keyed import keyed_store as keyed_store_module
 from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import maintenance
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND

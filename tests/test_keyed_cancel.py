@@ -12,9 +12,9 @@ from keyed_backends import refused
 from keyed_gates import KINDS, WAIT, Gate, files, fill, own_files, reopened
 from keyed_model import Tasks, travelled
 
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_files
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 pytest_plugins = ["keyed_fixtures"]
 

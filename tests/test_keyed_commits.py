@@ -10,8 +10,8 @@ from keyed_gates import KINDS, Race, files, fill, named, reopened
 from keyed_model import Tasks, travelled
 
 import statestore
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 pytest_plugins = ["keyed_fixtures"]
 

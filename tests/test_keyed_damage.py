@@ -18,9 +18,9 @@ from parameters import mostly_slow
 
 import statestore
 from statestore import StateStoreError
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 pytest_plugins = ["keyed_fixtures"]
 

@@ -17,10 +17,10 @@ from keyed_backends import local
 from keyed_gates import KINDS, WAIT
 
 import statestore
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import take_snapshot as taking
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.formats.places import local_directory
 
 pytest_plugins = ["keyed_fixtures"]

@@ -13,11 +13,11 @@ import pytest
 from keyed_backends import keyed_store, local, refused
 from parameters import mostly_slow
 
+from statestore.catalog.keyed import backend as backend_module
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
-from statestore.catalog.stores.keyed import backend as backend_module
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 Cell = tuple[Any, Any]
 """A value before and after."""

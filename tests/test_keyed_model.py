@@ -15,10 +15,10 @@ from keyed_model import NAMESPACES, SHAPES, TEXTS, USER_KEYS, Content, Tasks, mi
 from parameters import mostly_slow
 
 import statestore
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.formats.errors import ConflictError
 
 SEEDS = range(int(os.environ.get("STATESTORE_EXAMPLES", "3")))

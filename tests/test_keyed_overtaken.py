@@ -10,8 +10,8 @@ from keyed_backends import refused
 from keyed_gates import files, fill, named
 from keyed_model import Tasks, travelled
 
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_files
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 pytest_plugins = ["keyed_fixtures"]
 

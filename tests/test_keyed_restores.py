@@ -11,8 +11,8 @@ from keyed_backends import keyed_store, local, refused
 from keyed_gates import KINDS, fill, own_files, reopened
 from keyed_model import Tasks, travelled
 
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 pytest_plugins = ["keyed_fixtures"]
 

@@ -14,8 +14,8 @@ from keyed_gates import KINDS, WAIT, Gate, files, fill, named, own_files, reopen
 from keyed_model import NAMESPACES, Content, Tasks, travelled
 
 import statestore
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 pytest_plugins = ["keyed_fixtures"]
 

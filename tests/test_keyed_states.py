@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from keyed_backends import Mean, keyed_store, local, refused
 
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows import database
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 
 class Refused(str):

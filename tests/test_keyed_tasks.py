@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed import kept_backends
 from statestore.connector.keyed.answers import Answer, Done, Failed, from_json, to_json
 from statestore.connector.keyed.emitted import read_emitted

@@ -13,10 +13,10 @@ import xxhash
 
 import statestore
 from statestore.catalog.checks.verification import Verification
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_log import CHECKPOINT_INTERVAL, read_log
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 
 
 @pytest.fixture(scope="module")

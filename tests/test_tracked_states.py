@@ -16,8 +16,8 @@ import pytest
 from keyed_backends import keyed_store, local
 from tracked_cases import STATE_MAP
 
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.connector.tracked.tracked_states import STATE, UPDATED, Keys, TrackedStates
 
 GROUPS = 8

@@ -20,7 +20,7 @@ from streaming_process import kill_session
 
 import statestore
 from statestore import State, StateSpec
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

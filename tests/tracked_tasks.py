@@ -11,8 +11,8 @@ import pyarrow as pa
 
 import statestore
 from statestore import StateSpec
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed.answers import Answer, from_json
 from statestore.connector.keyed.batch import _begun, _committed
 from statestore.connector.keyed.emitted import read_emitted

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from statestore.catalog.joins.table_aggregation import TableAggregation, count_by
     from statestore.catalog.joins.table_side import Emitted
     from statestore.catalog.joins.table_table import TableTableJoin
-    from statestore.catalog.stores.keyed.backend import KeyedBackend
-    from statestore.catalog.stores.keyed.keyed_store import KeyedStore
+    from statestore.catalog.keyed.backend import KeyedBackend
+    from statestore.catalog.keyed.keyed_store import KeyedStore
     from statestore.catalog.stores.live.join_window import JoinWindowStore
     from statestore.catalog.stores.live.key_value import KeyValueStore
     from statestore.catalog.stores.live.session import SessionStore
@@ -50,8 +50,8 @@ _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
     "Emitted": ("statestore.catalog.joins.table_side", "Emitted"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
-    "KeyedBackend": ("statestore.catalog.stores.keyed.backend", "KeyedBackend"),
-    "KeyedStore": ("statestore.catalog.stores.keyed.keyed_store", "KeyedStore"),
+    "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
+    "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
     "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
     "PutResult": ("statestore.catalog.stores.versioned.versioned", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned.versioned", "Record"),

@@ -14,9 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from statestore.catalog.commits.writer_lock import take_writer_lock
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed.answers import Answer, Done, failure_of, from_json
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.placement import placed

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
-from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.connector.keyed.request import KeyedBatch, open_keyed, part_id
 
 KEPT = 8

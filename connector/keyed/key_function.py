@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.connector.keyed.answers import function_failed
 from statestore.connector.keyed.emitted import checked_row, rows_of
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows

@@ -12,9 +12,9 @@ import pyarrow as pa
 import xxhash
 
 from statestore.catalog.catalog import connect
+from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.keyed_store import KeyedStore
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.values.exact_cast import cast_exactly

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.connector.keyed.answers import function_failed
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
 from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.stores.keyed.backend import KeyedBackend
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
 from statestore.connector.tracked.tracked_states import TrackedStates
 from statestore.formats.errors import InvalidInputError

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.rows.state_table_rows import Ints
-from statestore.catalog.stores.keyed.backend import KeyedBackend
-from statestore.catalog.stores.keyed.timers import Due
+from statestore.catalog.keyed.timers import Due
 from statestore.formats.values.key_groups import key_groups
 from statestore.formats.values.types import TIME
 

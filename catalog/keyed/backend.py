@@ -30,8 +30,7 @@ from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
 from statestore.catalog.keyed.snapshots.take_snapshot import Running, start
-from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.keyed.states import (
+from statestore.catalog.keyed.states import (
     Aggregate,
     AggregatingState,
     KeyedState,
@@ -41,8 +40,9 @@ from statestore.catalog.stores.keyed.states import (
     ReducingState,
     ValueState,
 )
-from statestore.catalog.stores.keyed.timers import TimerState
-from statestore.catalog.stores.keyed.value_columns import ValueColumns
+from statestore.catalog.keyed.timers import TimerState
+from statestore.catalog.keyed.value_columns import ValueColumns
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.local_directory import LocalDirectory, take_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb

@@ -14,6 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from statestore.catalog.commits.write import writer_name
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.rows.row_keys import prefix_encoder
 from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
@@ -28,7 +29,6 @@ from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table_reads import ReadableTable, Time
 from statestore.catalog.stores.handle import check_transaction
-from statestore.catalog.stores.keyed.backend import KeyedBackend
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
     ConflictError,
