@@ -15,7 +15,7 @@ from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect, create_schemas
 from statestore.connector.duckdb.relation import Reading, create_view
 from statestore.connector.identifiers import quoted
-from statestore.connector.sql_statement import (
+from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
     SparkSQL,
     TableReference,
@@ -28,14 +28,14 @@ from statestore.connector.sql_statement import (
     replace_table,
     words,
 )
-from statestore.connector.sql_tables import check_answerable, find_table, is_qualified
-from statestore.connector.sql_times import Value, integer, literal, queries_of, zoned_time
+from statestore.connector.sql.sql_tables import check_answerable, find_table, is_qualified
+from statestore.connector.sql.sql_times import Value, integer, literal, queries_of, zoned_time
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
 
 def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
-    """The answer of one statement; see `statestore.connector.sql.sql`."""
+    """The answer of one statement; see `statestore.connector.sql.sql.sql`."""
     with connect(allow_external_access) as connection:
         return _Run(warehouse, connection, allow_external_access).answer(text)
 

@@ -43,10 +43,10 @@ def sql(
         check_session(spark)
     warehouse = open_warehouse(path)
     if spark is not None:
-        from statestore.connector.sql_spark import run_on_spark
+        from statestore.connector.sql.sql_spark import run_on_spark
 
         return run_on_spark(warehouse, query, spark)
-    from statestore.connector.sql_duckdb import run_on_duckdb
+    from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
     return run_on_duckdb(warehouse, query, allow_external_access)
 

@@ -26,7 +26,7 @@ from sqlglot import exp
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.register import register
-from statestore.connector.sql_statement import (
+from statestore.connector.sql.sql_statement import (
     SparkSQL,
     TableReference,
     check_reads_only,
@@ -38,8 +38,8 @@ from statestore.connector.sql_statement import (
     replace_table,
     words,
 )
-from statestore.connector.sql_tables import check_answerable, columns_named, find_table, is_qualified
-from statestore.connector.sql_times import Value, integer, literal, queries_of
+from statestore.connector.sql.sql_tables import check_answerable, columns_named, find_table, is_qualified
+from statestore.connector.sql.sql_times import Value, integer, literal, queries_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import format_time
@@ -55,7 +55,7 @@ _TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
 
 
 def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFrame:
-    """The answer of one statement as a DataFrame; see `statestore.connector.sql.sql`.
+    """The answer of one statement as a DataFrame; see `statestore.connector.sql.sql.sql`.
 
     Tables that are not in the warehouse are the session's. The scans stay distributed; columns that the statement can
     not need are not read.

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from sqlglot import exp
 
-from statestore.connector.sql_statement import TableReference, placed
+from statestore.connector.sql.sql_statement import TableReference, placed
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import parse_time, to_us

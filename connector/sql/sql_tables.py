@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.sql_statement import TableReference, placed
+from statestore.connector.sql.sql_statement import TableReference, placed
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 
