@@ -21,7 +21,7 @@ from statestore.catalog.commits.write import new_entry
 from statestore.catalog.keyed.keyed_store import KeyedStore, check_keyed_spec
 from statestore.catalog.kind_options import windowing_of
 from statestore.catalog.kinds import open_handle
-from statestore.catalog.log.log import read_entry, write_entry
+from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.snapshot import EMPTY
 from statestore.catalog.log.storage import LocalStorage, StorageExistsError, make_directories
 from statestore.catalog.log.store_spec import (

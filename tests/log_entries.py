@@ -6,7 +6,7 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
-from statestore.catalog.log.log import CommitEntry, Horizon
+from statestore.catalog.log.entries import CommitEntry, Horizon
 from statestore.catalog.log.snapshot import NUMBERS, TEXTS, Snapshot
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
 

@@ -9,7 +9,7 @@ import pytest
 from statestore.catalog.catalog import connect
 from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.connector.duckdb.attach import attach
-from statestore.connector.sql.sql import sql
+from statestore.connector.sql.query import sql
 from statestore.formats.errors import NotFoundError
 
 ROWS = "SELECT item, price FROM prices ORDER BY item"

@@ -22,7 +22,7 @@ from statestore.catalog.keyed import keyed_store as keyed_store_module
 from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.log import storage
-from statestore.catalog.log.log import CommitEntry, write_entry
+from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned.versioned import VersionedStore

@@ -19,7 +19,7 @@ from versioned_model import Model
 
 import statestore
 from statestore.catalog.commits import write
-from statestore.catalog.log.log import read_entry, write_entry
+from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import compaction, maintenance

@@ -16,7 +16,7 @@ import xxhash
 from log_entries import entry, folded, plain, random_log, segment
 from obstore.store import MemoryStore
 
-from statestore.catalog.log.log import CommitEntry, entry_name, write_entry
+from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
 from statestore.catalog.log.log_checkpoint import (
     CHECKPOINT_INTERVAL,
     FOLDER,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 from log_entries import closure, entry, folded, plain, segment
 
-from statestore.catalog.log.log import (
+from statestore.catalog.log.entries import (
     OPERATIONS,
     CommitEntry,
     Horizon,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from log_entries import NO_TIME, closure, entry, folded, plain, random_log, segment
 
-from statestore.catalog.log.log import CommitEntry
+from statestore.catalog.log.entries import CommitEntry
 from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, Snapshot, advance, check_layout
 from statestore.formats.errors import CorruptError
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from in_memory_table import MemoryTable, MemoryWarehouse
 
-from statestore.connector.sql import sql as sql_module
-from statestore.connector.sql.sql import sql
+from statestore.connector.sql import query as sql_module
+from statestore.connector.sql.query import sql
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 
 V0 = [("curry", 8.0, 0, None), ("milk", 2.0, 1, None)]

@@ -18,7 +18,7 @@ from statestore.catalog.checks.verification import verify
 from statestore.catalog.commits import store_changelogs as acknowledged
 from statestore.catalog.commits import write
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.log.log import CommitEntry, entry_name, read_entry, write_entry
+from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned.versioned import VersionedStore

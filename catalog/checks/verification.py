@@ -18,7 +18,7 @@ from statestore.catalog.checks.verify_keyed import KeyedFindings, is_keyed, veri
 from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
 from statestore.catalog.commits.writer_lock import LOCK_FILE
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.log import CommitEntry, entry_name, read_entry
+from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_checkpoint
 from statestore.catalog.log.snapshot import EMPTY, NUMBERS, TEXTS, Snapshot, Versions, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage

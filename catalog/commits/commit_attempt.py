@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statestore.catalog.log.log import entry_name, was_committed
+from statestore.catalog.log.entries import entry_name, was_committed
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage
 

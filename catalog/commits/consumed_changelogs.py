@@ -7,7 +7,7 @@ from pathlib import Path
 
 from statestore.catalog.commits.store_changelogs import FOLDER
 from statestore.catalog.log import snapshot as snapshots
-from statestore.catalog.log.log import read_entry
+from statestore.catalog.log.entries import read_entry
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.formats.changelogs.changelog import made_at

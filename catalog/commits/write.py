@@ -23,7 +23,7 @@ from statestore.catalog.commits.expired_rows import end_expired
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.commits.version_ends import NewRows
-from statestore.catalog.log.log import CommitEntry, Horizon, write_entry
+from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
 from statestore.catalog.log.snapshot import Snapshot, advance
 from statestore.catalog.log.storage import Storage
@@ -54,7 +54,7 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
 
     ``change`` is called again for each attempt and may answer None to leave the store as it is. A transaction that is
     in the log already is not repeated: the newest snapshot is returned. Whatever is raised, the commit was not made;
-    but for CommitUnknownError, after which `statestore.catalog.log.log.was_committed` has the answer.
+    but for CommitUnknownError, after which `statestore.catalog.log.entries.was_committed` has the answer.
     """
     snapshot = base
     files.check_identity()

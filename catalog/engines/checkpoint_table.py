@@ -2,8 +2,8 @@
 
 A version is a batch. State time is that of batches: as of a moment is the last batch that had begun by then, by the
 times in the checkpoint; history and changes are those of ``checkpoint_history``. Columns are those of Spark's own
-state source (``statestore.formats.spark.checkpoint.views``); of several struct fields with one name, which neither DuckDB nor
-Spark takes from us, the later ones get a number.
+state source (``statestore.formats.spark.checkpoint.views``); of several struct fields with one name, which neither
+DuckDB nor Spark takes from us, the later ones get a number.
 """
 
 from __future__ import annotations

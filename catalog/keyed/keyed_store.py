@@ -24,7 +24,7 @@ from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog, 
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import KeyedTable
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table_reads import ReadableTable, Time

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.log.log import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
+from statestore.catalog.log.entries import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
 from statestore.catalog.log.log_checks import check_changelog, check_closure, check_segment, check_text
 from statestore.catalog.log.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, check_layout, versions_from
 from statestore.catalog.log.storage import Storage, StorageExistsError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.log.log import CommitEntry, Horizon, entry_name
+from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name
 from statestore.catalog.log.store_identity import replaced
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta

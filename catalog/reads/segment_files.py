@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from statestore.catalog.describe.store_metadata import versions_table
-from statestore.catalog.log.log import was_committed
+from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.commits.new_files import RowBlock
-from statestore.catalog.log.log import Horizon
+from statestore.catalog.log.entries import Horizon
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.reads.row_state import SegmentView
 from statestore.catalog.reads.segment_files import SegmentFiles

@@ -21,7 +21,7 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.store_changelogs import OURS
 from statestore.catalog.commits.write import after_publish, new_entry, remove_files
-from statestore.catalog.log.log import CommitEntry, Horizon, entry_name, read_entry, write_entry
+from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_snapshot
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import TEMPORARY, local_root

@@ -18,7 +18,7 @@ from pathlib import Path
 from statestore.catalog.commits.claims import any_claim_held
 from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.writer_lock import take_writer_lock
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import sync_folder
 from statestore.catalog.log.store_identity import stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE

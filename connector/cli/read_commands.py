@@ -47,7 +47,7 @@ def sql(
     ] = False,
 ) -> None:
     """Answer one SQL statement over the tables at PATH."""
-    from statestore.connector.sql.sql import sql as answer
+    from statestore.connector.sql.query import sql as answer
 
     _show(answer(str(path), query, allow_external_access=allow_external_access), limit, as_json, full)
 

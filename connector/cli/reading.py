@@ -137,7 +137,7 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
 def where_rows(path: str | Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
     """The rows for which an SQL expression (DuckDB's) holds."""
     from statestore.connector.identifiers import quoted
-    from statestore.connector.sql.sql import sql
+    from statestore.connector.sql.query import sql
 
     columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))
     version = "" if query.version is None else f" AT (VERSION => {query.version})"

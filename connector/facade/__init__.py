@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from statestore.connector.keyed.stream import run_keyed_stream
     from statestore.connector.report.write import write_report
     from statestore.connector.spark.register import register, unregister
-    from statestore.connector.sql.sql import sql
+    from statestore.connector.sql.query import sql
     from statestore.connector.tracked.spec import StateSpec
     from statestore.connector.tracked.state import State
     from statestore.connector.tracked.track import track_state_by_key
@@ -71,7 +71,7 @@ _WHERE = {
     "register": ("statestore.connector.spark.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
     "run_keyed_stream": ("statestore.connector.keyed.stream", "run_keyed_stream"),
-    "sql": ("statestore.connector.sql.sql", "sql"),
+    "sql": ("statestore.connector.sql.query", "sql"),
     "track_state_by_key": ("statestore.connector.tracked.track", "track_state_by_key"),
     "unregister": ("statestore.connector.spark.register", "unregister"),
     "write_report": ("statestore.connector.report.write", "write_report"),

@@ -35,7 +35,7 @@ from statestore.formats.state_table import Query, StateTable
 
 
 def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
-    """The answer of one statement; see `statestore.connector.sql.sql.sql`."""
+    """The answer of one statement; see `statestore.connector.sql.query.sql`."""
     with connect(allow_external_access) as connection:
         return _Run(warehouse, connection, allow_external_access).answer(text)
 

@@ -55,7 +55,7 @@ _TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
 
 
 def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFrame:
-    """The answer of one statement as a DataFrame; see `statestore.connector.sql.sql.sql`.
+    """The answer of one statement as a DataFrame; see `statestore.connector.sql.query.sql`.
 
     Tables that are not in the warehouse are the session's. The scans stay distributed; columns that the statement can
     not need are not read.

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from statestore.catalog.keyed.snapshots.snapshot_log import CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_identity import stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE

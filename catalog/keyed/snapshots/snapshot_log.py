@@ -1,7 +1,7 @@
 """The log of a keyed store: which snapshots were committed and which discarded, so which files are needed.
 
-One JSON file per version, created once (``catalog.log.log`` has the names); version 0 is the empty store. Files are counted
-by replaying: a file is needed while a snapshot that was not discarded names it. Every so often what is still needed of
+One JSON file per version, created once (``catalog.log.entries`` has the names); version 0 is the empty store. Files are
+counted by replaying: a file is needed while a snapshot that was not discarded names it. Every so often what is still needed of
 the log is folded into one file, so that opening a store does not read what was discarded.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, check_stored, handle_from_json
-from statestore.catalog.log.log import entry_name, published, split_commit_id
+from statestore.catalog.log.entries import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.storage import Guard, Storage, StorageExistsError
@@ -196,7 +196,7 @@ def publish(storage: Storage, known: SnapshotLog, entry: Entry, store_id: str) -
 
 
 def was_committed(storage: Storage, commit_id: str) -> bool:
-    """Whether the attempt with this id is in the log (`statestore.catalog.log.log.was_committed`)."""
+    """Whether the attempt with this id is in the log (`statestore.catalog.log.entries.was_committed`)."""
     version, attempt = split_commit_id(commit_id)
     name = entry_name(version)
     try:

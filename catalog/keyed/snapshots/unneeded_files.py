@@ -12,7 +12,7 @@ from statestore.catalog.keyed.snapshots.shared_log import newer_log
 from statestore.catalog.keyed.snapshots.snapshot_handle import STORED_FILE
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, read_log
 from statestore.catalog.keyed.snapshots.stored_files import UNFINISHED
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.places.local_directory import remove_abandoned

@@ -21,7 +21,7 @@ from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.resolve import Records
 from statestore.catalog.commits.store_changelogs import Changelogs
 from statestore.catalog.commits.write import Change, commit_change, is_committed
-from statestore.catalog.log.log import entry_name
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec

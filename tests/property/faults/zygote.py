@@ -35,7 +35,7 @@ def preload() -> None:
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
-    for module_name in ("statestore.connector.sql.sql", "statestore.connector.sql.sql_duckdb"):
+    for module_name in ("statestore.connector.sql.query", "statestore.connector.sql.sql_duckdb"):
         with contextlib.suppress(ImportError):
             importlib.import_module(module_name)
 
