@@ -50,8 +50,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a comparison: ``keys`` name a row, ``values`` are shown and compared, but for those in ``placement``,
-    which say where a row is stored and are shown only."""
+    """The columns of a comparison: ``keys`` name a row, ``values`` are shown and compared, but for those in
+    ``placement``, which say where a row is stored and are shown only."""
 
     keys: tuple[str, ...]
     values: tuple[str, ...]

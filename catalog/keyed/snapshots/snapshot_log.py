@@ -1,8 +1,8 @@
 """The log of a keyed store: which snapshots were committed and which discarded, so which files are needed.
 
 One JSON file per version, created once (``catalog.log.entries`` has the names); version 0 is the empty store. Files are
-counted by replaying: a file is needed while a snapshot that was not discarded names it. Every so often what is still needed of
-the log is folded into one file, so that opening a store does not read what was discarded.
+counted by replaying: a file is needed while a snapshot that was not discarded names it. Every so often what is still
+needed of the log is folded into one file, so that opening a store does not read what was discarded.
 """
 
 from __future__ import annotations
