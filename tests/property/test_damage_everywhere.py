@@ -16,7 +16,7 @@ SHARE = 0.16 / len(KINDS)
 def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, draw: int) -> None:
     root = folder / f"root-{id(zygote)}"
     template = str(folder / "template")
-    ended = zygote.run("faults.damage_trials:damaged", template=template, root=str(root), kind=kind, draw=draw)
+    ended = zygote.run("faults.trials.damage_trials:damaged", template=template, root=str(root), kind=kind, draw=draw)
     if ended.bad is not None:
         sweep.figures["trials"] += 1
         sweep.found(ended.bad.splitlines()[0], f"{kind}/{draw}")
@@ -34,7 +34,7 @@ def sweep_kind(kind: str) -> None:
     sweep = Sweep(f"damage, {kind}", SHARE)
     found = children()
     with scratch() as folder:
-        ended = found.run("faults.damage_trials:make_template", root=str(folder / "template"), kind=kind)
+        ended = found.run("faults.trials.damage_trials:make_template", root=str(folder / "template"), kind=kind)
         assert ended.bad is None, ended.bad
         draws = range(SEED * 10**7, SEED * 10**7 + 10**6)
         if ONLY:

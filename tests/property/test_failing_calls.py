@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from faults.campaign import ONLY, Sweep, scratch, shuffled
 from faults.children import Children, Zygote, children
-from faults.failing_trials import operations as operations_of
-from faults.keyed_trials import OPERATIONS as KEYED_OPERATIONS
 from faults.library import DOING, KINDS
 from faults.subjects import SUBJECTS
+from faults.trials.failing_trials import operations as operations_of
+from faults.trials.keyed_trials import OPERATIONS as KEYED_OPERATIONS
 
 MODES: dict[str, tuple[tuple[str, ...], str, int]] = {
     "EIO once": (DOING, "once", errno.EIO),
@@ -48,7 +48,7 @@ class Trial:
 
 def module(kind: str) -> str:
     """Where the trials of a kind of store are."""
-    return "faults.keyed_trials" if kind == "keyed" else "faults.failing_trials"
+    return "faults.trials.keyed_trials" if kind == "keyed" else "faults.trials.failing_trials"
 
 
 def calls(zygote: Zygote, folder: Path, kind: str, operation: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ import pytest
 from faults.campaign import ONLY, Sweep, scratch, shuffled
 from faults.children import Children, Ended, Zygote, children
 from faults.keyed_neighbours import ACTS as KEYED_ACTS
-from faults.neighbour_trials import ACTS
+from faults.trials.neighbour_trials import ACTS
 
 KINDS = ("versioned", "key_value", "session", "keyed")
 SHARE = 0.12 / len(KINDS)
@@ -31,7 +31,7 @@ class Trial:
 
 def module(kind: str) -> str:
     """Where the acts on a kind of store are."""
-    return "faults.keyed_neighbours" if kind == "keyed" else "faults.neighbour_trials"
+    return "faults.keyed_neighbours" if kind == "keyed" else "faults.trials.neighbour_trials"
 
 
 def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:

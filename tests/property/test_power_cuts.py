@@ -24,7 +24,9 @@ def recorded(zygote: Zygote, folder: Path, kind: str, big: int) -> tuple[list[St
     """The steps of the workload, and the folder it worked in."""
     root = folder / "disk"
     root.mkdir()
-    ended = zygote.run("faults.power_trials:record", kind=kind, root=str(root), trace=str(folder / "trace"), big=big)
+    ended = zygote.run(
+        "faults.trials.power_trials:record", kind=kind, root=str(root), trace=str(folder / "trace"), big=big
+    )
     assert ended.bad is None, ended.bad
     return read_trace(folder / "trace", str(root)), str(root)
 
@@ -48,7 +50,7 @@ def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, trial: tuple[
     make_disk(disk, target)
     marks = [json.loads(step.name) for step in steps[: cut.upto] if step.do == "mark"]
     arguments: dict[str, Any] = {"kind": kind, "folder": str(target), "marks": marks}
-    ended = zygote.run("faults.power_trials:check", **arguments, other_boot=str(folder / "other-boot"))
+    ended = zygote.run("faults.trials.power_trials:check", **arguments, other_boot=str(folder / "other-boot"))
     sweep.figures["trials"] += 1
     wrong = [ended.bad.splitlines()[0]] if ended.bad is not None else ended.value
     for what in wrong:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from source_tree import ROOT
+from support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
 NAMED = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE))

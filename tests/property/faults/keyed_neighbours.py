@@ -1,4 +1,4 @@
-"""As `faults.neighbour_trials`, on a keyed store: jobs that snapshot and commit, discard, vacuum, restore and read."""
+"""As `faults.trials.neighbour_trials`, on a keyed store: jobs that snapshot, commit, discard, vacuum and restore."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import statestore
-from faults.keyed_trials import COMMITTED, KEYS, check_backend, fill, make_template
 from faults.library import DOING, Faults
 from faults.subjects import WrongAnswer
+from faults.trials.keyed_trials import COMMITTED, KEYS, check_backend, fill, make_template
 from statestore import CorruptError, StateStoreError
 
 VALUES = {"a": 100, "b": 200}

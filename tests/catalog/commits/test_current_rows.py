@@ -1,0 +1,256 @@
+"""The index of open rows changes no answer: random bulk commits with it, without it, and against the model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stores.versioned_model import Model
+
+import statestore
+from statestore.catalog.commits import current_rows as module
+from statestore.catalog.commits.current_rows import CurrentRows
+from statestore.catalog.commits.open_row_match import sorted_with_positions
+from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.values.key_hash import hash_keys
+
+KEYS = [f"k{number}" for number in range(12)]
+ROWS = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 9), st.integers(0, 60)), max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from(["write"] * 6 + ["compact", "foreign"]), ROWS), max_size=10)
+
+
+@pytest.fixture(autouse=True)
+def _small_commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "MIN_KEYS", 1)
+    yield
+
+
+def as_table(rows: list[tuple[str, Any, int]]) -> pa.Table:
+    return pa.table(
+        {
+            "k": pa.array([key for key, _, _ in rows], pa.string()),
+            "v": pa.array([value for _, value, _ in rows], pa.int64()),
+            "timestamp": pa.array([time for _, _, time in rows], pa.int64()),
+            "_change_type": ["delete" if value is None else "insert" for _, value, _ in rows],
+        }
+    )
+
+
+def listed(found: CurrentRows) -> list[tuple[int, str, int]]:
+    names = [found.names[address >> 32] for address in found.address.tolist()]
+    rows = (found.address & np.uint64(0xFFFFFFFF)).tolist()
+    return sorted(zip(found.hashes.tolist(), names, rows, strict=True))
+
+
+def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
+    """(key hash, segment, row) of every open row, by reading them all."""
+    files, snapshot = store._files, store._files.snapshot()
+    found = []
+    for view in views_of(snapshot.segments, snapshot.closures):
+        if view.meta.role != "belief":
+            rows = np.flatnonzero(newest_ends(files, view) == OPEN)
+            keys = [files.segment(view.meta).column_array("k").take(pa.array(rows))]
+            found += [(h, view.meta.name, row) for h, row in zip(hash_keys(keys).tolist(), rows.tolist(), strict=True)]
+    return sorted(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, list[tuple[str, Any, int]]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = statestore.connect(Path(folder) / "w")
+        store = catalog.create_store("s", key={"k": "string"}, value={"v": "bigint"})
+        store._files.bulk_commits = 1
+        model = Model()
+        for what, rows in steps:
+            if what == "compact":
+                store.compact(full=True)
+                continue
+            if what == "foreign":  # as by another process: the index knows nothing of it
+                kept = store._files.exchange_current(None)
+            store.write(as_table(rows))
+            if what == "foreign":
+                store._files.exchange_current(kept)
+            for row in rows:
+                model.put(*row)
+            found = store._files._current
+            if isinstance(found, CurrentRows) and found.version == store._files.snapshot().version:
+                assert listed(found) == open_rows(store)
+        for key in KEYS:
+            assert as_tuple(store.get(key)) == model.get(key)
+            for time in range(0, 61, 7):
+                assert as_tuple(store.get(key, as_of=time)) == model.get(key, time)
+        store.close()
+
+
+def as_tuple(record: statestore.Record | None) -> tuple[Any, ...] | None:
+    return None if record is None else tuple(record)
+
+
+def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All keys in four hashes: the index gives up, or compares the keys."""
+    from statestore.catalog.commits import new_files, resolve
+
+    def colliding(columns: Any) -> Any:
+        return hash_keys(columns) % np.uint64(4)
+
+    monkeypatch.setattr(resolve, "hash_keys", colliding)
+    monkeypatch.setattr(new_files, "hash_keys", colliding)
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    store._files.bulk_commits = 1
+    for round_ in range(4):
+        store.write(as_table([(key, round_, round_ * 10) for key in KEYS[round_ * 3 : round_ * 3 + 3]]))
+    store.write(as_table([(key, 9, 50) for key in KEYS]))
+    rows = store.scan(columns=["k", "v"]).read_all().to_pylist()
+    assert sorted((row["k"], row["v"]) for row in rows) == sorted((key, 9) for key in KEYS)
+    store.close()
+
+
+def bulk(store: statestore.VersionedStore, value: int, time: int, keys: list[str] = KEYS) -> None:
+    store.write(as_table([(key, value, time) for key in keys]))
+
+
+def index_of(store: statestore.VersionedStore) -> CurrentRows:
+    found = store._files._current
+    assert isinstance(found, CurrentRows)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[statestore.VersionedStore]:
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    store._files.bulk_commits = 1
+    yield store
+    store.close()
+
+
+def test_commits_without_the_index_are_caught_up_with(store: statestore.VersionedStore) -> None:
+    """Foreign commits with new keys, late records and tombstones; nothing is made anew."""
+    bulk(store, 1, 10)
+    kept = store._files.exchange_current(None)
+    store._files.bulk_commits = -9
+    store.write(as_table([("k0", 2, 20), ("new", 2, 5), ("k1", None, 20), ("k2", 2, 5)]))
+    store.write(as_table([("k0", 3, 30), ("k3", 3, 10), ("new", None, 30)]))
+    assert store._files.exchange_current(kept) is None
+    built = store._files.bulk_commits
+    bulk(store, 4, 40)
+    assert index_of(store) is kept and store._files.bulk_commits == built
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_a_value_taken_back_spoils_the_index(store: statestore.VersionedStore) -> None:
+    """Its row ends and none comes in its place, which the index can not follow."""
+    bulk(store, 1, 10)
+    kept = index_of(store)
+    store.write(as_table([("k0", None, 10)]))
+    bulk(store, 2, 20, KEYS[1:])
+    assert index_of(store) is not kept
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_a_compaction_makes_it_anew(store: statestore.VersionedStore) -> None:
+    for round_ in range(4):
+        bulk(store, round_, 10 * round_)
+    kept = index_of(store)
+    store.compact(full=True)
+    bulk(store, 9, 90)
+    assert index_of(store) is not kept
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_an_older_snapshot_gets_no_index(store: statestore.VersionedStore) -> None:
+    """A writer that lags behind searches the segments; the index stays for the others."""
+    bulk(store, 1, 10)
+    old = store._files.snapshot()
+    bulk(store, 2, 20)
+    kept = index_of(store)
+    assert module.take_index(store._files, old, 100) is None
+    assert index_of(store) is kept
+
+
+def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) -> None:
+    bulk(store, 1, 10)
+    snapshot = store._files.snapshot()
+    taken = module.take_index(store._files, snapshot, 100)
+    assert taken is not None and store._files._current is None
+    bulk(store, 2, 20)
+    newer = index_of(store)
+    module.give_back(store._files, taken)
+    assert index_of(store) is newer
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 2**64 - 1), min_size=1), st.sets(st.integers(0, 2**64 - 1)))
+def test_the_directory_finds_what_a_search_finds(known: set[int], others: set[int]) -> None:
+    """With all keys known (which makes the directory) and after that with new ones."""
+    hashes = np.array(sorted(known), np.uint64)
+    numbers = np.arange(len(hashes))
+    index = CurrentRows(0, hashes, numbers.astype(np.uint64), numbers, ["s"])
+    index.replace(hashes, numbers.astype(np.uint64), numbers, index.find(hashes))
+    probes = np.array(sorted(known | others), np.uint64)
+    position, entry = index.find(probes)
+    assert probes[position].tolist() == sorted(known)
+    assert entry.tolist() == numbers.tolist()
+    index.replace(probes, np.arange(len(probes), dtype=np.uint64), np.arange(len(probes)), (position, entry))
+    assert index.hashes.tolist() == probes.tolist() and index.start.tolist() == list(range(len(probes)))
+
+
+@given(st.lists(st.integers(0, 9) | st.integers(0, 2**64 - 1)))
+def test_sorting_with_positions_is_a_stable_sort(values: list[int]) -> None:
+    array = np.array(values, np.uint64)
+    ordered, position = sorted_with_positions(array)
+    assert position.tolist() == np.argsort(array, kind="stable").tolist()
+    assert ordered.tolist() == sorted(values)
+
+
+def test_a_key_that_takes_the_hash_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plainest commit compares the keys, and is made again without what the hash promised; nothing stays behind."""
+    from statestore.catalog.commits import new_files, resolve, write
+
+    def colliding(columns: Any) -> Any:
+        return np.array([int(key[-1]) for key in columns[0].to_pylist()], np.uint64)
+
+    plain = []
+
+    def at_once(*arguments: Any) -> Any:
+        plain.append(prepare_at_once(*arguments))
+        return plain[-1]
+
+    prepare_at_once = write._prepare_at_once
+    monkeypatch.setattr(resolve, "hash_keys", colliding)
+    monkeypatch.setattr(new_files, "hash_keys", colliding)
+    monkeypatch.setattr(write, "_prepare_at_once", at_once)
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    store._files.bulk_commits = 1
+    for time, name in enumerate(["a", "a", "b", "a", "b"]):
+        store.write(as_table([(f"{name}{n}", time, time) for n in range(5 + time)]))
+    assert [prepared is None for prepared in plain] == [False, False, True]
+    rows = store.scan(columns=["k", "v"]).read_all().to_pylist()
+    expected = {f"a{n}": 3 for n in range(8)} | {f"b{n}": 4 for n in range(9)}
+    assert {row["k"]: row["v"] for row in rows} == expected and len(rows) == len(expected)
+    assert store.vacuum(older_than=0, dry_run=True) == []
+    store.close()
+
+
+def test_the_index_is_carried_on(tmp_path: Path) -> None:
+    """A store that only this process writes builds it once."""
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    built = []
+    for round_ in range(6):
+        store.write(as_table([(key, round_, round_ * 10 + 5) for key in KEYS[: 6 + round_]]))
+        built.append(store._files.bulk_commits)
+        assert open_rows(store)
+    store.write(as_table([("k0", 1, 3), ("k1", None, 70)]))
+    assert built == [1, 2, 2, 2, 2, 2] and store._files.bulk_commits == 2
+    found = store._files._current
+    assert isinstance(found, CurrentRows)
+    assert listed(found) == open_rows(store)
+    store.close()

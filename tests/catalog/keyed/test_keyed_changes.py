@@ -1,0 +1,208 @@
+"""History, change feed and differences of keyed states: what plain dicts of the kept snapshots say."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from support.keyed.keyed_made import (
+    STATES,
+    Made,
+    expected_changes,
+    expected_history,
+    make,
+    rows,
+    told_changes,
+    told_history,
+)
+
+import statestore
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.state_table import Mode, Query
+
+HISTORIES = [
+    (1, 1, 6, ()),
+    (2, 2, 6, (3,)),
+    (3, 1, 7, (1,)),
+    (4, 3, 6, (1, 2, 5)),
+    (5, 2, 5, (2, 5)),
+]
+
+
+@pytest.fixture(scope="module", params=HISTORIES, ids=str)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    seed, tasks, versions, discard = request.param
+    return make(tmp_path_factory.mktemp("keyed"), seed, tasks, versions, discard)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_changes_are_the_differences_of_kept_snapshots(made: Made, state: str) -> None:
+    table = made.table(state)
+    assert told_changes(made, table.changes().read_all()) == expected_changes(made, state)
+    found = statestore.sql(made.path, f"SELECT * FROM changes('sessions.{state}')")
+    assert told_changes(made, found) == expected_changes(made, state)
+    newest = max(made.times)
+    for first in range(0 if made.whole else min(made.kept) + 1, newest + 1):
+        for last in {first, first + 1, newest} & set(range(newest + 1)):
+            answer = table.changes(first, last).read_all()
+            assert told_changes(made, answer) == expected_changes(made, state, first, last)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_history_is_when_rows_were_as_they_were(made: Made, state: str) -> None:
+    table = made.table(state)
+    assert told_history(table.history().read_all()) == expected_history(made, state)
+    found = statestore.sql(made.path, f"SELECT * FROM history('sessions.{state}')")
+    assert told_history(found) == expected_history(made, state)
+    for version in made.kept:
+        assert told_history(table.history(version=version).read_all()) == expected_history(made, state, version)
+
+
+def test_history_and_changes_between_times(made: Made) -> None:
+    table = made.table("counts")
+    kept = sorted(made.kept)
+    known = expected_history(made, "counts")
+    for start in kept:
+        for end in {start, kept[-1]}:
+            first, last = made.at(start), made.at(end)
+            within = {
+                row for row in known if (row[-3] is None or row[-3] <= last) and (row[-2] is None or row[-2] > first)
+            }
+            assert set(told_history(table.history(start=first, end=last).read_all())) == within
+            if made.whole or start != kept[0]:
+                then = {v for v in kept if first <= made.at(v) <= last}
+                expected = {row for row in expected_changes(made, "counts") if row[-1] in then}
+                answer = table.changes(start_timestamp=first, end_timestamp=last).read_all()
+                assert set(told_changes(made, answer)) == expected
+
+
+def test_what_is_not_known_is_refused(made: Made) -> None:
+    table = made.table("counts")
+    oldest, beyond = min(made.kept), max(made.times) + 1
+    with pytest.raises(NotFoundError, match="VERSION_NOT_FOUND"):
+        table.changes(end_version=beyond)
+    with pytest.raises(InvalidInputError, match="INVALID_RANGE"):
+        table.changes(beyond, 1)
+    with pytest.raises(InvalidInputError, match="INVALID_VERSION"):
+        table.changes(True)
+    if not made.whole:
+        with pytest.raises(NotFoundError, match=f"VERSION_NOT_FOUND.*those of {oldest + 1} to"):
+            table.changes(oldest)
+        with pytest.raises(NotFoundError, match="TIME_NOT_KEPT"):
+            table.changes(start_timestamp=made.at(oldest))
+        with pytest.raises(NotFoundError, match="TIME_NOT_KEPT"):
+            table.history(start=made.times[oldest] // 1000 - 1)
+
+
+def test_filters_select_what_python_selects(made: Made) -> None:
+    for state in STATES:
+        table = made.table(state)
+        history, changes = table.history().read_all().to_pylist(), table.changes().read_all().to_pylist()
+        for user in ("user 1", "user 7", "", "nobody"):
+            for value in ((), (("value", ">=", 3),)):
+                asked = [("user", "=", user), *value]
+                wanted = [row for row in history if row["user"] == user and (not value or _least(row["value"]))]
+                found = table.history(filter=asked).read_all().to_pylist()
+                assert sorted(map(str, found)) == sorted(map(str, wanted))
+                wanted = [row for row in changes if row["user"] == user and (not value or _least(row["value"]))]
+                found = table.changes(filter=asked, columns=table.schema.names).read_all().to_pylist()
+                names = table.schema.names
+                assert sorted(map(str, found)) == sorted(str({n: row[n] for n in names}) for row in wanted)
+        kinds = [row for row in changes if row["_change_type"] == "delete"]
+        assert len(table.changes(filter=("_change_type", "=", "delete")).read_all()) == len(kinds)
+
+
+def _least(value: float | None) -> bool:
+    return value is not None and value >= 3
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_differences_of_any_two_snapshots(made: Made, state: str) -> None:
+    table = made.table(state)
+    for old in made.kept:
+        for new in made.kept:
+            before, after = made.kept[old][state], made.kept[new][state]
+            found = {}
+            for row in table.diff(old, new).read_all().to_pylist():
+                change, *key, was, is_, _ = row.values()
+                found[tuple(key)] = change, was and was["value"], is_ and is_["value"]
+            expected = {key: ("added", None, after[key]) for key in after.keys() - before.keys()}
+            expected |= {key: ("removed", before[key], None) for key in before.keys() - after.keys()}
+            expected |= {
+                key: ("changed", before[key], after[key])
+                for key in before.keys() & after.keys()
+                if before[key] != after[key]
+            }
+            assert found == expected
+
+
+def test_tables_and_splits_travel(made: Made) -> None:
+    modes: tuple[Mode, ...] = ("snapshot", "history", "changes")
+    for mode in modes:
+        query = Query(mode=mode)
+        table = pickle.loads(pickle.dumps(made.table("counts").table))
+        splits = pickle.loads(pickle.dumps(table.splits(query)))
+        batches = [batch for split in splits for batch in table.read(split, query)]
+        assert all(batch.schema == table.schema(query) for batch in batches)
+        whole = statestore.inspect(made.path).table("sessions.counts")
+        answers = {"snapshot": whole.scan(), "history": whole.history(), "changes": whole.changes()}
+        assert sum(batch.num_rows for batch in batches) == answers[mode].read_all().num_rows
+
+
+def test_a_migrated_state_is_told_in_its_widest_type(tmp_path: Path) -> None:
+    with statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "int"}) as store:
+        for kind in ("full", "incremental"):
+            with store.backend() as backend:
+                state = backend.value_state(kind, "int")
+                for key in (1, 2, 3):
+                    backend.set_current_key(key)
+                    state.update(key)
+                store.commit([backend.snapshot("full" if kind == "full" else "incremental").result()])
+        with store.backend() as backend:
+            state = backend.value_state("full", "bigint")
+            backend.set_current_key(1)
+            state.update(1 << 40)
+            store.commit([backend.snapshot().result()])
+    table = statestore.inspect(str(tmp_path)).table("s.full")
+    assert rows(table.scan(version=1).read_all()) == {(1,): 1, (2,): 2, (3,): 3}
+    changed = [(r["k"], r["_old"]["value"], r["_new"]["value"]) for r in table.diff(1).read_all().to_pylist()]
+    assert changed == [(1, 1, 1 << 40)]
+    told = table.changes(3, 3, columns=["k", "value", "_change_type"]).read_all().to_pylist()
+    assert sorted((r["k"], r["value"], r["_change_type"]) for r in told) == [
+        (1, 1, "update_preimage"),
+        (1, 1 << 40, "update_postimage"),
+    ]
+    assert len(table.history(key=2).read_all()) == 1
+
+
+def test_a_state_comes_late_and_goes(tmp_path: Path) -> None:
+    """Before a state was registered, and after a store began anew without it, it has no rows to tell of."""
+    with statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "int"}) as store:
+        for version, names in ((None, ["a"]), (None, ["a", "b"]), (0, ["b"])):
+            with store.backend(version=version) as backend:
+                for name in names:
+                    state = backend.value_state(name, "int")
+                    backend.set_current_key(5)
+                    state.update(len(names))
+                store.commit([backend.snapshot("incremental").result()])
+    inspected = statestore.inspect(str(tmp_path))
+    assert inspected.tables() == ["s.b"]
+    told = {
+        name: [
+            (r["_commit_version"], r["_change_type"], r["value"])
+            for r in inspected.table(f"s.{name}").changes().read_all().to_pylist()
+        ]
+        for name in ("a", "b")
+    }
+    assert sorted(told["a"]) == [
+        (1, "insert", 1),
+        (2, "update_postimage", 2),
+        (2, "update_preimage", 1),
+        (3, "delete", 2),
+    ]
+    assert sorted(told["b"]) == [(2, "insert", 2), (3, "update_postimage", 1), (3, "update_preimage", 2)]
+    assert rows(inspected.table("s.a").scan(version=2).read_all()) == {(5,): 2}
+    with pytest.raises(NotFoundError, match=r"STATE_NOT_FOUND.*version 1, 2 has it"):
+        inspected.table("s.a").scan()
+    assert statestore.sql(str(tmp_path), "SELECT value FROM s.a VERSION AS OF 1").to_pylist() == [{"value": 1}]

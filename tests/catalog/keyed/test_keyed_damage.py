@@ -1,0 +1,229 @@
+"""Damaged, dropped and discarded keyed snapshots: an error of ours or the same rows, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.keyed.keyed_backends import refused
+from support.keyed.keyed_gates import files, fill, reopened
+from support.keyed.keyed_model import Tasks, travelled
+from support.parameters import mostly_slow
+
+import statestore
+from statestore import StateStoreError
+from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+
+pytest_plugins = ["support.keyed.keyed_fixtures"]
+
+
+def flipped(path: Path, at: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[min(int(len(data) * at), len(data) - 1)] ^= 0x10
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "first byte": lambda path: flipped(path, 0),
+    "middle": lambda path: flipped(path, 0.5),
+    "last byte": lambda path: flipped(path, 1),
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\x00"),
+    "removed": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", mostly_slow(DAMAGES, ["middle", "removed"]))
+@pytest.mark.parametrize(("kind", "number"), [("full", 1), ("incremental", 1), ("incremental", 2)])
+def test_damaged_files_are_refused_or_harmless(
+    damage: str, kind: SnapshotKind, number: int, store: KeyedStore, tasks: Tasks
+) -> None:
+    """Each stored file by turns: restoring, in place and by rows, says so and leaves nothing locally; or has the same
+    rows."""
+    fill(tasks, 1)
+    tasks.commit(kind)
+    expected = tasks.model.content()
+    reopened(tasks, number)
+    tasks.dispose()
+    refusals = 0
+    for name in sorted(files(store)):
+        path = store._folder / name
+        whole = path.read_bytes()
+        DAMAGES[damage](path)
+        try:
+            tasks.open(number)
+            assert tasks.content() == expected
+        except StateStoreError as error:
+            assert error.code in ("SNAPSHOT_FILE_MISSING", "SEGMENT_CORRUPT", "SEGMENT_TRUNCATED"), error
+            assert name in str(error) or path.name in str(error)
+            refusals += 1
+            assert number > 1 or list(tasks.directory.iterdir()) == []
+        tasks.dispose()
+        path.write_bytes(whole)
+    assert refusals > len(files(store)) / 2
+    gc.collect()
+    assert list(tasks.directory.iterdir()) == []
+    assert reopened(tasks, number) == expected
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) -> None:
+    """The last entry, by a process that reads it for the first time."""
+    fill(tasks, 1)
+    tasks.commit("full")
+    tasks.commit("full")
+    entry = store._folder / "log" / f"{2:020d}.json"
+    DAMAGES[damage](entry)
+    tasks.dispose()
+    if damage == "removed":
+        expected = [1]
+        assert fresh(store).versions() == expected
+        return
+    for call in (
+        lambda: fresh(store).versions(),
+        lambda: fresh(store).backend(directory=tasks.directory),
+        lambda: fresh(store).scan("total"),
+    ):
+        with refused("LOG_CORRUPT", entry.name):
+            call()
+    assert list(tasks.directory.iterdir()) == []
+
+
+def fresh(store: KeyedStore) -> KeyedStore:
+    """The store as another process opens it: in a folder that nobody has read."""
+    copy = store._folder.parent / f"copy{next(COPIES)}"
+    shutil.copytree(store._folder, copy / "s")
+    found = statestore.connect(copy).open_store("s")
+    assert isinstance(found, KeyedStore)
+    return found
+
+
+COPIES = itertools.count()
+
+
+@pytest.mark.parametrize("follows", [None, "bigint", "string"])
+def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
+    follows: str | None, store: KeyedStore, tasks: Tasks
+) -> None:
+    """Neither with none; else it would write rows of other types, and a log that begins in the middle."""
+    fill(tasks, 1)
+    version = tasks.commit("incremental")
+    parts = [tasks.tasks[0].backend.snapshot("full").result()]
+    catalog = statestore.connect(store._folder.parent)
+    catalog.drop_store("s")
+    if follows is not None:
+        catalog.create_store("s", kind="keyed", key={"k": follows})
+    before = set(store._folder.rglob("*"))
+    for call in (
+        lambda: tasks.tasks[0].backend.snapshot("full"),
+        lambda: tasks.tasks[0].backend.snapshot("incremental"),
+        lambda: tasks.tasks[0].backend.notify_complete(version + 1),
+        lambda: store.commit(parts),
+        lambda: store.discard(version),
+        lambda: store.discard_files(parts),
+        lambda: store.backend(directory=tasks.directory),
+        lambda: store.scan("total"),
+        store.versions,
+    ):
+        with refused("STORE_NOT_FOUND", str(store._folder), "dropped"):
+            call()
+    assert set(store._folder.rglob("*")) == before
+    assert len(list(tasks.directory.iterdir())) == 1
+    if follows is not None:
+        assert opened_again(store).versions() == []
+
+
+def opened_again(store: KeyedStore) -> KeyedStore:
+    """By another handle."""
+    found = statestore.connect(store._folder.parent).open_store("s")
+    assert isinstance(found, KeyedStore)
+    return found
+
+
+def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
+    store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its files are still there: who discards is about to remove them."""
+    fill(tasks, 1)
+    parts = travelled(tasks.snapshot(["full"]))
+    version = store.commit(parts)
+    other = opened_again(store)
+    remove = KeyedStore._remove
+
+    def late(self: KeyedStore, names: Any) -> None:
+        monkeypatch.setattr(KeyedStore, "_remove", remove)
+        with refused("BASE_DISCARDED", next(iter(parts[0].files()))):
+            other.commit(parts)
+        remove(self, names)
+
+    monkeypatch.setattr(KeyedStore, "_remove", late)
+    store.discard(version)
+    assert store.versions() == []
+    assert files(store) == set()
+
+
+def test_a_process_forgets_the_parts_of_discarded_snapshots(
+    store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it goes on, whether it commits or only looks."""
+    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
+    reader = opened_again(store)
+    fill(tasks, 1)
+    for _ in range(10):
+        store.discard(tasks.commit("full"))
+        assert reader.versions() == []
+        for handle in (store, reader):
+            remembered = [entry.version for entry in handle._read().entries if entry.handles]
+            assert len(remembered) <= 2, remembered
+
+
+def test_damage_to_the_local_database_is_no_short_answer(tmp_path: Path) -> None:
+    """Its rows are nowhere else yet: a read that meets a damaged block raises, whichever read it is."""
+    store = statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "string"})
+    with store.backend(directory=tmp_path / "local") as backend:
+        values, words = backend.value_state("v", "string"), backend.list_state("words", "string")
+        for number in range(600):
+            backend.set_current_key(f"key-{number:03}")
+            values.update("value" * 20)
+            words.add("word" * 20)
+        version = store.commit([backend.snapshot("incremental").result()])
+    with store.backend(directory=tmp_path / "local", version=version) as backend:
+        values, words = backend.value_state("v", "string"), backend.list_state("words", "string")
+        backend.set_current_key("key-000")
+        for path in (tmp_path / "local").rglob("*.sst"):
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.chmod(0o600)
+            path.write_bytes(data)
+        met = 0
+        reads: list[Callable[[], int]] = [
+            lambda: len(list(backend.keys("v"))),
+            lambda: len(list(backend.keys("words"))),
+            lambda: backend.num_entries() // 2,
+        ]
+        for read in reads:
+            try:
+                assert read() == 600
+            except statestore.CorruptError as error:
+                assert error.code == "LOCAL_STATE"
+                met += 1
+        for number in range(600):
+            backend.set_current_key(f"key-{number:03}")
+            try:
+                assert (values.value(), words.get()) == ("value" * 20, ["word" * 20])
+            except statestore.CorruptError as error:
+                assert error.code == "LOCAL_STATE"
+                met += 1
+        with pytest.raises(statestore.CorruptError):
+            backend.snapshot("full").result(60)
+    assert met

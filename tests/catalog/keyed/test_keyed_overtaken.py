@@ -1,0 +1,67 @@
+"""Keyed snapshots that are discarded while somebody reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.keyed.keyed_backends import refused
+from support.keyed.keyed_gates import files, fill, named
+from support.keyed.keyed_model import Tasks, travelled
+
+from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.snapshots import stored_files
+
+pytest_plugins = ["support.keyed.keyed_fixtures"]
+
+
+def overtaken(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A snapshot that is discarded, with another one committed, when the first of its files has just been compared."""
+    fill(tasks, 1)
+    version = tasks.commit("incremental")
+    fill(tasks, 2)
+    parts = travelled(tasks.snapshot(["full"]))
+    whole = stored_files.checked
+
+    def late(folder: Path, file: Any) -> Path:
+        found = whole(folder, file)
+        if version in store.versions():
+            store.commit(parts)
+            store.discard(version)
+        return found
+
+    monkeypatch.setattr(stored_files, "checked", late)
+    return version
+
+
+@pytest.mark.parametrize("groups", [range(128), range(64)])
+def test_a_backend_begins_with_the_newest_though_another_was(
+    groups: range, store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = overtaken(store, tasks, monkeypatch)
+    with store.backend(groups, directory=tasks.directory) as backend:
+        assert store.versions() == [version + 1]
+        found = list(backend.keys("total"))
+    assert found == [
+        key for key in tasks.tasks[0].backend.keys("total") if tasks.tasks[0].backend.key_group(key) in groups
+    ]
+    assert found
+
+
+def test_a_version_that_is_discarded_while_it_is_read_is_refused(
+    store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = overtaken(store, tasks, monkeypatch)
+    with refused("VERSION_NOT_FOUND", f"snapshot {version} of s.total", f"there are {version + 1}"):
+        store.scan("total").read_all()
+    assert files(store) == named(store)
+
+
+def test_a_backend_of_a_version_that_is_discarded_meanwhile_is_refused(
+    store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = overtaken(store, tasks, monkeypatch)
+    with refused("VERSION_NOT_FOUND", str(version), f"there are {version + 1}"):
+        store.backend(version=version, directory=tasks.directory)
+    assert len(list(tasks.directory.iterdir())) == 1, "that of the tasks"

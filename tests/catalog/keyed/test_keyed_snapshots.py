@@ -1,0 +1,300 @@
+"""Snapshots of keyed backends: what is in them, and which files they share and leave."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.keyed.keyed_backends import keyed_store, local, refused
+from support.keyed.keyed_gates import KINDS, WAIT, Gate, files, fill, named, own_files, reopened
+from support.keyed.keyed_model import NAMESPACES, Content, Tasks, travelled
+
+import statestore
+from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+
+pytest_plugins = ["support.keyed.keyed_fixtures"]
+
+
+# What is in them
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
+    """Of new keys and of the same ones: updates, elements that are added, and all that is removed; while the snapshot
+    has not begun to write."""
+    fill(tasks, 1)
+    expected = tasks.model.content()
+    gate.shut()
+    (running,) = tasks.snapshot([kind])
+    assert gate.reached() and not running.done()
+    fill(tasks, 2, range(30, 90))
+    for state, namespaces in NAMESPACES.items():
+        for namespace in namespaces:
+            tasks.clear(state, "k1", namespace)
+    later = tasks.model.content()
+    gate.open()
+    version = tasks.store.commit(travelled([running]))
+    assert own_files(tasks) == {"database", "owner.lock"}, "and no checkpoint"
+    assert tasks.content() == later != expected
+    assert reopened(tasks, 1, version) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
+    """Each has what was there when it was asked for, in whatever order they are committed."""
+    gate.shut()
+    expected = {}
+    running = []
+    for number in (1, 2):
+        fill(tasks, number)
+        running += tasks.snapshot([kind])
+        expected[number] = tasks.model.content()
+    gate.open()
+    versions = {number: tasks.store.commit(travelled([running[number - 1]])) for number in (2, 1)}
+    for number, version in versions.items():
+        assert reopened(tasks, 1, version) == expected[number]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_nothing(kind: SnapshotKind, store: KeyedStore, tasks: Tasks) -> None:
+    """States without rows need no segment, and are known still; a backend without states has neither."""
+    version = tasks.commit(kind)
+    if kind == "full":
+        assert files(store) == set()
+    assert reopened(tasks, 3, version) == {}
+    assert store.states(version) == sorted(NAMESPACES)
+    assert all(task.backend.num_entries() == 0 for task in tasks.tasks)
+    with store.backend(version=0, directory=tasks.directory) as backend:
+        version = store.commit(travelled([backend.snapshot(kind)]))
+    assert store.states(version) == []
+    with store.backend(version=version, directory=tasks.directory) as backend:
+        assert backend.states() == [] and backend.num_entries() == 0
+
+
+def test_kinds_that_there_are_not(tasks: Tasks) -> None:
+    with refused("INVALID_OPTION", "'savepoint'"):
+        tasks.tasks[0].backend.snapshot("savepoint")  # type: ignore[arg-type]
+
+
+# Which files they share
+
+
+def test_an_incremental_snapshot_names_files_again_and_writes_few(store: KeyedStore, tmp_path: Path) -> None:
+    """After 1 % of the keys changed at most a tenth of the first one's bytes is written."""
+    letters = random.Random(1)
+    with store.backend(directory=local(tmp_path)) as backend:
+        state = backend.value_state("s", "string")
+
+        def write(keys: range) -> None:
+            for number in keys:
+                backend.set_current_key(f"k{number}")
+                state.update(f"{letters.getrandbits(400):x}")
+
+        write(range(20_000))
+        first = backend.snapshot("incremental").result()
+        backend.notify_complete(store.commit([first]))
+        assert first.reused == frozenset()
+        write(range(0, 20_000, 100))
+        second = backend.snapshot("incremental").result()
+        new = {name: file for name, file in second.files().items() if name not in first.files()}
+        assert sum(file.bytes for file in new.values()) <= sum(file.bytes for file in first.files().values()) / 10
+        assert second.reused == {file.name for file in first.shared.values()} == set(second.files()) - set(new)
+        version = store.commit([second])
+        expected = {key: read(backend, state, key) for key in backend.keys("s")}
+        assert len(expected) == 20_000
+    assert files(store) == named(store) == set(first.files()) | set(second.files())
+    with store.backend(version=version, directory=local(tmp_path)) as backend:
+        state = backend.value_state("s", "string")
+        assert {key: read(backend, state, key) for key in backend.keys("s")} == expected
+
+
+def read(backend: Any, state: Any, key: str) -> Any:
+    backend.set_current_key(key)
+    return state.value()
+
+
+def test_only_confirmed_snapshots_are_built_on(store: KeyedStore, tasks: Tasks) -> None:
+    """Not those that were only taken, only committed, are older than the newest confirmed, are full, or of others."""
+    (task,) = tasks.tasks
+    fill(tasks, 1)
+
+    def built_on() -> frozenset[str]:
+        (part,) = travelled(tasks.snapshot(["incremental"]))
+        store.discard_files([part])
+        return part.reused
+
+    (first,) = travelled(tasks.snapshot(["incremental"]))
+    assert built_on() == frozenset(), "one that was only taken"
+    one = store.commit([first])
+    assert built_on() == frozenset(), "one that was only committed"
+    task.backend.notify_complete(one + 7)
+    assert built_on() == frozenset(), "no version"
+    task.backend.notify_complete(one)
+    assert built_on() == {file.name for file in first.shared.values()}
+
+    fill(tasks, 2)
+    (second,) = travelled(tasks.snapshot(["incremental"]))
+    two = store.commit([second])
+    (full,) = travelled(tasks.snapshot(["full"]))
+    three = store.commit([full])
+    task.backend.notify_complete(three)
+    assert built_on() == {file.name for file in first.shared.values()}, "a full one"
+    task.backend.notify_complete(two)
+    newest = {file.name for file in second.shared.values()}
+    assert built_on() == newest > {file.name for file in first.shared.values()}
+    task.backend.notify_complete(one)
+    assert built_on() == newest, "an older one is ignored"
+
+    with store.backend(version=0, directory=tasks.directory) as other:
+        four = store.commit([other.snapshot("incremental").result()])
+        task.backend.notify_complete(four)
+        assert built_on() == newest, "another backend's"
+        other.notify_complete(two)
+        assert other.snapshot("incremental").result().reused == frozenset()
+
+
+def test_a_backend_builds_on_what_it_was_restored_from_in_place(store: KeyedStore, tasks: Tasks) -> None:
+    """Its own first snapshot shares the table files; one of other key groups can not."""
+    fill(tasks, 1)
+    (part,) = travelled(tasks.snapshot(["incremental"]))
+    version = store.commit([part])
+    assert reopened(tasks, 1, version) == tasks.model.content()
+    fill(tasks, 2, range(5))
+    (again,) = travelled(tasks.snapshot(["incremental"]))
+    assert again.reused == {file.name for file in part.shared.values()}
+    assert reopened(tasks, 1, store.commit([again])) == tasks.model.content()
+    reopened(tasks, 2)
+    parts = travelled(tasks.snapshot(["incremental"]))
+    assert [each.reused for each in parts] == [frozenset(), frozenset()]
+    store.commit(parts)
+    assert reopened(tasks, 2) == tasks.model.content()
+    found = [each.reused for each in travelled(tasks.snapshot(["incremental"]))]
+    assert found == [{file.name for file in each.shared.values()} for each in parts], "each of several, too"
+
+
+def test_a_database_in_place_never_writes_to_stored_files(store: KeyedStore, tasks: Tasks) -> None:
+    """Table files are linked, not copied, as RocksDB does not write to them; the others are copies."""
+    fill(tasks, 1)
+    (part,) = travelled(tasks.snapshot(["incremental"]))
+    store.commit([part])
+    before = {name: (store._folder / name).read_bytes() for name in files(store)}
+    reopened(tasks)
+    assert {(store._folder / file.name).stat().st_nlink for file in part.shared.values()} == {2}
+    assert {(store._folder / file.name).stat().st_nlink for file in part.private.values()} == {1}
+    fill(tasks, 2)
+    tasks.snapshot(["incremental"])[0].result(WAIT)
+    tasks.dispose()
+    assert {name: (store._folder / name).read_bytes() for name in before} == before
+
+
+def test_two_that_go_on_from_one_snapshot_do_not_mix(store: KeyedStore, tasks: Tasks) -> None:
+    """Their new table files have the same numbers and other rows."""
+    fill(tasks, 1)
+    version = tasks.commit("incremental")
+    base = tasks.model.content()
+    expected = {}
+    for seed in (2, 3):
+        tasks.model.load(base)
+        assert reopened(tasks, 1, version) == base
+        fill(tasks, seed)
+        expected[tasks.commit("incremental")] = tasks.model.content()
+        fill(tasks, seed + 10)
+        expected[tasks.commit("incremental")] = tasks.model.content()
+    for each, content in expected.items():
+        assert reopened(tasks, 1, each) == content
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::3], ids=str)
+def test_discards_in_any_order_keep_what_is_named(order: tuple[int, ...], chain: Chain, tmp_path: Path) -> None:
+    """After each, the folder has just the files that kept snapshots name, and all of these restore."""
+    shutil.copytree(chain.root / "s", tmp_path / "s")
+    store = statestore.connect(tmp_path).open_store("s")
+    assert isinstance(store, KeyedStore)
+    versions = list(chain.expected)
+    for number in order:
+        before = files(store)
+        store.discard(versions[number])
+        assert files(store) == named(store) < before
+    assert files(store) == set() and store.versions() == []
+
+
+def test_what_is_left_after_a_discard_restores(chain: Chain, tmp_path: Path) -> None:
+    shutil.copytree(chain.root / "s", tmp_path / "s")
+    store = statestore.connect(tmp_path).open_store("s")
+    assert isinstance(store, KeyedStore)
+    tasks = Tasks(store, local(tmp_path))
+    left = dict(chain.expected)
+    for number in (1, 2, 0):
+        version = list(left)[number]
+        store.discard(version)
+        del left[version]
+        for call in (store.discard, lambda version: store.backend(version=version)):
+            with refused("VERSION_NOT_FOUND", f"no snapshot {version} ", ", ".join(map(str, left))):
+                call(version)
+        for kept, content in left.items():
+            assert reopened(tasks, 2, kept) == content
+    tasks.dispose()
+
+
+class Chain:
+    """A store of four snapshots, three of them incremental, each on the one before."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.expected: dict[int, Content] = {}
+        tasks = Tasks(keyed_store(root), local(root))
+        tasks.open(1)
+        for seed, kind in enumerate(("incremental", "incremental", "full", "incremental")):
+            fill(tasks, seed)
+            self.expected[tasks.commit(kind)] = tasks.model.content()  # type: ignore[arg-type]
+        tasks.dispose()
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    return Chain(tmp_path_factory.mktemp("chain"))
+
+
+def test_a_snapshot_whose_base_was_discarded(store: KeyedStore, tasks: Tasks) -> None:
+    """Between taking and committing: refused, as its files are gone. The next one builds on nothing and is fine."""
+    fill(tasks, 1)
+    version = tasks.commit("incremental")
+    fill(tasks, 2)
+    running = tasks.snapshot(["incremental"])
+    parts = travelled(running)
+    store.discard(version)
+    with refused("BASE_DISCARDED", "notify_complete"):
+        store.commit(parts)
+    store.discard_files(parts)
+    assert files(store) == named(store) == set()
+    again = tasks.commit("incremental")
+    assert files(store) == named(store)
+    assert reopened(tasks, 1, again) == tasks.model.content()
+
+
+def test_a_discarded_snapshot_s_parts_can_not_be_committed_again(store: KeyedStore, tasks: Tasks) -> None:
+    fill(tasks, 1)
+    (part,) = travelled(tasks.snapshot(["full"]))
+    store.discard(store.commit([part]))
+    with refused("BASE_DISCARDED", next(iter(part.files()))):
+        store.commit([part])
+    assert store.versions() == []
+
+
+def test_files_of_kept_snapshots_outlive_discarded_parts(store: KeyedStore, tasks: Tasks) -> None:
+    """A part that is thrown away takes only its own files with it."""
+    fill(tasks, 1)
+    version = tasks.commit("incremental")
+    fill(tasks, 2)
+    before = files(store)
+    (part,) = travelled(tasks.snapshot(["incremental"]))
+    assert part.reused and files(store) > before
+    store.discard_files([part])
+    assert files(store) == before == named(store)
+    store.discard_files([part])
+    assert tasks.content() == tasks.model.content() != reopened(tasks, 1, version)

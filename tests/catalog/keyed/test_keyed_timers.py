@@ -1,0 +1,41 @@
+"""Timers of a keyed backend are found by time, and in a table by key, which stands behind the time in their bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.keyed.keyed_backends import keyed_store, local
+
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.connector.tracked.track import value_places
+from statestore.formats.values.key_groups import key_groups
+
+
+@pytest.mark.parametrize("kind", ["full", "incremental"])
+def test_timers_of_a_key_in_a_table(kind: SnapshotKind, tmp_path: Path) -> None:
+    store = keyed_store(tmp_path, {"k": "string"}, 16)
+    keys, times = pa.array(["a", "b", "c", "b"]), np.array([5, 6, -7, 8])
+    with store.backend(directory=local(tmp_path)) as backend:
+        timers = backend.timer_state("idle")
+        timers.set(key_groups([keys], 16), times, [keys])
+        assert sorted(timers.due(6).times.tolist()) == [-7, 5]
+        store.commit(backend.snapshot(kind).result())
+    for key, expected in (("a", [5]), ("b", [6, 8]), ("c", [-7]), ("d", [])):
+        found = store.scan("idle", filter=("k", "=", key)).read_all()
+        assert found.column("_due").cast(pa.int64()).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "key", "others"),
+    [
+        (["word", "n"], ["word"], (1,)),
+        (["Word", "n"], ["word"], (1,)),
+        (["a", "A", "n"], ["a"], (1, 2)),
+        (["a", "b"], ["b", "a"], ()),
+    ],
+)
+def test_what_is_no_key_is_the_value(names: list[str], key: list[str], others: tuple[int, ...]) -> None:
+    assert value_places(pa.schema([(name, pa.string()) for name in names]), key) == others

@@ -1,0 +1,235 @@
+"""The commit log: round trips, damage, forged entries, and races for versions."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+from obstore.store import MemoryStore
+from support.stores.log_entries import closure, entry, random_log, segment
+
+from statestore.catalog.log.entries import (
+    Horizon,
+    decode_entry,
+    encode_entry,
+    entry_name,
+    read_entry,
+    write_entry,
+)
+from statestore.catalog.log.log_checkpoint import newest_version
+from statestore.catalog.log.storage import Data, Guard, LocalStorage, Storage, StorageExistsError
+from statestore.catalog.log.storage_objects import ObjectStorage
+from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
+
+FULL = entry(
+    5,
+    transaction=("äpp\n", -7),
+    removed=(segment(1).name,),
+    closures=(closure(1, segment(3).name, 4),),
+    horizon=Horizon(-3_000, 2),
+    changelogs=(("00001-a.changelog", 99),),
+)
+
+
+def test_entry_survives_the_round_trip() -> None:
+    for original in [*random_log(30, seed=1), FULL]:
+        assert decode_entry(entry_name(original.version), encode_entry(original)) == original
+
+
+def test_names_sort_as_versions_do() -> None:
+    assert entry_name(7) == "log/00000000000000000007.json"
+    assert sorted(map(entry_name, (100, 9, 10**17))) == list(map(entry_name, (9, 100, 10**17)))
+
+
+def test_no_flipped_bit_changes_an_entry() -> None:
+    """Flips that JSON does not mind (the case of a hex digit in an escape) are harmless, and all others noticed."""
+    data = encode_entry(FULL)
+    unnoticed = [position for position in range(8 * len(data)) if not is_refused(flipped(data, position))]
+    assert all(decode_entry(entry_name(5), flipped(data, position)) == FULL for position in unnoticed)
+    assert all(b"\\u" in data[position // 8 - 5 : position // 8] for position in unnoticed)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+def is_refused(data: bytes) -> bool:
+    try:
+        decode_entry(entry_name(5), data)
+    except CorruptError as error:
+        assert error.code == "LOG_CORRUPT" and "00005.json" in error.message
+        return True
+    return False
+
+
+def test_every_cut_is_noticed() -> None:
+    data = encode_entry(FULL)
+    for length in range(len(data)):
+        with pytest.raises(CorruptError, match="LOG_CORRUPT"):
+            decode_entry(entry_name(5), data[:length])
+
+
+def test_an_entry_under_another_name_is_refused() -> None:
+    with pytest.raises(CorruptError, match="holds version 5"):
+        decode_entry(entry_name(6), encode_entry(FULL))
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}", "7", '{"checksum": 1, "commit": []}', "[" * 100_000])
+def test_what_is_no_entry_is_refused(text: str) -> None:
+    with pytest.raises(CorruptError, match="LOG_CORRUPT"):
+        decode_entry(entry_name(5), text.encode())
+
+
+FORGED: list[tuple[Sequence[str | int], Any]] = [
+    *((["version"], value) for value in ("5", 5.0, None, True, -1, 10**18)),
+    *((["timestamp"], value) for value in ("now", None, 2**63, True)),
+    *((["stream_time"], value) for value in ("now", 1.5, -(2**63) - 1)),
+    *(([name], value) for name in ("rows", "tombstones", "closed", "bytes", "dropped") for value in (-1, "1", None)),
+    (["operation"], "erase"),
+    (["writer"], None),
+    *(([name], "\ud800") for name in ("writer", "store", "id")),
+    (["transaction", 0], "\ud800"),
+    (["added", 0, "key_min", 0], "\ud800"),
+    *((["transaction"], value) for value in ("ab", ["a"], ["a", 2**63], ["a", "1"], [1, 1], ["a", 1, 2])),
+    *((["removed"], value) for value in ("segments/x", ["x"], ["segments/../x"], [7])),
+    *((["changelogs"], value) for value in ([["../x", 1]], [["x/y", 1]], [[".", 1]], [["x", -1]], [["x"]], {"x": 1})),
+    *((["horizon"], value) for value in ([1, 2], {"time": 1}, {"time": "1", "version": 1}, {"time": 1, "version": -1})),
+    *(
+        ([part, 0, "file", "name"], name)
+        for part in ("added", "closures")
+        for name in ("x", "segments/", "segments/..", "segments/.x", "segments/a/b", "/segments/x", "segments/x\n", 7)
+    ),
+    (["added", 0, "index", "name"], "segments/../../x"),
+    (["closures", 0, "segment"], "segments/../x"),
+    (["closures", 0, "offset"], -1),
+    (["closures", 0, "count"], 2**63),
+    (["added", 0, "file", "bytes"], -1),
+    (["added", 0, "file", "checksums"], "5d3d"),
+    (["added", 0, "file", "checksums"], "5D3DE3F63039D6B9"),
+    (["added", 0, "file", "bytes"], 2**21),
+    (["added", 0, "file", "metadata_ranges"], [[0, 1947]]),
+    (["added", 0, "file", "metadata_ranges"], [[-1, 5]]),
+    (["added", 0, "rows"], 0),
+    (["added", 0, "role"], "secret"),
+    (["added", 0, "tombstone"], "no"),
+    (["added", 0, "min_valid_from"], None),
+    (["added", 0, "key_groups"], [1]),
+    (["added", 0, "key_min"], [[1]]),
+    (["added", 0, "surprise"], 1),
+    (["surprise"], 1),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), FORGED)
+def test_a_forged_entry_is_refused(path: Sequence[str | int], value: Any) -> None:
+    """Its checksum is right: whatever stands in the file, no name leaves the store and no number is taken on trust."""
+    with pytest.raises(CorruptError, match="LOG_CORRUPT"):
+        decode_entry(entry_name(5), forged(path, value))
+
+
+def test_a_newer_format_is_not_called_damage() -> None:
+    with pytest.raises(UnsupportedError, match="LOG_FORMAT"):
+        decode_entry(entry_name(5), forged(["format"], 3))
+
+
+def forged(path: Sequence[str | int], value: Any) -> bytes:
+    commit = json.loads(encode_entry(FULL))["commit"]
+    target = commit
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+    canonical = json.dumps(commit, sort_keys=True, separators=(",", ":"))
+    return json.dumps({"checksum": xxhash.xxh3_64_hexdigest(canonical.encode()), "commit": commit}).encode()
+
+
+def test_nothing_is_published_that_could_not_be_read(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"INVALID_COMMIT.*batch of the transaction"):
+        write_entry(storage, entry(0, transaction=("app", 2**63)))
+    assert storage.list("") == []
+
+
+def test_an_entry_that_nobody_would_read_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    monkeypatch.setattr("statestore.catalog.log.entries.MAX_METADATA_BYTES", 2_000)
+    with pytest.raises(InvalidInputError, match=r"INVALID_COMMIT.*bytes of log, at most 2000"):
+        write_entry(storage, replace(entry(0), writer="w" * 2_000))
+    assert storage.list("") == []
+
+
+def test_a_version_is_taken_once(tmp_path: Path) -> None:
+    """Even by the very same entry: two writers may want the same thing, and only one of them did it."""
+    storage = LocalStorage(tmp_path)
+    write_entry(storage, entry(0))
+    with pytest.raises(ConflictError, match="VERSION_TAKEN"):
+        write_entry(storage, entry(0))
+    assert read_entry(storage, 0) == entry(0)
+    with pytest.raises(NotFoundError, match="FILE_NOT_FOUND"):
+        read_entry(storage, 1)
+
+
+class Unreliable(LocalStorage):
+    """Says "exists" as object stores do now and then: after its own success, or where nothing is."""
+
+    def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
+        if len(self.list("log/")) % 2:
+            super().create(name, data, guard)
+        else:
+            super().create("log/noise", b"")
+        raise StorageExistsError("FILE_EXISTS", name)
+
+
+def test_a_lost_answer_is_no_lost_race(tmp_path: Path) -> None:
+    """Taken for a conflict, it would be committed again under the next version, and its files deleted."""
+    storage = Unreliable(tmp_path)
+    write_entry(storage, entry(0))
+    assert read_entry(storage, 0) == entry(0)
+
+
+def race(storage: Storage, writer: str, last: int) -> list[int]:
+    """Commit until version ``last`` is taken; answers the versions won."""
+    won = []
+    version = 0
+    while (version := newest_version(storage, version)) < last:
+        try:
+            write_entry(storage, entry(version + 1, writer=writer))
+            won.append(version + 1)
+        except ConflictError:
+            continue
+    return won
+
+
+def check_race(storage: Storage, wins: dict[str, list[int]], last: int) -> None:
+    assert sorted(version for won in wins.values() for version in won) == list(range(1, last + 1))
+    assert all(read_entry(storage, version).writer == writer for writer, won in wins.items() for version in won)
+
+
+@pytest.mark.parametrize("kind", ["local", "objects"])
+def test_threads_race_for_versions(tmp_path: Path, kind: str) -> None:
+    """Each version has exactly one winner, and its entry is there."""
+    storage: Storage = LocalStorage(tmp_path) if kind == "local" else ObjectStorage(MemoryStore())
+    write_entry(storage, entry(0))
+    writers = [f"thread {number}" for number in range(6)]
+    with ThreadPoolExecutor(len(writers)) as pool:
+        wins = dict(zip(writers, pool.map(lambda writer: race(storage, writer, 40), writers), strict=True))
+    check_race(storage, wins, 40)
+
+
+def test_processes_race_for_versions(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    write_entry(storage, entry(0))
+    writers = [f"process {number}" for number in range(3)]
+    with multiprocessing.get_context("spawn").Pool(len(writers)) as pool:
+        wins = dict(zip(writers, pool.starmap(race, [(storage, writer, 100) for writer in writers]), strict=True))
+        pool.close()
+        pool.join()
+    check_race(storage, wins, 100)

@@ -1,0 +1,154 @@
+"""The example files of docs/log-format.md: written once, readable for ever; and the page says what the code does.
+
+``PYTHONPATH=tests python tests/catalog/log/test_log_format.py``
+writes them anew; only a new format version may need that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+from support.paths import DATA, DOCS
+from support.stores.log_entries import closure, entry, folded, plain, segment
+
+from statestore.catalog.log.entries import (
+    OPERATIONS,
+    CommitEntry,
+    Horizon,
+    encode_entry,
+    entry_name,
+    read_entry,
+    write_entry,
+)
+from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_snapshot, write_checkpoint
+from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, advance
+from statestore.catalog.log.storage import LocalStorage
+from statestore.formats.changelogs.changelog import read_changelog
+from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
+
+FOLDER = DATA / "log-1"
+NEWEST = DATA / "log-2"
+STORE = "0123456789abcdef0123456789abcdef"
+PAGE = DOCS / "log-format.md"
+CHANGELOG = "changelog/00000000000000000001-0123456789abcdef0123456789abcdef.changelog"
+
+LOG = [
+    entry(0, added=(), rows=0, tombstones=0, closed=0, bytes=0, stream_time=None),
+    entry(1, transaction=("äpp", 7), changelogs=((CHANGELOG.removeprefix("changelog/"), 696),)),
+    entry(2, closures=(closure(2, segment(1).name, 2),), dropped=3),
+    entry(3, operation="compact", removed=(segment(1).name, segment(2).name), rows=0, stream_time=2_000),
+    entry(4, operation="expire", added=(), horizon=Horizon(1_000, 2), rows=0, stream_time=2_000),
+]
+NEWEST_LOG = [replace(commit, store=STORE) for commit in LOG]
+RECORDS = [
+    {"item": "curry", "price": 8.0, "timestamp": 1_000, "_tombstone": False},
+    {"item": "rice", "price": None, "timestamp": 2_000, "_tombstone": True},
+]
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("item", pa.string(), nullable=False),
+        pa.field("price", pa.float64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("_tombstone", pa.bool_(), nullable=False),
+    ]
+)
+
+
+def test_log_entries() -> None:
+    for folder, log in ((FOLDER, LOG), (NEWEST, NEWEST_LOG)):
+        storage = LocalStorage(folder)
+        assert [read_entry(storage, commit.version) for commit in log] == log
+
+
+def canonical(value: Any) -> str:
+    """Written from docs/log-format.md alone."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    if isinstance(value, str):
+        return '"' + "".join(map(escaped, value)) + '"'
+    return "null" if value is None else str(value).lower()
+
+
+def escaped(character: str) -> str:
+    short = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    if character in short:
+        return short[character]
+    if " " <= character <= "~":
+        return character
+    halves = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{halves[at : at + 4]}" for at in range(0, len(halves), 4))
+
+
+def test_the_specification_is_enough_to_check_an_entry() -> None:
+    odd = entry(9, writer='a"\\/\b\f\n\r\t\x00\x1f\x7f~ ä€😀', transaction=("é", -(2**63)))
+    files = [(folder / entry_name(commit.version)).read_bytes() for folder in (FOLDER, NEWEST) for commit in LOG]
+    for data in (*files, encode_entry(odd)):
+        document = json.loads(data)
+        assert xxhash.xxh3_64_hexdigest(canonical(document["commit"]).encode()) == document["checksum"]
+
+
+def test_checkpoint() -> None:
+    """Of versions 0 to 3; with the entry after it, it says what the log says."""
+    for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
+        storage = LocalStorage(folder)
+        assert plain(load_snapshot(storage, 3)) == folded(LOG[:4])
+        assert plain(load_snapshot(storage)) == folded(LOG)
+        assert load_snapshot(storage).store == store
+
+
+def test_the_checkpoint_is_what_is_read(tmp_path: Path) -> None:
+    """Without it the log alone would do, and the test above would not notice."""
+    name = f"log/_checkpoint/{3:020d}.arrow"
+    for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
+        storage = LocalStorage(tmp_path / folder.name)
+        storage.root.mkdir()
+        storage.create(name, LocalStorage(folder).read(name))
+        assert plain(load_snapshot(storage)) == folded(LOG[:4])
+        assert load_snapshot(storage).store == store
+
+
+def test_changelog() -> None:
+    batches = [batch for batch, _ in read_changelog(FOLDER / CHANGELOG, RECORD_SCHEMA)]
+    assert batches == [pa.RecordBatch.from_pylist([record], RECORD_SCHEMA) for record in RECORDS]
+
+
+def test_the_page_shows_the_example() -> None:
+    """Its hex dump is the beginning of the changelog, its entry is the first of the log."""
+    page = PAGE.read_text()
+    data = (FOLDER / CHANGELOG).read_bytes()
+    headers = [bytes.fromhex(found) for found in re.findall(r"^    ((?:[0-9a-f]{2} ?){20})$", page, re.MULTILINE)]
+    ends = [0, *(end for _, end in read_changelog(FOLDER / CHANGELOG, None))]
+    start = HEADER.size + HEADER.unpack_from(data)[1]
+    assert headers == [data[at : at + HEADER.size] for at in (0, start, ends[1])]
+    shown = [json.loads(found) for found in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    for name in ("store.json", entry_name(0)):
+        assert json.loads((NEWEST / name).read_text()) in shown
+
+
+def test_every_field_is_documented() -> None:
+    """Fields of entries, columns of checkpoints, operations, and the numbers that a reader has to know."""
+    page = PAGE.read_text()
+    names = [field.name for kind in (CommitEntry, Horizon) for field in fields(kind)]
+    names += [*SCHEMA.names, *OPERATIONS, str(CHECKPOINT_INTERVAL), f"{KEPT_CHANGELOGS:,}", MAGIC.hex(" ")]
+    assert [name for name in names if f"`{name}`" not in page and f" {name} " not in page] == []
+
+
+def _write_all() -> None:
+    storage = LocalStorage(NEWEST)
+    snapshots = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
+    for commit in NEWEST_LOG:
+        write_entry(storage, commit)
+    write_checkpoint(storage, snapshots[3])
+
+
+if __name__ == "__main__":
+    _write_all()

@@ -1,0 +1,225 @@
+"""Damaged, missing and foreign files: refused where they are needed, naming the file, and nothing else is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.refusals import TIMES, Warehouse, committed, refused, three_commits
+from support.stores.versioned_checks import check_answers
+
+import statestore
+from statestore import CorruptError, NotFoundError, StateStoreError
+from statestore.catalog.commits import write
+from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.catalog.warehouse import open_table
+from statestore.formats.state_table import Query
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return three_commits(tmp_path)
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def _replaced(path: Path, damage: Callable[[Path], object]) -> None:
+    """Damage a copy and put it in place: a mapped file that is changed is another matter."""
+    other = path.with_name("damaged")
+    shutil.copy(path, other)
+    damage(other)
+    other.rename(path)
+
+
+def _read_everything(store: VersionedStore) -> None:
+    store.history().read_all()
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, Path.unlink], ids=["truncated", "flipped", "missing"])
+@pytest.mark.parametrize("suffix", ["segment", "closures"])
+def test_damaged_data_file(warehouse: Warehouse, suffix: str, damage: Callable[[Path], None]) -> None:
+    """Reads that need the file are refused, others answer, writes elsewhere go on, and the copy makes it whole."""
+    entry = json.loads(warehouse.entry(3).read_text())["commit"]
+    found = entry["added"][0]["file"] if suffix == "segment" else entry["closures"][0]["file"]
+    path = warehouse.folder / found["name"]
+    saved = path.read_bytes()
+    if damage is Path.unlink:
+        path.unlink()
+    else:
+        _replaced(path, damage)
+    kind: type[StateStoreError] = NotFoundError if damage is Path.unlink else CorruptError
+    code = "SEGMENT_TRUNCATED" if damage is _truncate else "SEGMENT_CORRUPT"
+    code = "FILE_NOT_FOUND" if damage is Path.unlink else code
+    with warehouse.open() as store:
+        refused(kind, code, lambda: _read_everything(store), found["name"])
+        refused(kind, code, lambda: store.compact(full=True), found["name"])
+        check_answers(store, warehouse.model, TIMES, versions=[0, 1, 2])
+        assert store.versions().num_rows == 4
+    path.write_bytes(saved)
+    warehouse.check()
+
+
+def _other_version(path: Path) -> None:
+    document = json.loads(path.read_text())
+    document["commit"]["rows"] += 1
+    path.write_text(json.dumps(document))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": _truncate,
+    "flipped": _flip,
+    "empty": lambda path: path.write_bytes(b""),
+    "not JSON": lambda path: path.write_bytes(b"\xff\xfe"),
+    "another document": lambda path: path.write_text("[1]"),
+    "deep": lambda path: path.write_text("[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "changed"])
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_damaged_log_entry(warehouse: Warehouse, version: int, damage: str) -> None:
+    saved = warehouse.entry(version).read_bytes()
+    _replaced(warehouse.entry(version), DAMAGES.get(damage, _other_version))
+    refused(CorruptError, "LOG_CORRUPT", warehouse.open, warehouse.entry(version).name)
+    warehouse.entry(version).write_bytes(saved)
+    warehouse.check()
+
+
+@pytest.mark.parametrize("missing", [[0], [1], [2], [1, 2], [0, 1, 2]])
+def test_missing_log_entries(warehouse: Warehouse, missing: list[int]) -> None:
+    """Never an older store in place of the one that was: its next commit would take a version that is taken."""
+    saved = {version: warehouse.entry(version).read_bytes() for version in missing}
+    for version in missing:
+        warehouse.entry(version).unlink()
+    refused(CorruptError, "LOG_CORRUPT", warehouse.open, warehouse.entry(missing[0]).name)
+    for version, data in saved.items():
+        warehouse.entry(version).write_bytes(data)
+    warehouse.check()
+
+
+def test_log_entry_of_another_version(warehouse: Warehouse) -> None:
+    shutil.copy(warehouse.entry(3), warehouse.entry(4))
+    refused(CorruptError, "LOG_CORRUPT", warehouse.open, warehouse.entry(4).name, "3")
+    warehouse.entry(4).unlink()
+    warehouse.check()
+
+
+@pytest.fixture
+def with_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    monkeypatch.setattr(write, "CHECKPOINT_INTERVAL", 1)
+    return committed(tmp_path)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_damaged_checkpoint(with_checkpoints: Warehouse, damage: str, all_of_them: bool) -> None:
+    """The older one, or the log, says the same."""
+    checkpoints = sorted((with_checkpoints.folder / "log/_checkpoint").iterdir())
+    assert len(checkpoints) == 2
+    for path in checkpoints if all_of_them else checkpoints[1:]:
+        _replaced(path, DAMAGES[damage])
+    with_checkpoints.check()
+
+
+def test_checkpoint_covers_lost_entries(with_checkpoints: Warehouse) -> None:
+    for version in range(3):
+        with_checkpoints.entry(version).unlink()
+    with_checkpoints.check()
+    for path in (with_checkpoints.folder / "log/_checkpoint").iterdir():
+        _replaced(path, _flip)
+    refused(CorruptError, "LOG_CORRUPT", with_checkpoints.open, with_checkpoints.entry(0).name)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_description(warehouse: Warehouse, damage: str) -> None:
+    path = warehouse.folder / "store.json"
+    saved = path.read_bytes()
+    _replaced(path, DAMAGES[damage])
+    refused(CorruptError, "STORE_CORRUPT", warehouse.open, str(path))
+    refused(CorruptError, "STORE_CORRUPT", lambda: open_table(warehouse.folder).schema(Query()), str(path))
+    assert statestore.connect(warehouse.root).stores() == ["s"]
+    path.write_bytes(saved)
+    warehouse.check()
+
+
+def test_every_flipped_bit_of_the_description(warehouse: Warehouse) -> None:
+    """What no reader can vouch for is refused: another retention or type would be another answer."""
+    path = warehouse.folder / "store.json"
+    saved = path.read_bytes()
+    for position in range(len(saved)):
+        path.write_bytes(saved[:position] + bytes([saved[position] ^ 1 << position % 7]) + saved[position + 1 :])
+        try:
+            _, spec = statestore.connect(warehouse.root).locate("s")
+        except CorruptError:
+            continue
+        path.write_bytes(saved)
+        assert spec == statestore.connect(warehouse.root).locate("s")[1], saved[max(position - 20, 0) : position + 1]
+
+
+def test_damaged_changelog(warehouse: Warehouse) -> None:
+    """Damage before acknowledged frames is refused; a torn tail, which was never acknowledged, is not missed."""
+    with warehouse.open() as store:
+        store.put("e", 8, timestamp=12)
+        store.put("e", 9, timestamp=13)
+        path = store._changelogs._writer.path  # type: ignore[union-attr]
+    saved = path.read_bytes()
+    _replaced(path, _flip)
+    refused(CorruptError, "CHANGELOG_CORRUPT", warehouse.open, path.name)
+    refused(CorruptError, "CHANGELOG_CORRUPT", warehouse.open, path.name)
+    path.write_bytes(saved + saved[:30])
+    for row in [("e", 8, 12), ("e", 9, 13)]:
+        warehouse.model.put(*row)
+    warehouse.check()
+
+
+FOREIGN = [
+    "notes.txt",
+    "log/notes.txt",
+    "log/00000000000000000099.json.bak",
+    "log/_checkpoint/notes.arrow",
+    "segments/notes.txt",
+    "segments/notes.arrow",
+    "changelog/notes.txt",
+    "changelog/notes.changelog",
+    ".DS_Store",
+]
+
+
+def test_foreign_files(warehouse: Warehouse) -> None:
+    """Files that are not the store's change no answer, and nothing removes them."""
+    for name in FOREIGN:
+        (warehouse.folder / name).parent.mkdir(exist_ok=True)
+        (warehouse.folder / name).write_text("mine")
+    (warehouse.folder / "log/_checkpoint/00000000000000000002.arrow").write_text("mine, too")
+    (warehouse.root / "notes.txt").write_text("mine")
+    (warehouse.root / "notes").mkdir()
+    warehouse.check()
+    with warehouse.open() as store:
+        store.commit()
+        warehouse.model.commit()
+        store.compact(full=True)
+        warehouse.model.same_again()
+        store.vacuum(older_than=0)
+    warehouse.check()
+    assert all((warehouse.folder / name).read_text() == "mine" for name in FOREIGN)
+    assert statestore.connect(warehouse.root).stores() == ["s"]
+
+
+def test_directory_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "s" / "log").mkdir(parents=True)
+    (tmp_path / "s" / "log" / "notes.txt").write_text("mine")
+    catalog = statestore.connect(tmp_path)
+    refused(NotFoundError, "STORE_NOT_FOUND", lambda: catalog.open_store("s"), "'s'")
+    refused(NotFoundError, "STORE_NOT_FOUND", lambda: catalog.drop_store("s"), "'s'")
+    assert (tmp_path / "s" / "log" / "notes.txt").read_text() == "mine"

@@ -1,0 +1,207 @@
+"""verify, compact, expire and vacuum on the command line, next to open writers and with stores that are damaged."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import at_terminal, cells, run
+
+import statestore
+from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.connector.terminal.output import cell, human_bytes
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+SCRIPT = Path(sys.executable).parent / "statestore"
+
+
+def fill(store: VersionedStore) -> None:
+    for number in range(4):
+        store.put("a", number, timestamp=1000 * number)
+        store.put(f"b{number}", number, timestamp=1000 * number)
+        store.commit()
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("one", **COLUMNS, history_retention="1 second", segment_interval=1000) as store:
+        fill(store)
+    with catalog.create_store("two", **COLUMNS) as store:
+        fill(store)
+    return tmp_path
+
+
+def state(warehouse: Path, name: str) -> list[Any]:
+    found = statestore.inspect(warehouse).table(name).scan(columns=["k", "v", "valid_from"]).read_all()
+    return sorted(found.to_pylist(), key=str)
+
+
+def test_verify_vouches(warehouse: Path) -> None:
+    found = run("verify", warehouse)
+    assert found.code == 0 and "two: vouched for: every byte of" in found.out
+    rows = run("verify", warehouse, "--json").rows
+    assert [(row["store"], row["ok"], row["problems"]) for row in rows] == [("one", True, []), ("two", True, [])]
+    header, *body = cells(found)
+    for row, line in zip(rows, body, strict=True):
+        values = [row[name.replace(" ", "_")] for name in header]
+        shown = [human_bytes(v) if n == "bytes" else cell(v) for n, v in zip(header, values, strict=True)]
+        assert line == shown
+        assert f"{row['store']}: vouched for: {row['vouches']}" in found.out.splitlines()
+    assert [row["store"] for row in run("verify", warehouse, "two", "--json").rows] == ["two"]
+    assert [row["store"] for row in run("verify", warehouse / "one", "--json").rows] == ["one"]
+
+
+def test_verify_tells_all_problems(warehouse: Path) -> None:
+    first, second, *_ = sorted((warehouse / "one/segments").glob("*.arrow"))
+    first.write_bytes(first.read_bytes()[:-8] + bytes(8))
+    second.unlink()
+    found = run("verify", warehouse, "--json")
+    assert found.code == 1
+    one, two = found.rows
+    assert (one["ok"], one["result"], two["ok"]) == (False, "2 problems", True)
+    problems = {problem["file"]: problem for problem in one["problems"]}
+    assert problems.keys() == {f"segments/{first.name}", f"segments/{second.name}"}
+    flipped = problems[f"segments/{first.name}"]
+    assert (flipped["region"], len(flipped["expected"]), len(flipped["found"])) == (0, 16, 16)
+    assert flipped["versions"][0] >= 1 and flipped["from"].startswith("1970-01-01T00:00:0")
+    printed = run("verify", warehouse)
+    assert printed.code == 1 and "one: can not be vouched for" in printed.out
+    for problem in one["problems"]:
+        assert any(
+            problem["file"] in line and problem["affects"] in line and str(problem["expected"] or "null") in line
+            for line in printed.out.splitlines()
+        )
+        assert problem["message"] in printed.out
+
+
+def test_compact(warehouse: Path) -> None:
+    """Only what is due, unless all is asked for; no answer changes, and an open writer goes on."""
+    before = {name: state(warehouse, name) for name in ("one", "two")}
+    nothing = run("compact", warehouse, "--json").rows
+    assert [(row["store"], row["compacted"], row["version"]) for row in nothing] == [
+        ("one", False, 4),
+        ("two", False, 4),
+    ]
+    with statestore.connect(warehouse).open_store("two") as writer:
+        writer.put("c", 9, timestamp=9000)
+        (row,) = run("compact", warehouse, "two", "--all", "--json").rows
+        assert (row["store"], row["compacted"], row["version"]) == ("two", True, 5)
+        assert row["closures_before"] == 3 and row["closures_after"] == 0
+        assert row["segments_before"] == 4 and row["segments_after"] == 2
+        assert {name: state(warehouse, name) for name in before} == before
+        writer.commit()
+    assert len(state(warehouse, "two")) == len(before["two"]) + 1
+    assert run("verify", warehouse).code == 0
+
+
+def test_expire(warehouse: Path) -> None:
+    assert run("compact", warehouse, "--all").code == 0
+    one, two = run("expire", warehouse, "--json").rows
+    assert (one["expired"], one["kept_from"], one["retention"]) == (True, "1970-01-01T00:00:02.000Z", "1 second")
+    assert (two["expired"], two["kept_from"], two["retention"]) == (False, None, "for ever")
+    assert run("scan", warehouse, "one", "--as-of", "1000ms").code == 1
+    assert run("scan", warehouse, "two", "--as-of", "1000ms").code == 0
+    (two,) = run("expire", warehouse, "two", "--before", "1970-01-01T00:00:03Z", "--json").rows
+    assert (two["kept_from"], two["oldest_version"]) == ("1970-01-01T00:00:03.000Z", 5)
+    assert (two["segments_dropped"], two["bytes_dropped"] > 0) == (1, True)
+    assert run("verify", warehouse).code == 0
+
+
+def test_vacuum_lists_before_it_removes(warehouse: Path) -> None:
+    before = state(warehouse, "two")
+    run("compact", warehouse, "--all")
+    assert run("vacuum", warehouse, "--json") == (0, "", "0 files, 0 B removed\n")
+    listed = run("vacuum", warehouse, "--dry-run", "--older-than", "0 s", "--json")
+    rows = listed.rows
+    assert {row["store"] for row in rows} == {"one", "two"} and not any(row["removed"] for row in rows)
+    size = sum(row["bytes"] for row in rows)
+    assert listed.err == f"{len(rows)} files, {human_bytes(size)} would be removed\n"
+    paths = [warehouse / row["store"] / row["file"] for row in rows]
+    assert size == sum(path.stat().st_size for path in paths)
+    assert run("vacuum", warehouse, "two", "--older-than", "0").code == 0
+    left = {path.parts[-3] for path in paths if path.exists()}
+    assert left == {"one"} and state(warehouse, "two") == before
+    assert run("verify", warehouse).code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("compact", "--all"), ("expire", "--before", "2000ms"), ("vacuum", "--dry-run", "--older-than", "0s")],
+    ids=lambda arguments: arguments[0],
+)
+def test_json_carries_what_the_table_shows(
+    warehouse: Path, tmp_path_factory: pytest.TempPathFactory, arguments: tuple[str, ...]
+) -> None:
+    if arguments[0] == "vacuum":
+        run("compact", warehouse, "--all")
+    copy = tmp_path_factory.mktemp("copy")
+    subprocess.run(["cp", "-pR", f"{warehouse}/.", copy], check=True)
+    name, *options = arguments
+    header, *body = cells(run(name, warehouse, *options))
+    rows = run(name, copy, *options, "--json").rows
+    random = {"seconds"} | {name for name in header if name.startswith("bytes") and arguments[0] == "compact"}
+    for row, line in zip(rows, body, strict=True):
+        assert [name.replace(" ", "_") for name in header] == list(row)
+        for name, text in zip(row, line, strict=True):
+            value = human_bytes(row[name]) if name.startswith("bytes") else cell(row[name])
+            assert name in random or text == ("null" if value is None else value)
+
+
+def test_a_store_that_fails_does_not_stop_the_others(warehouse: Path) -> None:
+    (warehouse / "one" / "log" / f"{2:020d}.json").write_bytes(b"{}")
+    found = run("compact", warehouse, "--all", "--json")
+    assert found.code == 1 and [row["store"] for row in found.rows] == ["two"]
+    assert found.err.startswith("statestore: one: [LOG_CORRUPT]")
+    named = run("compact", warehouse, "one")
+    assert (named.code, named.out) == (1, "") and named.err.startswith("statestore: [LOG_CORRUPT]")
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "arguments"),
+    [
+        (1, "STORE_NOT_FOUND", ("verify", "{}", "three")),
+        (1, "PATH_NOT_FOUND", ("verify", "{}/three")),
+        (1, "TABLE_NOT_FOUND", ("compact", "{}", "three")),
+        (2, "INVALID_DURATION", ("vacuum", "{}", "--older-than", "a while")),
+        (2, "NAIVE_DATETIME", ("expire", "{}", "--before", "2013-01-01T00:00:00")),
+    ],
+)
+def test_failures(warehouse: Path, code: int, name: str, arguments: tuple[str, ...]) -> None:
+    found = run(*(argument.replace("{}", str(warehouse)) for argument in arguments))
+    assert (found.code, found.out) == (code, "") and name in found.err and found.err.count("\n") == 1
+
+
+def test_a_narrow_terminal(warehouse: Path) -> None:
+    assert max(map(len, at_terminal(60, "verify", warehouse).out.splitlines())) <= 60
+
+
+def test_a_bar_is_drawn_for_a_terminal_only(warehouse: Path) -> None:
+    """On stderr, and it goes away; stdout has the data alone."""
+    command: list[str | Path] = [SCRIPT, "verify", warehouse, "--json"]
+    silent = subprocess.run(command, capture_output=True, check=True)
+    assert silent.stderr == b""
+    ours, theirs = pty.openpty()
+    try:
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+        watched = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=True, env=environment)
+        drawn = os.read(ours, 1 << 16)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"verify two" in drawn and b"\x1b[" in drawn
+    assert watched.stdout == silent.stdout
+
+
+def test_interruption_is_130_without_a_traceback(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("statestore.connector.cli.verifying.verify_store", interrupt)
+    found = run("verify", warehouse)
+    assert (found.code, found.out) == (130, "") and "Traceback" not in found.err

@@ -1,0 +1,126 @@
+"""Code written for Spark's own state source, run with ours: the same columns and rows, and what it refuses, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+from support.checkpoints.spark_state_fixtures import checkpoint_path, index
+from support.parameters import mostly_slow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+AGGREGATION, HDFS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs"
+CHAIN, JOIN, VARIABLES = "spark4.0.1-chain__rkcl", "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
+
+
+def state(spark: SparkSession, name: str, options: dict[str, Any], *, builtin: bool) -> DataFrame:
+    reader = spark.read.format("statestore").options(**options)
+    if builtin:
+        reader = reader.option("provider", "builtin")
+    return reader.load(str(checkpoint_path(name)))
+
+
+def shape(kind: DataType) -> Any:
+    """A type without what Python sources can not say: nullability, and names that a struct has twice."""
+    document: Any = kind.jsonValue()
+
+    def bare(part: Any) -> Any:
+        if isinstance(part, dict) and "fields" in part:
+            return [bare(field["type"]) for field in part["fields"]]
+        if isinstance(part, dict):
+            return {key: bare(value) for key, value in part.items() if key not in ("containsNull", "valueContainsNull")}
+        return part
+
+    return bare(document)
+
+
+def cells(rows: DataFrame) -> list[str]:
+    def bare(value: Any) -> Any:
+        if isinstance(value, dict):
+            return sorted((str(bare(key)), str(bare(item))) for key, item in value.items())
+        return tuple(map(bare, value)) if isinstance(value, tuple | list) else value
+
+    return sorted(str(bare(row)) for row in rows.collect())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (AGGREGATION, {}),
+        (AGGREGATION, {"batchId": 2, "operatorId": 0, "storeName": "default", "joinSide": "none"}),
+        (AGGREGATION, {"BATCHID": "1"}),
+        (AGGREGATION, {"snapshotStartBatchId": 2, "snapshotPartitionId": 1}),
+        (AGGREGATION, {"snapshotStartBatchId": 2, "snapshotPartitionId": 0, "batchId": 4}),
+        (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 0}),
+        (AGGREGATION, {"readChangeFeed": True, "changeStartBatchId": 1, "changeEndBatchId": 2}),
+        (HDFS, {"snapshotStartBatchId": 3, "snapshotPartitionId": 0}),
+        (HDFS, {"readChangeFeed": "true", "changeStartBatchId": 2}),
+        (CHAIN, {}),
+        (CHAIN, {"operatorId": 1, "batchId": 3}),
+        (JOIN, {"joinSide": "left"}),
+        (JOIN, {"joinSide": "right", "batchId": 2}),
+        (JOIN, {"storeName": "left-keyToNumValues"}),
+        (JOIN, {"storeName": "right-keyWithIndexToValue", "readChangeFeed": "true", "changeStartBatchId": 1}),
+    ],
+)
+def test_the_same_rows(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
+    theirs, ours = (state(spark, name, options, builtin=builtin) for builtin in (True, False))
+    assert ours.columns == theirs.columns
+    assert [shape(field.dataType) for field in ours.schema] == [shape(field.dataType) for field in theirs.schema]
+    assert cells(ours) == cells(theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    mostly_slow(
+        [
+            (AGGREGATION, {"batchId": -1}),
+            (AGGREGATION, {"batchId": 99}),
+            (AGGREGATION, {"operatorId": -1}),
+            (AGGREGATION, {"operatorId": 5}),
+            (AGGREGATION, {"storeName": "x"}),
+            (AGGREGATION, {"joinSide": "x"}),
+            (AGGREGATION, {"joinSide": "left"}),
+            (AGGREGATION, {"stateVarName": "v"}),
+            (AGGREGATION, {"snapshotStartBatchId": 1}),
+            (AGGREGATION, {"snapshotPartitionId": 1}),
+            (AGGREGATION, {"snapshotStartBatchId": -1, "snapshotPartitionId": 0}),
+            (AGGREGATION, {"snapshotStartBatchId": 4, "snapshotPartitionId": 0, "batchId": 2}),
+            (AGGREGATION, {"readChangeFeed": "true", "changeEndBatchId": 2}),
+            (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 3, "changeEndBatchId": 2}),
+            (AGGREGATION, {"readChangeFeed": "true", "changeStartBatchId": 1, "batchId": 2}),
+            (JOIN, {}),
+            (JOIN, {"joinSide": "left", "storeName": "left-keyToNumValues"}),
+            (JOIN, {"joinSide": "left", "readChangeFeed": "true", "changeStartBatchId": 1}),
+        ],
+        [(AGGREGATION, {"batchId": 99}), (AGGREGATION, {"joinSide": "left"}), (JOIN, {})],
+    ),
+)
+def test_the_same_refusals(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=r"STDS_|STATE_STORE|CANNOT_LOAD"):
+        state(spark, name, options, builtin=True).collect()
+    codes = "STATE_SELECTION|VERSION_NOT_FOUND|SPARK_STATE_NOT_FOUND|TABLE_NOT_FOUND"
+    with pytest.raises(PySparkException, match=rf"\[({codes})\]"):
+        state(spark, name, options, builtin=False).collect()
+
+
+READS = [read for read in index()[VARIABLES]["reads"].values() if "error" not in read]
+
+
+@pytest.mark.parametrize("asked", READS, ids=lambda read: str(list(read["options"].values())))
+def test_variables_lists_maps_and_timers(spark: SparkSession, asked: dict[str, Any]) -> None:
+    """Spark's own source can not read these where they lie now: it follows the path they were written at."""
+    found = state(spark, VARIABLES, asked["options"], builtin=False)
+    assert shape(found.schema) == shape(StructType.fromJson(asked["schema"]))
+    assert found.columns == [field["name"] for field in asked["schema"]["fields"]]
+    assert found.count() == asked["rows"]
+
+
+def test_metadata_stays_what_it_is(spark: SparkSession) -> None:
+    rows = spark.read.format("state-metadata").load(str(checkpoint_path(CHAIN))).collect()
+    assert {row.operatorId for row in rows} == {0, 1}

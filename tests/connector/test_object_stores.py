@@ -1,0 +1,250 @@
+"""Checkpoints in an object store, through the real S3 client and every door; truth is what Spark read."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
+from support.command_line import run
+from support.object_store import BUCKET, ObjectStore, object_store
+from support.refusals import refused
+
+import statestore
+from statestore.catalog.warehouse import open_table
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.places.locations import parse_location
+from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
+
+ROCKSDB, DELTAS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs"
+FORMAT_2, JOIN = "spark4.3.0-agg__rkv2", "spark4.3.0-join__hdfs"
+STRANGE = "a b%20ü/checkpoint"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_refused_any_more(store: ObjectStore) -> Iterator[None]:
+    given = store.refuses
+    yield
+    store.refuses = given
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where copies are made."""
+    checkpoint_path(ROCKSDB)  # is unpacked once, elsewhere
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def last(name: str, read: str = "op0~last") -> object:
+    return multiset(truth(index()[name]["reads"][read]))
+
+
+@pytest.mark.parametrize("name", [ROCKSDB, DELTAS, FORMAT_2])
+def test_every_provider_reads_as_spark_did(store: ObjectStore, name: str, temporary: Path) -> None:
+    uri = store.upload(checkpoint_path(name), name)
+    before = store.contents(name)
+    assert before
+    rows = statestore.inspect(uri).table("state").scan().read_all()
+    assert multiset(rows) == last(name)
+    assert store.contents(name) == before
+    assert list(temporary.iterdir()) == []
+
+
+def test_python_sql_duckdb_and_the_command_line(store: ObjectStore) -> None:
+    """Of a folder whose name has a space, a percent sign and a letter that is not ASCII."""
+    uri = store.upload(checkpoint_path(ROCKSDB), STRANGE)
+    found = statestore.inspect(uri)
+    assert (found.path, found.tables()) == (f"s3://{BUCKET}/{STRANGE}", ["state"])
+    expected = found.table("state").scan().read_all()
+    assert multiset(expected) == last(ROCKSDB)
+    assert multiset(statestore.sql(uri, "SELECT * FROM state")) == multiset(expected)
+    assert statestore.attach(uri).sql("SELECT count(*) FROM state").fetchall() == [(len(expected),)]
+    old = statestore.sql(uri, "SELECT * FROM state VERSION AS OF 0")
+    assert multiset(old) == multiset(found.table("state").scan(version=0).read_all())
+    table = open_table(parse_location(uri).at("state").uri)
+    assert table == open_table(uri) == pickle.loads(pickle.dumps(table))
+
+    summary = run("inspect", uri, "--json")
+    assert (summary.code, [row["store"] for row in summary.rows]) == (0, ["state"])
+    assert len(run("scan", uri, "state", "--json").rows) == len(expected)
+    assert run("sql", uri, "SELECT count(*) AS n FROM state", "--json").rows == [{"n": len(expected)}]
+
+
+def test_both_sides_of_a_join(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(JOIN), "join")
+    found = statestore.inspect(uri)
+    assert found.tables() == ["left", "right"]
+    assert multiset(found.table("left").scan().read_all()) == last(JOIN, "op0~last~left")
+    error = refused(NotFoundError, "TABLE_NOT_FOUND", lambda: open_table(uri), f"s3://{BUCKET}/join/left")
+    assert "us:er" not in str(error)
+    assert open_table(parse_location(uri).at("right").uri).name == "right"
+
+
+def test_opening_waits_for_few_answers_and_again_for_one(store: ObjectStore) -> None:
+    location = parse_location(store.upload(checkpoint_path(ROCKSDB), "waits"))
+    store.clear()
+    first = open_located(location)
+    # Listings of root, commits, offsets, state and of an operator's four folders and a partition; five small files,
+    # which the client asks for twice.
+    assert len(store.requests) <= 1 + 9 + 2 * 5 + 1
+    store.clear()
+    assert open_located(location) is open_located(location, 5) is first
+    assert store.requests == [("GET", f"/{BUCKET}")] * 2
+
+
+def test_a_new_batch_is_seen(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(ROCKSDB), "running")
+    files = store.filesystem
+    files.move(f"{BUCKET}/running/commits/5", f"{BUCKET}/later")
+    table = open_table(uri)
+    assert table.kept_versions() == (0, 4)
+    files.move(f"{BUCKET}/later", f"{BUCKET}/running/commits/5")
+    assert table.kept_versions() == (0, 5)
+    assert multiset(statestore.inspect(uri).table("state").scan().read_all()) == last(ROCKSDB)
+
+
+def test_the_times_of_batches_are_fetched_at_once(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(ROCKSDB), "times")
+    table = statestore.inspect(uri).table("state")
+    begun = statestore.sql(str(checkpoint_path(ROCKSDB)), "SELECT * FROM state VERSION AS OF 2")
+    first = open_located(parse_location(uri), 2).batch.timestamp_ms
+    assert first is not None
+    under_way, lock = [0], threading.Lock()
+    together = threading.Event()
+
+    def refuses(method: str, path: str) -> int:
+        if "/offsets/" in path and method == "HEAD":
+            with lock:
+                under_way[0] += 1
+                if under_way[0] == 6:
+                    together.set()
+            assert together.wait(30)
+        return 0
+
+    store.refuses = refuses
+    assert multiset(table.scan(as_of=first).read_all()) == multiset(begun)
+
+
+def test_what_pruning_leaves_out_is_not_fetched(store: ObjectStore) -> None:
+    table = open_table(store.upload(checkpoint_path(ROCKSDB), "pruned"))
+    query = Query(filters=(Filter("partition_id", "=", 1),))
+    store.clear()
+    rows = [batch for split in table.splits(query) for batch in table.read(split, query)]
+    assert {number for batch in rows for number in batch["partition_id"].to_pylist()} == {1}
+    files = [path for _, path in store.requests if "/state/0/1/" in path]
+    assert files
+    assert [path for _, path in store.requests if "/state/0/0/" in path and "_metadata" not in path] == []
+
+
+def test_copies_are_of_one_partition_and_go_with_the_reader(store: ObjectStore, temporary: Path) -> None:
+    table = open_table(store.upload(checkpoint_path(ROCKSDB), "copies"))
+    splits = table.splits(Query())
+    assert len(splits) == 2
+    readers = [table.read(split, Query()) for split in splits]
+    next(readers[0])
+    (copies,) = temporary.iterdir()
+    assert len(list(copies.rglob("*.sst"))) == 2
+    del readers[0]
+    assert list(temporary.iterdir()) == []
+    next(readers[0])
+    assert len(list(temporary.iterdir())) == 1
+    del readers
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".sst", ".zip", ".delta"])
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str, method: str) -> None:
+    """Before it is opened, or between that and its first byte: listed it was."""
+    name = DELTAS if ending == ".delta" else ROCKSDB
+    table = open_table(store.upload(checkpoint_path(name), f"vanishing{ending}{method}"))
+    gone = set()
+
+    def refuses(asked: str, path: str) -> int:
+        if path.endswith(ending) and asked == method:
+            gone.add(path)
+        return 404 if path in gone else 0
+
+    splits = table.splits(Query())
+    store.refuses = refuses
+    rows = table.read(splits[0], Query())
+    error = refused(NotFoundError, "SPARK_STATE_NOT_FOUND", lambda: list(rows), "purged", ending)
+    assert any(path.removeprefix("/") in error.message for path in gone)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_table_file_of_another_size(store: ObjectStore, temporary: Path) -> None:
+    table = open_table(store.upload(checkpoint_path(ROCKSDB), "sizes"))
+    path = next(path for path in store.contents("sizes") if path.endswith(".sst") and "/0/0/SSTs/" in path)
+    with store.filesystem.open_output_stream(path) as file:
+        file.write(b"short")
+    split = table.splits(Query())[0]
+    refused(CorruptError, "SPARK_STATE_FILE", lambda: list(table.read(split, Query())), path, "found 5 bytes")
+    assert list(temporary.iterdir()) == []
+
+
+def test_refused_access_names_the_place(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(DELTAS), "secret")
+    table = open_table(uri)
+    splits = table.splits(Query())
+    store.refuses = lambda method, path: 403
+    error = refused(InvalidInputError, "NO_ACCESS", lambda: statestore.inspect(uri), f"{BUCKET}/secret", "credentials")
+    assert "us:er" not in str(error)
+    refused(InvalidInputError, "NO_ACCESS", lambda: list(table.read(splits[0], Query())), f"{BUCKET}/secret")
+    assert run("inspect", uri).code == 2
+    store.refuses = lambda method, path: 403 if path.endswith(".delta") else 0
+    refused(InvalidInputError, "NO_ACCESS", lambda: list(table.read(splits[0], Query())), ".delta")
+
+
+def test_places_without_a_checkpoint(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(DELTAS), "whole")
+    inner = parse_location(uri).at("offsets").uri
+    for door in (statestore.inspect, open_table):
+        for text in (store.uri("nothing/here"), store.uri("nothing").replace(BUCKET, "no-such-bucket")):
+            refused(NotFoundError, "PATH_NOT_FOUND", partial(door, text), "nothing", "does not exist")
+    refused(NotFoundError, "NOTHING_HERE", lambda: statestore.inspect(inner), f"s3://{BUCKET}/whole/offsets")
+    refused(NotFoundError, "TABLE_NOT_FOUND", lambda: open_table(inner), "'offsets'")
+
+
+def test_other_file_systems_through_fsspec() -> None:
+    files = pafs.PyFileSystem(pafs.FSSpecHandler(__import__("fsspec").filesystem("memory")))
+    pafs.copy_files(str(checkpoint_path(ROCKSDB)), "/held/a b", pafs.LocalFileSystem(), files)
+    assert multiset(statestore.inspect("memory://held/a b").table("state").scan().read_all()) == last(ROCKSDB)
+
+
+def test_changes_are_fetched_ahead_in_order(store: ObjectStore) -> None:
+    """All deltas of a partition are asked for before the first was answered."""
+    table = open_table(store.upload(checkpoint_path(DELTAS), "ahead"))
+    query = Query(version=5)
+    asked, second = [], threading.Event()
+
+    def refuses(method: str, path: str) -> int:
+        if method == "GET" and path.endswith(".delta"):
+            asked.append(path)
+            if len(asked) == 2:
+                second.set()
+            assert second.wait(30)
+        return 0
+
+    splits = table.splits(query)
+    store.refuses = refuses
+    assert list(table.read(splits[0], query))
+    assert 2 <= len(asked) <= PARALLEL_REQUESTS

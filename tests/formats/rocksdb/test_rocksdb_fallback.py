@@ -1,0 +1,264 @@
+"""What the scanner leaves to RocksDB itself: it says so before any row, and the public door gives RocksDB's rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict, SstFileWriter
+from support.rocksdb.rocksdb_scans import Rows, pairs, scanned
+from support.rocksdb.rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, varint, write_directory
+
+from statestore.formats.errors import CorruptError
+from statestore.formats.rocksdb import range_read, rocksdict_scan, scan, table_scan
+from statestore.formats.rocksdb.damage import Unreadable
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
+
+ROWS = {b"key-%04d" % number: b"value %d" % number * 5 for number in range(400)}
+
+
+@pytest.fixture(autouse=True)
+def scanner_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(scan.READER, "scanner")
+
+
+def options() -> Options:
+    own = Options(raw_mode=True)
+    own.create_if_missing(True)
+    own.set_disable_auto_compactions(True)
+    return own
+
+
+def written(path: Path, own: Options, more: Callable[[Rdict], None] = lambda _: None, *, flush: bool = True) -> None:
+    database = Rdict(str(path), own)
+    for key, value in ROWS.items():
+        database[key] = value
+    if flush:
+        database.flush()
+    more(database)
+    if flush:
+        database.flush()
+    database.close()
+
+
+def range_deletion(path: Path) -> Rows:
+    written(path, options(), lambda database: database.delete_range(b"key-0100", b"key-0200"))
+    return [row for row in ROWS.items() if not b"key-0100" <= row[0] < b"key-0200"]
+
+
+def blob_files(path: Path) -> Rows:
+    own = options()
+    own.set_enable_blob_files(True)
+    own.set_min_blob_size(10)
+    written(path, own)
+    return list(ROWS.items())
+
+
+def log_with_records(path: Path) -> Rows:
+    """Copied while the database is open, as closing writes a table file."""
+    database = Rdict(str(path.with_name("open")), options())
+    for number, (key, value) in enumerate(ROWS.items()):
+        database[key] = value
+        if number == 300:
+            database.flush()
+    database.flush_wal(True)
+    shutil.copytree(path.with_name("open"), path)
+    database.close()
+    return list(ROWS.items())
+
+
+def ingested_file(path: Path) -> Rows:
+    writer = SstFileWriter(options())
+    writer.open(str(path.with_name("ingested.sst")))
+    writer[b"key-0007"] = b"ingested"
+    writer[b"new"] = b"ingested"
+    writer.finish()
+    written(path, options(), lambda database: database.ingest_external_file([str(path.with_name("ingested.sst"))]))
+    return sorted((ROWS | {b"key-0007": b"ingested", b"new": b"ingested"}).items())
+
+
+def lz4_of_format_1(path: Path) -> Rows:
+    own, blocks = options(), BlockBasedOptions()
+    blocks.set_format_version(0)
+    blocks.set_checksum_type(ChecksumType.crc32c())
+    own.set_block_based_table_factory(blocks)
+    own.set_compression_type(DBCompressionType.lz4())
+    written(path, own)
+    return list(ROWS.items())
+
+
+def bzip2(path: Path) -> Rows:
+    own = options()
+    own.set_compression_type(DBCompressionType.bz2())
+    written(path, own)
+    return list(ROWS.items())
+
+
+def compression_dictionary(path: Path) -> Rows:
+    own = options()
+    own.set_compression_type(DBCompressionType.zstd())
+    own.set_compression_options(-14, 3, 0, 4096)
+    written(path, own)
+    return list(ROWS.items())
+
+
+def wide_column_at_the_end(path: Path) -> Rows:
+    """The scanner has given most rows before it meets what it does not know."""
+    own, blocks = options(), BlockBasedOptions()
+    blocks.set_block_size(256)
+    own.set_block_based_table_factory(blocks)
+    written(path, own, lambda database: database.put_entity(b"key-0390", names=[b"", b"b"], values=[b"1", b"2"]))
+    return sorted((ROWS | {b"key-0390": b"1"}).items())
+
+
+CASES = [
+    range_deletion, blob_files, log_with_records, ingested_file, bzip2, compression_dictionary, lz4_of_format_1,
+    wide_column_at_the_end,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_left_to_rocksdb(case: Callable[[Path], Rows], tmp_path: Path) -> None:
+    rows = case(tmp_path / "db")
+    with pytest.raises(Unreadable):
+        scanned(tmp_path / "db")
+    found = [row for batch in scan.scan_rocksdb(tmp_path / "db", pairs) for row in batch]
+    assert found == rows
+    ranges = [(b"key-0050", b"key-0150"), (b"key-0380", b"key-0395"), (b"key-0395", None)]
+    within = [row for batch in scan.scan_rocksdb(tmp_path / "db", pairs, key_ranges=ranges) for row in batch]
+    assert within == [
+        row for first, stop in ranges for row in rows if first <= row[0] and (stop is None or row[0] < stop)
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("stop", [None, b"key-0399"])
+def test_left_to_rocksdb_in_the_middle(
+    threads: int, stop: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges before the first one with something unknown come from the scanner, the others from RocksDB, each once."""
+    rows = wide_column_at_the_end(tmp_path / "db")
+    left: list[KeyRange] = []
+
+    def spied(directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        left.extend(ranges)
+        return scan_with_rocksdict(directory, family, ranges, batch_rows)
+
+    monkeypatch.setattr(table_scan, "RANGE_BYTES", 500)
+    monkeypatch.setattr(scan, "reading_threads", lambda: threads)
+    monkeypatch.setattr(scan, "scan_with_rocksdict", spied)
+    ranges = [(b"key-0010", stop), (b"key-0000", b"key-0002")]
+    found = [row for batch in scan.scan_rocksdb(tmp_path / "db", pairs, key_ranges=ranges) for row in batch]
+    assert found == [row for row in rows if row[0] >= b"key-0010" and (stop is None or row[0] < stop)] + rows[:2]
+    assert left[0].first is not None and b"key-0300" < left[0].first <= b"key-0390"
+    assert left[0].stop == stop and left[1:] == [KeyRange(b"key-0000", b"key-0002")]
+
+
+def test_no_fallback_where_none_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "db", options())
+    monkeypatch.setattr(scan, "scan_with_rocksdict", None)
+    assert [row for batch in scan.scan_rocksdb(tmp_path / "db", pairs) for row in batch] == list(ROWS.items())
+
+
+PROPERTIES = {
+    b"rocksdb.external_sst_file.version": u32(2),
+    b"rocksdb.num.range-deletions": varint(1),
+    b"rocksdb.comparator": b"rocksdb.ReverseBytewiseComparator",
+    b"rocksdb.block.based.table.index.type": u32(3),
+}
+META = [b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_dict"]
+ENTRIES: list[Entry] = [(b"a", 1, PUT, b"1"), (b"b", 2, PUT, b"2")]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(Form(properties={name: value}) for name, value in PROPERTIES.items()),
+        *(Form(meta={name: b""}) for name in META),
+    ],
+    ids=[name.decode() for name in (*PROPERTIES, *META)],
+)
+def test_table_files_for_rocksdb_alone(form: Form, tmp_path: Path) -> None:
+    assert scanned(write_directory(tmp_path / "plain", [(0, ENTRIES, table(ENTRIES))])) == [(b"a", b"1"), (b"b", b"2")]
+    directory = write_directory(tmp_path / "db", [(0, ENTRIES, table(ENTRIES, form))])
+    with pytest.raises(Unreadable):
+        scanned(directory)
+
+
+FOOTERS = {
+    "plain table": (-8, (0x8242229663BF9564).to_bytes(8, "little")),
+    "cuckoo table": (-8, (0x926789D0C5F17873).to_bytes(8, "little")),
+    "encrypted": (-8, b"8 bytes."),
+    "format 7": (-12, u32(7)),
+    "checksums of type 5": (-53, b"\5"),
+}
+
+
+@pytest.mark.parametrize("name", FOOTERS)
+def test_footers_for_rocksdb_alone(name: str, tmp_path: Path) -> None:
+    at, new = FOOTERS[name]
+    data = table(ENTRIES).data
+    at += len(data)
+    directory = write_directory(tmp_path / "db", [(0, ENTRIES, table(ENTRIES))])
+    (directory / "000010.sst").write_bytes(data[:at] + new + data[at + len(new) :])
+    with pytest.raises(Unreadable):
+        scanned(directory)
+
+
+@pytest.mark.parametrize("kind", [0x03, 0x0F, 0x11, 0x14, 0x16, 0x18, 0x7F, 0xFF])
+def test_types_of_entries_for_rocksdb_alone(kind: int, tmp_path: Path) -> None:
+    entries: list[Entry] = [(b"a", 1, PUT, b"1"), (b"b", 2, kind, b"2")]
+    directory = write_directory(tmp_path / "db", [(0, entries, table(entries))])
+    with pytest.raises(Unreadable, match=f"type {kind}"):
+        scanned(directory)
+
+
+def test_operands_without_an_operator(tmp_path: Path) -> None:
+    entries: list[Entry] = [(b"a", 1, MERGE, b"1")]
+    directory = write_directory(tmp_path / "db", [(0, entries, table(entries))])
+    with pytest.raises(Unreadable, match="operands to merge"):
+        scanned(directory)
+    assert scanned(directory, delimiter=b",") == [(b"a", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"), [("_MAX_PLAIN", "in a range"), ("_MAX_BATCH_BYTES", "a row of more than")]
+)
+def test_more_than_memory_should_hold(
+    limit: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries: list[Entry] = [(b"a", 1, PUT, b"1" * 500)]
+    directory = write_directory(tmp_path / "db", [(0, entries, table(entries))])
+    monkeypatch.setattr(range_read, limit, 400)
+    with pytest.raises(Unreadable, match=message):
+        scanned(directory)
+
+
+def test_a_missing_table_file(tmp_path: Path) -> None:
+    written(tmp_path / "db", options())
+    next((tmp_path / "db").glob("*.sst")).unlink()
+    with pytest.raises(CorruptError, match=r"can not be opened"):
+        list(scan.scan_rocksdb(tmp_path / "db", pairs))
+
+
+def test_no_database(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="can not be opened as RocksDB"):
+        list(scan.scan_rocksdb(tmp_path, pairs))
+
+
+@pytest.mark.parametrize(("bytes_each", "expected"), [(10, [9, 1]), (40, [3, 3, 3, 1]), (100, [1] * 10)])
+def test_batches_of_wide_rows_end_early(
+    bytes_each: int, expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """65,536 rows of a megabyte are more than a column holds, and than memory."""
+    table = Rdict(str(tmp_path / "wide"), Options(raw_mode=True))
+    for number in range(10):
+        table[b"%d" % number] = bytes(bytes_each)
+    table.close()
+    monkeypatch.setattr(rocksdict_scan, "BATCH_BYTES", 90)
+    monkeypatch.setenv(scan.READER, "rocksdict")
+    assert list(scan.scan_rocksdb(tmp_path / "wide", lambda batch: batch.num_rows)) == expected

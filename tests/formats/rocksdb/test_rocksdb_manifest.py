@@ -1,0 +1,158 @@
+"""MANIFESTs of RocksDB directories: what the scanner takes from them, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.rocksdb.rocksdb_scans import REFUSALS, outcome, scanned
+from support.rocksdb.rocksdb_tables import (
+    PUT,
+    Form,
+    expected,
+    log_bytes,
+    new_file,
+    runs,
+    stored,
+    table,
+    varint,
+    write_directory,
+    write_manifest,
+)
+
+from statestore.formats.errors import CorruptError
+from statestore.formats.rocksdb.damage import Unreadable
+from statestore.formats.rocksdb.manifest import read_families
+
+
+def test_manifests_that_break_off(tmp_path: Path) -> None:
+    """Behind a record it is the MANIFEST of an earlier time; anywhere else it is refused."""
+    directory = stored(tmp_path / "db", Form())
+    data = (directory / "MANIFEST-000005").read_bytes()
+    found = {}
+    for size in range(len(data)):
+        (directory / "MANIFEST-000005").write_bytes(data[:size])
+        if (rows := outcome(directory)) is not None:
+            found[size] = len(rows)
+    assert list(found.values()) == [0, 150] and 0 not in found
+
+
+@pytest.mark.parametrize("missing", [2, 3, 4])
+def test_a_manifest_without_what_each_has(missing: int, tmp_path: Path) -> None:
+    """RocksDB refuses one without log number, next file or last sequence: its edits are not all there."""
+    directory = stored(tmp_path / "db", Form())
+    assert outcome(directory) is not None
+    write_manifest(directory, [varint(tag) + varint(9) for tag in (2, 3, 4) if tag != missing])
+    assert outcome(directory) is None
+
+
+def test_a_manifest_with_zeros_behind(tmp_path: Path) -> None:
+    """Space set aside is no damage, but something behind it is, and so is a record that ends in it."""
+    directory = stored(tmp_path / "db", Form())
+    manifest = directory / "MANIFEST-000005"
+    data = manifest.read_bytes()
+    manifest.write_bytes(data + bytes(5000))
+    assert outcome(directory) == expected()
+    manifest.write_bytes(data[:50] + bytes(len(data) - 50))
+    assert outcome(directory) is None
+    manifest.write_bytes(data + bytes(500) + data[-20:])
+    assert outcome(directory) is None
+
+
+GOOD_EDIT = varint(2) + varint(0) + varint(3) + varint(9) + varint(4) + varint(99)
+ONE = [(b"a", 1, PUT, b"")]
+EDITS = {
+    "field 77": varint(77) + b"x",
+    "no number": varint(2) + b"\xff" * 12,
+    "100 bytes wanted": varint(1) + varint(100) + b"x",
+    "ordered by b'other'": varint(1) + varint(5) + b"other",
+    "unknown column family 7": varint(200) + varint(7) + new_file(10, 0, 10, ONE),
+    "on level 65": new_file(10, 65, 10, ONE),
+    "within a group": varint(300) + varint(3),
+    "refers to blob files": new_file(10, 0, 10, ONE, varint(4) + varint(1) + b"x"),
+    "in another folder": new_file(10, 0, 10, ONE, varint(65) + varint(1) + b"\1"),
+    "a field 66": new_file(10, 0, 10, ONE, varint(66) + varint(1) + b"x"),
+    "field 400": varint(400) + b"\1\1\1\1\1",
+    "a key of 7 bytes": varint(7) + varint(0) + varint(10) + varint(9) + (varint(7) + b"7 bytes") * 2,
+}
+
+
+@pytest.mark.parametrize("message", EDITS)
+def test_version_edits_that_are_refused(message: str, tmp_path: Path) -> None:
+    directory = stored(tmp_path / "db", Form())
+    write_manifest(directory, [GOOD_EDIT, EDITS[message]])
+    with pytest.raises(REFUSALS, match=message):
+        read_families(directory)
+
+
+@pytest.mark.parametrize("number", [10, 99, (1 << 64) - 1])
+def test_table_files_of_another_size_or_none(number: int, tmp_path: Path) -> None:
+    directory = stored(tmp_path / "db", Form())
+    write_manifest(directory, [GOOD_EDIT, new_file(number, 0, 10, ONE)])
+    with pytest.raises(CorruptError, match=r"found \d+ bytes, expected 10|can not be opened"):
+        scanned(directory)
+
+
+def test_files_of_a_level_that_begin_with_one_key(tmp_path: Path) -> None:
+    """Versions of a key may be cut between two files of a level, in which the newer ones come first."""
+    newer, older = [(b"k", 9, PUT, b"new")], [(b"k", 8, PUT, b"old"), (b"l", 1, PUT, b"")]
+    for number, order in enumerate(([newer, older], [older, newer])):
+        files = [(1, entries, table(entries)) for entries in order]
+        assert scanned(write_directory(tmp_path / str(number), files)) == [(b"k", b"new"), (b"l", b"")]
+
+
+@pytest.mark.parametrize("smallest", [b"a", b"b", b"z"])
+def test_a_file_with_keys_before_its_least_one(smallest: bytes, tmp_path: Path) -> None:
+    """Ranges are read without files whose least key is behind them, so it must be the least."""
+    entries, told = [(b"b", 1, PUT, b"1"), (b"y", 2, PUT, b"")], [(smallest, 9, PUT, b""), (b"zz", 1, PUT, b"")]
+    directory = write_directory(tmp_path / "db", [(0, told, table(entries))])
+    if smallest > b"b":
+        with pytest.raises(CorruptError, match="keys that belong elsewhere"):
+            scanned(directory)
+    else:
+        assert len(scanned(directory)) == 2
+
+
+def test_edits_of_several_families(tmp_path: Path) -> None:
+    """Families are added, dropped and added again under the name; files are deleted and moved to another level."""
+    directory = stored(tmp_path / "db", Form())
+    sizes = [(directory / name).stat().st_size for name in ("000010.sst", "000011.sst")]
+    other = varint(200) + varint(1)
+    files = [new_file(number, 1, size, run) for number, size, run in zip((10, 11), sizes, runs(), strict=True)]
+    write_manifest(
+        directory,
+        [
+            GOOD_EDIT + files[0],
+            other + varint(201) + varint(5) + b"other",
+            other + files[1],
+            other + varint(202),
+            varint(200) + varint(2) + varint(201) + varint(5) + b"other",
+            varint(6) + varint(1) + varint(10),
+            varint(200) + varint(2) + files[0],
+            # A move is a deletion and an addition in one edit, in whatever order they are written.
+            varint(200) + varint(2) + new_file(10, 3, sizes[0], runs()[0]) + varint(6) + varint(1) + varint(10),
+        ],
+    )
+    found = read_families(directory)
+    assert found["default"].files == ()
+    assert [(entry.name, entry.level) for entry in found["other"].files] == [("000010.sst", 3)]
+    assert scanned(directory, "other") == [(key, value) for key, _, _, value in runs()[0]]
+    with pytest.raises(Unreadable, match="no column family 'third'"):
+        scanned(directory, "third")
+
+
+def test_a_version_edit_of_several_pages(tmp_path: Path) -> None:
+    """A record in parts is put together, and any byte of any part counts."""
+    directory = stored(tmp_path / "db", Form())
+    # A field that may be skipped, of 80,000 bytes: it reaches over three pages of 32 KiB.
+    fields = varint(1 << 13) + varint(80_000) + bytes(range(250)) * 320
+    edits = [GOOD_EDIT + fields]
+    for number, run in enumerate(runs(), 10):
+        edits.append(new_file(number, 11 - number, (directory / f"{number:06d}.sst").stat().st_size, run))
+    write_manifest(directory, edits)
+    assert outcome(directory) == expected()
+    long = log_bytes(edits)
+    assert len(long) > 80_000
+    for at in (10, 32760, 32768, 40_000, 65_540, len(long) - 1):
+        (directory / "MANIFEST-000005").write_bytes(long[:at] + bytes([long[at] ^ 1]) + long[at + 1 :])
+        assert outcome(directory) is None

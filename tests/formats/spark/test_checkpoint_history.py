@@ -1,0 +1,67 @@
+"""History and changes of checkpoints against a plain model of the same batches, each read as it stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.checkpoints.checkpoint_models import changes_of, history_of, states_of
+from support.checkpoints.spark_state_fixtures import QUICK, index, multiset, opened
+from support.parameters import mostly_slow
+
+from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.views import View, views
+from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
+from statestore.formats.spark.kept_batches import begin_times, kept_batches, read_batches
+
+KEY_CELLS = {"rows": 1, "map": 2, "timers": 2}
+TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+SOME = 3
+
+
+def shown(name: str) -> Iterator[View]:
+    """What users see, and of joins what Spark keeps."""
+    checkpoint = opened(name)
+    for operator in checkpoint.operators:
+        yield from (view for view in views(checkpoint, operator) if view.user or "KeyWith" in view.name)
+
+
+def counted(batches: list[pa.RecordBatch], last: tuple[str, str]) -> Counter[tuple[object, ...]]:
+    """The rows with these columns, which are the first two, at the end."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for batch in batches:
+        found += multiset(pa.Table.from_batches([batch]).select([*batch.schema.names[2:], *last]))
+    return found
+
+
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
+def test_every_batch_of_every_checkpoint(name: str) -> None:
+    checkpoint = opened(name)
+    for view in shown(name):
+        states = states_of(checkpoint, view)
+        kept = read_batches(checkpoint, kept_batches(checkpoint, view.store))
+        assert [batch.batch_id for batch in kept] == list(states)
+        whole = [PartitionBatches(checkpoint, view, number, kept) for number in view.store.partitions]
+        found = [batch for part in whole for batch in read_history(part)]
+        assert counted(found, ("from_batch", "to_batch")) == history_of(states)
+        for first in (0, SOME):
+            before = kept[first - 1] if first else None
+            parts = [PartitionBatches(checkpoint, view, number, kept[first:]) for number in view.store.partitions]
+            found = [named(batch) for part in parts for batch in read_row_changes(part, before)]
+            key_cells = KEY_CELLS[view.shape] if tells_rows_apart(view) else None
+            assert counted(found, ("batch_id", "kind")) == changes_of(states, first, key_cells)
+
+
+def named(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, "kind", TYPES.take(batch.column("kind")))
+
+
+def test_batches_of_a_clock_that_was_set_back_begin_in_order() -> None:
+    """One that began after its successor, or with it, was never the newest as of a moment."""
+    checkpoint: Any = None
+    moments = [10, 30, 20, 40, 40]
+    batches = [Batch(number, number + 1, 1, True, moment, None, {}, {}) for number, moment in enumerate(moments)]
+    assert begin_times(checkpoint, batches).tolist() == [10_000, 20_000, 20_000, 40_000, 40_000]

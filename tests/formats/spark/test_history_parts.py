@@ -1,0 +1,84 @@
+"""The history of a large partition is read in ranges of keys: the same rows, for less memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from support.checkpoints.checkpoint_tables import (
+    counted,
+    expected_changes,
+    expected_history,
+    key_cells,
+    states_of,
+    tables,
+)
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.parameters import mostly_slow
+
+from statestore.catalog.engines import checkpoint_history
+from statestore.catalog.engines.checkpoint_table import CheckpointTable
+from statestore.formats.spark.providers import partition_load
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.partition_load import Partition, split_history, stored_rows
+from statestore.formats.spark.providers.rocksdb_provider import family_range
+from statestore.formats.state_table import Query
+
+NAMES = [
+    "spark4.3.0-agg__rk",  # zips only
+    "spark4.3.0-agg__rkcl",  # changelogs
+    "spark4.3.0-agg__rkv2",
+    "spark4.3.0-join__rkj4",  # rows that repeat
+    "spark4.3.0-twsttl__rkcl",  # column families
+]
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts each partition at some of its keys: tables of a few blocks would not be cut by the real function."""
+    current: list[Partition] = []
+    monkeypatch.setattr(partition_load, "_HISTORY_BYTES", 1)
+    monkeypatch.setattr(partition_load, "_MOST_PARTS", 4)
+
+    def remembered(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
+        current[:] = [partition]
+        return split_history(partition, versions)
+
+    def at_some_keys(*given: Any) -> list[KeyBounds]:
+        keys = sorted(
+            key for rows in stored_rows(current[0], lambda batch: batch.column("key").to_pylist()) for key in rows
+        )
+        points = sorted({keys[len(keys) * n // given[-1]] for n in range(1, given[-1])}) if keys else []
+        first, stop = family_range(given[2])
+        return list(itertools.pairwise([first, *points, stop]))
+
+    monkeypatch.setattr(checkpoint_history, "split_history", remembered)
+    monkeypatch.setattr(partition_load, "split_keys", at_some_keys)
+
+
+@pytest.mark.parametrize("name", mostly_slow(NAMES, NAMES[:3]))
+@pytest.mark.usefixtures("in_parts")
+def test_parts_have_the_rows_of_the_whole(name: str) -> None:
+    path = checkpoint_path(name)
+    for table in tables(path).values():
+        states = states_of(table)
+        splits = table.table.splits(Query(mode="history"))
+        assert isinstance(table.table, CheckpointTable)
+        rows = table.scan().read_all().num_rows
+        assert len(splits) > len(table.table.opened()[1].store.partitions) or rows < 4
+        assert counted(table.history().read_all(), "history") == expected_history(path, states)
+        expected = expected_changes(path, states, min(states) and min(states) + 1, key_cells(table))
+        assert counted(table.changes().read_all(), "changes") == expected
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_rows_of_one_key_of_a_join_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one of them goes, the last one gets its number, which is a part of its key: it is the same row still."""
+    monkeypatch.setattr(partition_load, "_MOST_PARTS", 1000)
+    path = checkpoint_path("spark4.3.0-join__rkcl")
+    for table in tables(path).values():
+        states = states_of(table)
+        assert counted(table.history().read_all(), "history") == expected_history(path, states)
+        assert counted(table.changes().read_all(), "changes") == expected_changes(path, states, 0, None)

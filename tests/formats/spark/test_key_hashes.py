@@ -1,0 +1,116 @@
+"""A state that is too large to be held is read in several passes, each for some of its keys: the same rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.checkpoints.checkpoint_models import changes_of, history_of, states_of
+from support.checkpoints.spark_state_fixtures import multiset, opened
+from test_checkpoint_history import KEY_CELLS, counted, named, shown
+
+from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
+from statestore.formats.spark.kept_batches import kept_batches, read_batches
+from statestore.formats.spark.providers import key_hashes, replay
+from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
+from statestore.formats.spark.providers.replay import Parts
+from statestore.formats.spark.state_rows import read_state
+
+NAMES = [
+    "spark4.3.0-agg__hdfs",
+    "spark4.3.0-agg__hdfsck",  # checksums
+    "spark4.3.0-join__hdfs",  # rows that repeat
+    "spark4.3.0-agg__rk",  # no changelogs
+    "spark4.3.0-join__rkcl",
+    "spark4.3.0-twsttl__rkcl",  # column families, merges
+]
+SOME = 3
+A_FEW_ROWS = 4000
+KEYS = pa.array([b"%d" % number for number in range(5000)], pa.large_binary())
+VALUES = pa.array([b"value"] * len(KEYS), pa.large_binary())
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[HashRange]:
+    """The ranges that were read, of states of which a few rows are held at a time."""
+    found: list[HashRange] = []
+
+    class Noted(Narrowing):
+        def __init__(self, kept: HashRange) -> None:
+            super().__init__(kept)
+            found.append(kept)
+
+    monkeypatch.setattr(key_hashes, "Narrowing", Noted)
+    monkeypatch.setattr(key_hashes, "HELD_BYTES", A_FEW_ROWS)
+    monkeypatch.setattr(replay, "_FOLD_BYTES", 1)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_history_and_changes_are_those_of_one_pass(
+    name: str, passes: list[HashRange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = opened(name)
+    for view in shown(name):
+        with monkeypatch.context() as whole:
+            whole.setattr(key_hashes, "HELD_BYTES", 1 << 30)
+            states = states_of(checkpoint, view)
+        passes.clear()
+        parts = [batch for number in view.store.partitions for batch in read_state(checkpoint, view, number)]
+        assert multiset(pa.Table.from_batches(parts, view.schema)) == states[max(states)]
+        kept = read_batches(checkpoint, kept_batches(checkpoint, view.store))
+        sources = [PartitionBatches(checkpoint, view, number, kept) for number in view.store.partitions]
+        found = [batch for source in sources for batch in read_history(source)]
+        assert counted(found, ("from_batch", "to_batch")) == history_of(states)
+        sources = [PartitionBatches(checkpoint, view, number, kept[SOME:]) for number in view.store.partitions]
+        found = [named(batch) for source in sources for batch in read_row_changes(source, kept[SOME - 1])]
+        key_cells = KEY_CELLS[view.shape] if tells_rows_apart(view) else None
+        assert counted(found, ("batch_id", "kind")) == changes_of(states, SOME, key_cells)
+        assert len(passes) > 3 * len(view.store.partitions) or sum(states[max(states)].values()) < 10
+
+
+def test_each_key_comes_in_one_pass_and_no_pass_holds_much(passes: list[HashRange]) -> None:
+    everything = np.zeros(len(KEYS), np.uint8), KEYS, VALUES
+    found = list(in_passes(HashRange(KeyHashes()), lambda narrowing: read_in_turn(narrowing, everything)))
+    assert Counter(key for _, keys in found for key in keys) == Counter(KEYS.to_pylist())
+    assert max(len(keys) for _, keys in found) <= A_FEW_ROWS // replay.weight_of(
+        (everything[0][:1], KEYS[:1], VALUES[:1])
+    )
+    assert len(found) < 2 * replay.weight_of(everything) // A_FEW_ROWS
+
+
+def test_a_key_with_too_many_rows_does_not_make_passes_without_end(passes: list[HashRange]) -> None:
+    rows = pa.array([b"hot"] * 1000 + [b"cold", b"cool"], pa.large_binary())
+    everything = np.zeros(len(rows), np.uint8), rows, rows
+    found = list(in_passes(HashRange(KeyHashes()), lambda narrowing: read_in_turn(narrowing, everything)))
+    assert Counter(key for _, keys in found for key in keys) == {b"hot": 1000, b"cold": 1, b"cool": 1}
+    assert len(found) < 50
+
+
+@pytest.mark.usefixtures("passes")
+def test_keys_that_must_not_be_parted_are_read_at_once() -> None:
+    everything = np.zeros(len(KEYS), np.uint8), KEYS, VALUES
+    ((_, keys),) = in_passes(HashRange(None), lambda narrowing: read_in_turn(narrowing, everything))
+    assert keys == KEYS.to_pylist()
+
+
+def test_front_and_hole_of_a_key_do_not_count() -> None:
+    keys = pa.array(
+        [b"\1\0before-index---", b"\2\0before-INDEX___", b"\1\0before-index--", b"\1\0Before-index---"], pa.binary()
+    )
+    first, second, short, other = KeyHashes(2, 7).of(keys).tolist()
+    assert first == second
+    assert len({first, short, other}) == 3
+    assert KeyHashes(2, 7).of(keys[1:3]).tolist() == [second, short]
+
+
+def read_in_turn(narrowing: Narrowing, everything: Parts) -> list[bytes]:
+    """The keys of all rows that the range has, read some at a time."""
+    kind, keys, values = everything
+    held: list[Parts] = []
+    for at in range(0, len(kind), 100):
+        held.append(narrowing.kept.parts((kind[at : at + 100], keys[at : at + 100], values[at : at + 100])))
+        held = narrowing.fit(held)
+    return [key for part in held for key in part[1].to_pylist()]

@@ -1,0 +1,99 @@
+"""Checksums beside a file: whatever is read is what was written, or an error."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import zlib
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+
+import statestore
+from statestore.formats.errors import CorruptError
+from statestore.formats.spark.checkpoint.side_checksums import SideChecksums, VerifiedStream, side_checksums
+
+CHUNK = 512
+
+
+def side(data: bytes, chunk: int = CHUNK) -> bytes:
+    """What Hadoop writes into ``.name.crc``."""
+    values = [zlib.crc32(data[at : at + chunk]) for at in range(0, len(data), chunk)]
+    return b"crc\0" + struct.pack(f">i{len(values)}I", chunk, *values)
+
+
+def put(path: Path, data: bytes) -> SideChecksums:
+    path.write_bytes(data)
+    path.with_name(f".{path.name}.crc").write_bytes(side(data))
+    found = side_checksums(str(path))
+    assert found is not None
+    return found
+
+
+@given(st.binary(max_size=3000), st.lists(st.integers(-1, 1500), max_size=6), st.integers(1, 600))
+def test_reads_of_any_size_give_the_file(data: bytes, sizes: list[int], chunk: int) -> None:
+    values = side(data, chunk)[8:]
+    checksums = SideChecksums(chunk, np.frombuffer(values, ">u4").astype(np.uint32))
+    stream = VerifiedStream(BytesIO(data), checksums, "file")
+    plain = BytesIO(data)
+    for size in [*sizes, -1, 10]:
+        assert stream.read(size) == plain.read(size)
+
+
+@pytest.mark.parametrize("size", [1, CHUNK, 3 * CHUNK, 2_000_000])
+def test_damage_is_told_with_its_place(size: int, tmp_path: Path) -> None:
+    path, data = tmp_path / "1.delta", bytes(range(256)) * (size // 256 + 1)
+    checksums = put(path, data[:size])
+    for at in {0, size // 2, size - 1}:
+        damaged = bytearray(data[:size])
+        damaged[at] ^= 1
+        stream = VerifiedStream(BytesIO(bytes(damaged)), checksums, str(path))
+        with pytest.raises(CorruptError, match=rf"1\.delta: bytes {at // CHUNK * CHUNK}-.*\.1\.delta\.crc says"):
+            while stream.read(100_000):
+                pass
+
+
+@pytest.mark.parametrize("change", [-CHUNK, -1, 1, CHUNK])
+def test_another_size_is_damage(change: int, tmp_path: Path) -> None:
+    data = bytes(5 * CHUNK)
+    checksums = put(tmp_path / "1.delta", data)
+    other = data[:change] if change < 0 else data + bytes(change)
+    with pytest.raises(CorruptError, match="SPARK_STATE_FILE"):
+        VerifiedStream(BytesIO(other), checksums, "1.delta").read()
+
+
+@pytest.mark.parametrize("text", [b"", b"crc\0", b"crc\0\0\0\0\0", b"crc\0\0\0\2\0\1", b"{}", b"crc\0\xff\xff\xff\xff"])
+def test_what_is_no_file_of_checksums_is_left_alone(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / ".file.crc").write_bytes(text)
+    assert side_checksums(str(tmp_path / "file")) is None
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfssn", "spark4.3.0-agg__rkcl"])
+def test_no_file_of_a_checkpoint_is_read_when_it_was_changed(name: str, tmp_path: Path) -> None:
+    """Each file that a read needs, with a letter or byte changed that no format would notice."""
+    path = Path(shutil.copytree(checkpoint_path(name), tmp_path / "checkpoint"))
+    files = [file for file in path.rglob("*") if file.is_file() and file.suffix != ".sst"]
+    for file in files:
+        put(file, file.read_bytes())
+    rows = scanned(path)
+    noticed = []
+    for file in files:
+        data = file.read_bytes()
+        file.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
+        try:
+            assert scanned(path) == rows  # not needed for this read
+        except CorruptError as error:
+            assert f"{file}: bytes " in str(error) and "crc says" in str(error)
+            noticed.append(file.name)
+        file.write_bytes(data)
+    assert {"schema", "metadata", "5"} <= set(noticed)
+    assert any(file.endswith((".delta", ".snapshot", ".zip")) for file in noticed)
+
+
+def scanned(path: Path) -> list[str]:
+    return sorted(map(str, statestore.inspect(path).table("state").scan().read_all().to_pylist()))

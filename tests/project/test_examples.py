@@ -1,0 +1,62 @@
+"""The scripts of examples/ do what they say: their results against the same computed by DuckDB from the raw data."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from support.paths import ROOT
+
+import statestore
+from statestore.connector.demo.data import load
+
+
+def example(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+
+
+def test_incidents_are_the_islands_between_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = example("delay_incidents")["main"](tmp_path)
+    flights = load().flights  # noqa: F841  DuckDB finds it by name
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    truth = connection.sql("""
+        WITH late AS (SELECT origin, departed FROM flights WHERE dep_delay >= 60),
+        marked AS (SELECT *, coalesce(departed - lag(departed) OVER w > INTERVAL 30 MINUTE, true) AS first FROM late
+                   WINDOW w AS (PARTITION BY origin ORDER BY departed)),
+        islands AS (SELECT *, sum(first::int) OVER (PARTITION BY origin ORDER BY departed, first DESC) AS island
+                    FROM marked)
+        SELECT origin, min(departed) AS session_start, max(departed) AS session_end, count(*) AS flights
+        FROM islands GROUP BY origin, island
+    """)
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, truth.to_arrow_table().to_pylist()))
+    said = capsys.readouterr().out
+    assert "EWR from 2013-03-08 18:45 UTC: 110 flights" in said and "version 70: 76 flights" in said
+
+
+@pytest.mark.slow
+def test_the_stream_ends_in_the_batch_result(tmp_path: Path) -> None:
+    """In a process of its own, because the script makes and stops its Spark session."""
+    script = ROOT / "examples" / "airport_delays_stream.py"
+    ended = subprocess.run([sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "version 12: 109,416 flights, 12.11 minutes late" in ended.stdout
+    assert "LGA" in ended.stdout.rpartition("Airports whose mean changed most")[2]
+    flights = load().flights  # noqa: F841
+    truth = duckdb.sql("SELECT origin, count(*), round(avg(dep_delay), 6) FROM flights GROUP BY origin ORDER BY origin")
+    found = statestore.sql(str(tmp_path / "run" / "warehouse"), "SELECT * FROM delays ORDER BY origin")
+    rows = [(row["origin"], row["flights"], round(row["mean_delay"], 6)) for row in found.to_pylist()]
+    assert truth is not None and rows == truth.fetchall()
+
+
+def test_features_of_their_time_do_not_leak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = example("point_in_time_features")["main"](tmp_path)
+    said = capsys.readouterr().out
+    assert errors["as of two hours before"] + 1 < errors["as of just after"]
+    in_training = [float(line.partition(": ")[2].partition(" ")[0]) for line in said.splitlines()]
+    assert in_training[1] + 1 < in_training[0]  # what knows the future looks better, until it is used

@@ -1,0 +1,138 @@
+"""Imports run one way, connector -> catalog -> formats, and from room to room. Each class has one import name."""
+
+from __future__ import annotations
+
+import graphlib
+import importlib
+import sys
+from collections.abc import Callable
+from itertools import chain
+
+import pytest
+from support.paths import ROOT
+from support.source_tree import Import, imports, modules, package_folders
+
+FOLDERS = ("connector", "catalog", "formats", "facade")  # importable by accident from the root of a clone
+SOURCES = tuple(str(ROOT / folder) for folder in (*FOLDERS, "tests"))
+MOST_FILES = 18  # in a room
+MOST_PARTS, MOST_FLOORS = 16, 12  # of the catalog
+LAYERS = ("statestore.formats", "statestore.catalog", "statestore.connector")  # each may import itself and those before
+
+
+def all_imports() -> list[Import]:
+    return list(chain.from_iterable(imports(module, path) for module, path in modules().items()))
+
+
+def layer(name: str) -> int:
+    """Position in ``LAYERS``; the public face and the Spark entry package stand above all of them."""
+    found = [i for i, prefix in enumerate(LAYERS) if f"{name}.".startswith(f"{prefix}.")]
+    return found[0] if found else len(LAYERS)
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] in ("statestore", "pyspark_statestore")
+
+
+def test_no_module_imports_a_higher_layer() -> None:
+    """Neither at load, nor inside a function, nor for types."""
+    upward = [str(i) for i in all_imports() if is_ours(i.name) and layer(i.name) > layer(i.module)]
+    assert upward == []
+
+
+def test_imports_are_absolute() -> None:
+    """A relative or bare import (``import catalog``) would make a second copy of each class."""
+    bare = [str(i) for i in all_imports() if i.name.split(".")[0] in ("", "connector", "catalog", "formats", "tests")]
+    assert bare == []
+
+
+def test_every_import_of_ours_exists() -> None:
+    known = modules()
+    assert [str(i) for i in all_imports() if is_ours(i.name) and i.name not in known] == []
+
+
+def test_no_circular_imports() -> None:
+    """Imports inside functions count: they hide a circle, they do not remove it."""
+    graph: dict[str, set[str]] = {module: set() for module in modules()}
+    for found in all_imports():
+        if is_ours(found.name) and found.module not in ("statestore", found.name):
+            graph[found.module].add(found.name)
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+# Rooms
+
+
+def room(module: str) -> str:
+    """The folder that a module stands in; a module that stands directly in a layer is a room of its own."""
+    package = module.rpartition(".")[0]
+    return module if package in LAYERS else package
+
+
+def part_of_catalog(module: str) -> str:
+    """The folder or file directly below the catalog that a module belongs to."""
+    return ".".join(module.split(".")[:3])
+
+
+def graph_of(node: Callable[[str], str], within: str) -> dict[str, set[str]]:
+    """Imports between rooms: each node below ``within`` with the nodes that its modules import."""
+    graph: dict[str, set[str]] = {}
+    for module in modules():
+        if module.startswith(f"{within}.") and module not in package_folders():
+            graph.setdefault(node(module), set())
+    for found in all_imports():
+        if found.module in modules() and found.module.startswith(f"{within}.") and found.name.startswith(f"{within}."):
+            source, target = node(found.module), node(found.name)
+            if source in graph and target in graph and source != target:
+                graph[source].add(target)
+    return graph
+
+
+def test_rooms_do_not_import_each_other_in_a_circle() -> None:
+    graph = graph_of(room, "statestore")
+    assert len(graph) > 40
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_no_room_has_too_many_files() -> None:
+    """Sources and tests alike: more than these nobody takes in at a glance."""
+    folders = [
+        folder for layer in ("connector", "catalog", "formats", "tests") for folder in (ROOT / layer).rglob("*/")
+    ]
+    counts = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_FILES} == {}
+
+
+def test_every_test_and_helper_has_a_room() -> None:
+    assert list((ROOT / "tests").glob("*.py")) == []
+
+
+def test_the_catalog_is_a_house_of_few_rooms_and_floors() -> None:
+    """A part stands one floor above the highest part that it imports."""
+    graph = graph_of(part_of_catalog, "statestore.catalog")
+    floors: dict[str, int] = {}
+    for part in graphlib.TopologicalSorter(graph).static_order():
+        floors[part] = 1 + max((floors[below] for below in graph[part]), default=0)
+    assert len(graph) <= MOST_PARTS, sorted(graph)
+    assert max(floors.values()) <= MOST_FLOORS, floors
+
+
+def test_only_the_connector_knows_spark() -> None:
+    below = [i for i in all_imports() if layer(i.module) < LAYERS.index("statestore.connector")]
+    assert [str(i) for i in below if i.name.split(".")[0] in ("pyspark", "py4j")] == []
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_every_module_imports_by_its_one_name(name: str) -> None:
+    module = importlib.import_module(name)
+    foreign = [v for v in vars(module).values() if isinstance(v, type) and v.__module__.split(".")[0] in FOLDERS]
+    assert foreign == []
+
+
+def test_no_file_is_loaded_under_two_names() -> None:
+    """Looks at everything the tests have loaded so far."""
+    assert [name for name in sys.modules if name.split(".")[0] in FOLDERS] == []
+    files: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        if is_ours(name) or path.startswith(SOURCES):
+            assert files.setdefault(path, name) == name

@@ -1,0 +1,65 @@
+"""A plain model of what the rows of a checkpoint were: each batch read as it stands, taken row by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.query_metadata import read_batch
+from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.state_rows import read_state
+from support.checkpoints.spark_state_fixtures import multiset
+
+Row = tuple[Any, ...]
+States = dict[int, Counter[Row]]
+
+
+def states_of(checkpoint: Checkpoint, view: View) -> States:
+    """The rows of a view as of each committed batch."""
+    found = {}
+    for number in checkpoint.batches:
+        then = replace(checkpoint, batch=read_batch(checkpoint.root, number))
+        parts = [part for partition in view.store.partitions for part in read_state(then, view, partition)]
+        found[number] = multiset(pa.Table.from_batches(parts, view.schema))
+    return found
+
+
+def history_of(states: States) -> Counter[Row]:
+    """(row…, first batch, batch that ended it or None); of equal rows the newest ends first."""
+    open_: dict[Row, list[int]] = {}
+    found: Counter[Row] = Counter()
+    for batch, state in sorted(states.items()):
+        for row in set(open_) | set(state):
+            stack = open_.setdefault(row, [])
+            while len(stack) > state[row]:
+                found[*row, stack.pop(), batch] += 1
+            stack += [batch] * (state[row] - len(stack))
+    found.update((*row, first, None) for row, stack in open_.items() for first in stack)
+    return found
+
+
+def changes_of(states: States, first: int, key_cells: int | None) -> Counter[Row]:
+    """(row…, batch, change type) of the batches from ``first`` on.
+
+    So many cells, and the last one, which is the partition, tell rows apart; with None nothing does, and there are no
+    updates.
+    """
+    found: Counter[Row] = Counter()
+    before: Counter[Row] = Counter()
+    for batch, state in sorted(states.items()):
+        gone, come = before - state, state - before
+        if batch >= first:
+            for rows, other, alone, paired in (
+                (gone, come, "delete", "update_preimage"),
+                (come, gone, "insert", "update_postimage"),
+            ):
+                keys = {(*row[:key_cells], row[-1]) for row in other} if key_cells else set()
+                for row, count in rows.items():
+                    updated = key_cells and (*row[:key_cells], row[-1]) in keys
+                    found[*row, batch, paired if updated else alone] += count
+        before = state
+    return found

@@ -1,0 +1,71 @@
+"""Tables of checkpoints, and what a plain model says of their history and changes, with the columns that doors show."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+import statestore
+from statestore.catalog.reads.table_reads import ReadableTable
+from support.checkpoints.checkpoint_models import Row, States, changes_of, history_of
+from support.checkpoints.spark_state_fixtures import multiset
+
+TIME_OF_A_ROW = {"history": ["valid_from", "valid_to"], "changes": ["valid_from", "_commit_timestamp"]}
+REST = {"history": ["_commit_version"], "changes": ["_commit_version", "_change_type"]}
+
+
+def tables(path: Path) -> dict[str, ReadableTable]:
+    found = statestore.inspect(path)
+    return {name: found.table(name) for name in found.tables()}
+
+
+def began(path: Path, batch: int) -> datetime:
+    """As the log of offsets says."""
+    said = json.loads((path / "offsets" / str(batch)).read_text().splitlines()[1])
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=said["batchTimestampMs"])
+
+
+def micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def states_of(table: ReadableTable, first: int = 0) -> States:
+    _, last = table.table.kept_versions()
+    return {batch: multiset(table.scan(version=batch).read_all()) for batch in range(first, last + 1)}
+
+
+def key_cells(table: ReadableTable) -> int | None:
+    """How many columns tell rows apart; none do in lists and sides of joins."""
+    names = table.schema.names
+    if "list_element" in names or table.name in ("left", "right"):
+        return None
+    return 2 if {"user_map_key", "expiration_timestamp_ms"} & set(names) else 1
+
+
+def expected_history(path: Path, states: States) -> Counter[Row]:
+    """Of what the oldest batch has nobody knows since when it was there, unless that is batch 0."""
+    found: Counter[Row] = Counter()
+    oldest = min(states)
+    for (*row, first, end), count in history_of(states).items():
+        until = None if end is None else micros(began(path, end))
+        known = first > oldest or first == 0
+        found[*row, micros(began(path, first)) if known else None, until, first if known else None] += count
+    return found
+
+
+def expected_changes(path: Path, states: States, first: int, cells: int | None) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for (*row, batch, kind), count in changes_of(states, first, cells).items():
+        moment = micros(began(path, batch))
+        found[*row, moment, moment, batch, kind] += count
+    return found
+
+
+def counted(rows: pa.Table, mode: str) -> Counter[Row]:
+    """The rows with what the model says of them in its order."""
+    last = [*TIME_OF_A_ROW[mode], *REST[mode]]
+    return multiset(rows.select([*(name for name in rows.column_names if name not in last), *last]))

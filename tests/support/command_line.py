@@ -1,0 +1,60 @@
+"""The command line in this process, through its entry point, as a script sees it or as somebody at a terminal does."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
+
+from statestore.connector.cli.main import main
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """JSON lines; NaN and Infinity, which Python would read, are no JSON."""
+        return [json.loads(line, parse_constant=_refuse) for line in self.out.splitlines()]
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str | Path) -> Answer: ...
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def run(*arguments: str | Path) -> Answer:
+    out, err = io.StringIO(), io.StringIO()
+    code: int | str | None = 0
+    with (
+        patch.object(sys, "argv", ["statestore", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as exit_:
+            code = exit_.code
+    assert isinstance(code, int)
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def at_terminal(width: int, *arguments: str | Path) -> Answer:
+    """The same on a terminal of so many columns."""
+    with patch("statestore.connector.terminal.output.terminal_width", lambda: width):
+        return run(*arguments)
+
+
+def cells(answer: Answer) -> list[list[str]]:
+    """The cells of a printed table, its header first."""
+    lines = [line for line in answer.out.splitlines() if line[:1] in "│┃"]
+    return [[text.strip() for text in line.strip("│┃").replace("┃", "│").split("│")] for line in lines]

@@ -1,0 +1,109 @@
+"""A store of one text key `k` and one bigint value `v` against the model: rows in, rows out, every answer compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+import statestore
+from statestore.catalog.checks.invariants import (
+    layout_violations,
+    pruning_violations,
+    uniqueness_violations,
+)
+from statestore.catalog.stores.versioned.versioned import VersionedStore
+from support.stores.versioned_model import Model, Row
+
+HORIZON = 24  # state times of tests are 0 … HORIZON - 1
+INTERVAL = ("k", "v", "valid_from", "valid_to")
+CHANGE = ("_commit_version", "valid_from", "k", "_change_type", "v")
+
+Put = tuple[str, int | None, int]
+
+
+def create(catalog: statestore.Catalog, name: str = "s", retention: int | None = None) -> VersionedStore:
+    return catalog.create_store(name, key={"k": "string"}, value={"v": "bigint"}, history_retention=retention)
+
+
+def as_table(rows: Sequence[Put]) -> pa.Table:
+    return pa.table(
+        {
+            "k": pa.array([k for k, _, _ in rows], pa.string()),
+            "v": pa.array([v for _, v, _ in rows], pa.int64()),
+            "timestamp": pa.array([t for _, _, t in rows], pa.int64()),
+            "_change_type": pa.array(["delete" if v is None else "insert" for _, v, _ in rows], pa.string()),
+        }
+    )
+
+
+def rows_of(reader: pa.RecordBatchReader, *columns: str) -> list[Row]:
+    """The answer's rows, times in epoch milliseconds."""
+    table = reader.read_all()
+    table = table.cast(
+        pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in table.schema])
+    )
+    cells = [
+        [None if x is None else x // 1000 for x in table[c].to_pylist()]
+        if c.startswith("valid_")
+        else table[c].to_pylist()
+        for c in columns
+    ]
+    return list(zip(*cells, strict=True))
+
+
+def as_row(record: statestore.Record | None) -> Row | None:
+    return None if record is None else tuple(record)
+
+
+def check_answers(
+    store: VersionedStore, model: Model, times: Iterable[int | None], versions: Iterable[int] | None = None
+) -> None:
+    """History and snapshots of all (or these) versions at these times, and what every version changed."""
+    times = list(times)
+    for version in range(store.version + 1) if versions is None else versions:
+        found = rows_of(store.history(version=version), *INTERVAL, "_commit_version")
+        assert len(found) == len(set(found)) and set(found) == model.history(version), f"history at {version}"
+        for time in times:
+            found = rows_of(store.scan(version=version, as_of=time), *INTERVAL)
+            assert len(found) == len(set(found)), f"version {version}, time {time}"
+            assert set(found) == model.snapshot(version, time), f"version {version}, time {time}"
+    if versions is None:
+        changed = sorted(rows_of(store.changes(start_version=0), *CHANGE))
+        assert changed == model.changes(0, store.version)
+
+
+def check_everything(store: VersionedStore, model: Model, step: int = 3) -> None:
+    """All answers, at every ``step``-th state time, and the invariants of the layout."""
+    check_points(store, model)
+    times = range(-1, HORIZON + 1, step)
+    check_answers(store, model, [None, *times])
+    snapshot = store._snapshot
+    assert layout_violations(store._files, snapshot) == []
+    for version in range(store.version + 1):
+        assert uniqueness_violations(store._files, snapshot, version) == []
+        for time in times:
+            assert pruning_violations(store._files, snapshot, time * 1000, version) == []
+    check_changes(store, model)
+
+
+def check_points(store: VersionedStore, model: Model) -> None:
+    assert store.observed_stream_time == model.stream_time
+    assert store.dropped_records == model.dropped
+    for key in "abcd":
+        assert as_row(store.get(key)) == model.get(key)
+        for time in range(-1, HORIZON + 1):
+            assert as_row(store.get(key, as_of=time)) == model.get(key, time), f"{key} as of {time}"
+        if model.retention is None:
+            expected = sorted((t, v) for t, v in model.current.get(key, {}).items() if v is not None)
+            assert [(r.valid_from, r.value) for r in store.get_versions(key, ascending=True)] == expected
+
+
+def check_changes(store: VersionedStore, model: Model) -> None:
+    for first in range(0, store.version + 1):
+        last = store.version if first % 2 else first
+        found = sorted(rows_of(store.changes(start_version=first, end_version=last), *CHANGE))
+        assert found == model.changes(first, last), f"changes {first} to {last}"
+    for low, high in ((0, HORIZON), (5, 12), (7, 7)):
+        found = sorted(rows_of(store.changes(start_timestamp=low, end_timestamp=high), *CHANGE))
+        assert found == model.changes_by_time(low, high), f"changes from time {low} to {high}"

@@ -1,0 +1,78 @@
+"""A versioned store and its model, driven together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import statestore
+from statestore.catalog.commits import new_files
+from statestore.catalog.upkeep import compaction, maintenance
+from support.stores.versioned_checks import as_table, create
+from support.stores.versioned_model import Model
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_thresholds() -> Iterator[None]:
+    """Thresholds for millions of rows, made small enough that a dozen rows reach every path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "SEAL_MIN_ROWS", 3)
+        patch.setattr(compaction, "MINOR_DELTAS", 3)
+        patch.setattr(compaction, "LATE_MIN_ROWS", 2)
+        patch.setattr(compaction, "BELIEF_FILES", 2)
+        patch.setattr(maintenance, "SEAL_MIN_ROWS", 3)
+        patch.setattr(maintenance, "MINOR_DELTAS", 3)
+        patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
+        yield
+
+
+class Pair:
+    """The store and the model, driven together."""
+
+    def __init__(self, folder: str, retention: int | None, auto_compact: bool) -> None:
+        self.catalog = statestore.connect(folder)
+        create(self.catalog, retention=retention).close()
+        self.auto_compact = auto_compact
+        self.model = Model(retention)
+        self.store = self.catalog.open_store("s", auto_compact=auto_compact)
+
+    def step(self, name: str, argument: Any) -> None:
+        getattr(self, name)(argument)
+        self.follow()
+
+    def follow(self) -> None:
+        """Versions that compactions took hold what the version before them held."""
+        while len(self.model.states) <= self.store.version:
+            self.model.same_again()
+        assert len(self.model.states) == self.store.version + 1
+
+    def put(self, argument: tuple[str, int | None, int]) -> None:
+        assert tuple(self.store.put(argument[0], argument[1], timestamp=argument[2])) == self.model.put(*argument)
+
+    def put_all(self, rows: list[tuple[str, int | None, int]]) -> None:
+        accepted = sum(self.model.put(*row)[0] for row in rows)
+        assert self.store.put_all(as_table(rows)) == (accepted, len(rows) - accepted)
+
+    def write(self, rows: list[tuple[str, int | None, int]]) -> None:
+        self.commit(None)
+        self.follow()
+        for row in rows:
+            self.model.put(*row)
+        self.store.write(as_table(rows))
+        self.model.commit()
+
+    def commit(self, _: None) -> None:
+        if self.model.pending or self.store._dropped:
+            self.model.commit()
+        self.store.commit()
+
+    def compact(self, full: bool) -> None:
+        self.store.compact(full=full)
+
+    def reopen(self, _: None) -> None:
+        dropped = self.store._dropped
+        self.store.close()
+        self.store = self.catalog.open_store("s", auto_compact=self.auto_compact)
+        self.model.dropped -= dropped  # refusals are recorded by the next commit of the handle that counted them
