@@ -10,9 +10,10 @@ from pathlib import Path
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
+from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.tables.keyed_metadata import KeyedMetadata
-from statestore.catalog.keyed.tables.keyed_table import KeyedTable
+from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.reads.versioned_table import VersionedTable
@@ -65,7 +66,7 @@ class StoreTables:
         base, _, suffix = name.partition("$")
         keyed = self._state(base)
         if keyed is not None:
-            return MetadataTable(KeyedMetadata(keyed), suffix) if suffix else keyed
+            return MetadataTable(EngineMetadata(keyed), suffix) if suffix else keyed
         storage, spec = self._located(base)
         if spec.kind == KEYED:
             store, _, state = base.rpartition(".")
@@ -77,7 +78,7 @@ class StoreTables:
     def about(self, name: str) -> TableInfo:
         keyed = self._state(name)
         if keyed is not None:
-            return TableInfo(f"keyed {keyed.state_kind}", None)
+            return TableInfo(keyed.info.kind, None)
         _, spec = self._located(name)
         return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
 
@@ -85,7 +86,7 @@ class StoreTables:
         """Where a table is below ``root``, with the suffix of a metadata table."""
         base, dollar, suffix = name.partition("$")
         keyed = self._state(base)
-        place = base if keyed is None else f"{keyed.spec.name}/{keyed.state}"
+        place = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
         return f"{place}{dollar}{suffix}"
 
     def store_of(self, name: str) -> str | None:
@@ -121,11 +122,11 @@ class StoreTables:
     def _plain(self) -> frozenset[str]:
         return frozenset(self.stores) - self._keyed.keys()
 
-    def _state(self, name: str) -> KeyedTable | None:
+    def _state(self, name: str) -> EngineTable | None:
         store, _, state = name.rpartition(".")
         if store not in self._keyed or name in self._plain:
             return None
-        return KeyedTable(self.root / store, self._keyed[store], state)
+        return keyed_table(self.root / store, self._keyed[store], state)
 
     def _state_tables(self, name: str, spec: StoreSpec) -> set[str]:
         try:
@@ -148,12 +149,12 @@ def _spec(folder: Path) -> StoreSpec | None:
         return None
 
 
-def only_state(folder: Path, spec: StoreSpec) -> KeyedTable:
+def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
     """The one state of a keyed store. Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND that says how to name one
     of several."""
     states = _states(folder, spec)
     if len(states) == 1:
-        return KeyedTable(folder, spec, states[0])
+        return keyed_table(folder, spec, states[0])
     if not shared_log(folder, spec.store_id).retained():
         raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
     told = ", ".join(f"{folder}/{state}" for state in states) or "none"
@@ -162,14 +163,14 @@ def only_state(folder: Path, spec: StoreSpec) -> KeyedTable:
     )
 
 
-def state_at(folder: Path, spec: StoreSpec, state: str) -> KeyedTable:
+def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
     """A state by name, also one that only older snapshots have; NotFoundError TABLE_NOT_FOUND."""
     if state not in _states(folder, spec, every=True):
         told = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
         raise NotFoundError(
             "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {told}; name one of them"
         )
-    return KeyedTable(folder, spec, state)
+    return keyed_table(folder, spec, state)
 
 
 def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is at a path: a warehouse of ours, one store of it, or the checkpoint of a streaming query."""
+"""What is at a path: a warehouse of ours, one store of it, or the state of an engine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from typing import Protocol
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
-from statestore.catalog.engines.checkpoint_metadata import CheckpointMetadata
-from statestore.catalog.engines.checkpoint_selection import StateSelection, selected_table
-from statestore.catalog.engines.checkpoint_table import CheckpointTable, checkpoint_tables
-from statestore.catalog.keyed.tables.keyed_metadata import KeyedMetadata
-from statestore.catalog.keyed.tables.keyed_table import KeyedTable
+from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
+from statestore.formats.engine import Source
+from statestore.formats.engines import EngineOpening, engine_named, engine_options, expected, recognised
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.locations import Location, open_location, parse_location
-from statestore.formats.spark.checkpoint.checkpoint_files import Folder
+from statestore.formats.places.locations import Location, holds_anything, parse_location
 from statestore.formats.state_table import StateTable
-
-OPERATOR_STATE = "state_0"
 
 
 class Tables(Protocol):
@@ -167,69 +164,55 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
-    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of its tables, or the state in the
-    checkpoint of a Structured Streaming query, which may lie in an object store or HDFS
+    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of its tables, or the state of an engine,
+    such as a checkpoint of Structured Streaming, which may lie in an object store or HDFS
     (``statestore.formats.places.locations``).
 
-    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds neither; InvalidInputError
+    Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds none of these; InvalidInputError
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
     if not location.is_local:
-        return _elsewhere(location)
+        found = _engine_state(location)
+        if found is None:
+            raise _no_state(location)
+        return Warehouse(location, found)
     root = Path(location.path)
     with disk_errors("look at", root):
         if not root.is_dir():
             raise NotFoundError(
-                "PATH_NOT_FOUND",
-                f"{root} is not a directory; expected a warehouse, a store or the checkpoint of a Spark query",
+                "PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse, a store or {expected()}"
             )
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
             return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
-        if _is_checkpoint(location):
-            return _checkpoint(location)
+        found = _engine_state(location)
+        if found is not None:
+            return Warehouse(location, found)
         stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError(
             "NOTHING_HERE",
-            f"{root} holds no store; expected a warehouse made with statestore.connect, or a checkpoint of Structured "
-            "Streaming",
+            f"{root} holds no store; expected a warehouse made with statestore.connect, or {expected()}",
         )
     return Warehouse(location, _Stores(root, stores, location))
 
 
-def open_table(path: str | os.PathLike[str], selection: StateSelection | None = None) -> StateTable:
+def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StateTable:
     """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables; of a
-    keyed store the state that is named (`warehouse/sessions/counts`), or its only one; of a checkpoint what
-    ``selection`` says, or its only table, or with a name (`checkpoint/left`) one of several."""
+    keyed store the state that is named (`warehouse/sessions/counts`), or its only one; of an engine's state what
+    ``options`` of the engine select, or its only table, or with a name (`checkpoint/left`) one of several."""
     location = parse_location(path)
-    if selection is not None:
-        if not _is_checkpoint(location):
-            raise InvalidInputError(
-                "STATE_SELECTION",
-                f"{location} is no checkpoint of Structured Streaming; options like batchId and operatorId select "
-                "state in one (Spark: STDS_COMMITTED_BATCH_UNAVAILABLE)",
-            )
-        return selected_table(location, selection)
-    if _is_checkpoint(location):
-        found = _checkpoint(location)
-        names = found.tables()
-        if OPERATOR_STATE in names:  # of several operators the one at the sink, as Spark's own source has it
-            return found.table(OPERATOR_STATE)
-        if len(names) != 1:
-            told = ", ".join(f"{location}/{name}" for name in names)
-            raise NotFoundError(
-                "TABLE_NOT_FOUND",
-                f"{location} has several tables; name one of them: {told}; or in Spark, say joinSide or stateVarName",
-            )
-        return found.table(names[0])
+    found = _engine_state(location, dict(options or {}))
+    if found is not None:
+        return found.only()
     root = Path(location.path)
     with disk_errors("look at", root):
-        if _is_checkpoint(location.parent) and not (location.is_local and (root / STORE_FILE).is_file()):
-            return _checkpoint(location.parent).table(location.name)
+        within = None if location.is_local and (root / STORE_FILE).is_file() else _engine_state(location.parent)
+        if within is not None:
+            return Warehouse(location.parent, within).table(location.name)
         if not location.is_local:
-            raise _no_checkpoint(location)
+            raise _no_state(location)
         return _stored_table(path, root)
 
 
@@ -241,8 +224,8 @@ def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:
     root = Path(path)
     keyed = keyed_spec(root)
     table = None if keyed is not None else open_table(path)
-    if keyed is None and isinstance(table, KeyedTable):
-        keyed = table.spec
+    if isinstance(table, EngineTable) and isinstance(table.opening, KeyedOpening):
+        keyed = table.opening.spec
     if keyed is not None:
         raise UnsupportedError(
             "KEYED_WRITE",
@@ -277,18 +260,27 @@ def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
     raise NotFoundError("STORE_NOT_FOUND", f"no store at {folder}; create it with statestore.connect(…).create_store")
 
 
-def _state_table(table: KeyedTable, suffix: str) -> StateTable:
-    return MetadataTable(KeyedMetadata(table), suffix) if suffix else table
+def _state_table(table: EngineTable, suffix: str) -> StateTable:
+    return MetadataTable(EngineMetadata(table), suffix) if suffix else table
 
 
-def _is_checkpoint(location: Location) -> bool:
-    if location.is_local:
-        return all(Path(location.path, name).is_dir() for name in ("commits", "state"))
-    return {"commits", "state"} <= set(Folder(*open_location(location)).folders())
+def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> _EngineState | None:
+    """The state of an engine at a location; None where there is none.
 
-
-def _checkpoint(location: Location) -> Warehouse:
-    return Warehouse(location, _Checkpoint(location, checkpoint_tables(location)))
+    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not here.
+    """
+    engine = recognised(location)
+    given = {name.lower(): value for name, value in (options or {}).items()}
+    for name in given:
+        owners = [owner for owner, _ in engine_options(name)]
+        if owners and engine not in owners:
+            raise InvalidInputError(
+                "STATE_SELECTION", f"{location} is no {owners[0].expects}; option {name} selects state in one"
+            )
+    if engine is None:
+        return None
+    opening = EngineOpening(engine.name, location, given)
+    return _EngineState(location, opening, opening.open())
 
 
 @dataclass(frozen=True)
@@ -312,15 +304,16 @@ class _OneStore(StoreTables):
 
 
 @dataclass(frozen=True)
-class _Checkpoint:
-    """Those of a streaming query."""
+class _EngineState:
+    """The states of one source."""
 
     location: Location
-    by_name: Mapping[str, tuple[CheckpointTable, str]]
+    opening: EngineOpening
+    source: Source
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self.by_name))
+        return tuple(self.source.states())
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -331,36 +324,38 @@ class _Checkpoint:
         return ()
 
     def knows(self, name: str) -> bool:
-        return name in self.by_name
+        return name in self.names
 
     def open(self, name: str) -> StateTable:
         base, _, suffix = name.partition("$")
-        table = self.by_name[base][0]
-        return MetadataTable(CheckpointMetadata(table), suffix) if suffix else table
+        return _state_table(EngineTable(self.opening, base, base), suffix)
+
+    def only(self) -> StateTable:
+        """The state that is meant where none is named. Raises NotFoundError TABLE_NOT_FOUND, naming all of them."""
+        if self.source.default is not None:
+            return self.open(self.source.default)
+        names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
+        options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
+        hint = f"; or select one by an option of the engine: {options}" if options else ""
+        raise NotFoundError("TABLE_NOT_FOUND", f"{self.location} has several tables; name one of them: {names}{hint}")
 
     def about(self, name: str) -> TableInfo:
-        return TableInfo(self.by_name[name][1] or "Spark state", None)
+        return TableInfo(self.source.info(name).kind, None)
 
     def address(self, name: str) -> str:
         return self.location.at(name).uri
 
     def store_of(self, name: str) -> str | None:
         base = name.partition("$")[0]
-        return base if base in self.by_name else None
+        return base if base in self.names else None
 
     def upkeep(self, store: str) -> Upkeep:
         raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is only read")
 
 
-def _elsewhere(location: Location) -> Warehouse:
-    if not _is_checkpoint(location):
-        raise _no_checkpoint(location)
-    return _checkpoint(location)
-
-
-def _no_checkpoint(location: Location) -> NotFoundError:
-    if Folder(*open_location(location)).entries():
-        what = "holds no checkpoint of Structured Streaming; other state is read in local directories only"
-        return NotFoundError("NOTHING_HERE", f"{location} {what}")
-    what = "does not exist, or has nothing in it; expected a folder with a checkpoint of Structured Streaming"
+def _no_state(location: Location) -> NotFoundError:
+    if holds_anything(location):
+        what = f"holds no store that can be read from there and not {expected()}"
+        return NotFoundError("NOTHING_HERE", f"{location} {what}; stores of ours are read in local directories only")
+    what = f"does not exist, or has nothing in it; expected a folder with {expected()}"
     return NotFoundError("PATH_NOT_FOUND", f"{location} {what}")

@@ -10,7 +10,8 @@ from datetime import timedelta, timezone, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from statestore.connector.state_options import is_state_feed
+from statestore.formats.engine import EngineOption
+from statestore.formats.engines import engine_options, engines
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import parse_time
@@ -84,31 +85,6 @@ OPTIONS = (
         "PySpark can collect; false",
         "",
     ),
-    Option("batchId", _BATCH, "int", "of a checkpoint: the state after this batch; the same as versionAsOf", ""),
-    Option("operatorId", _BATCH, "int", "of a checkpoint: the stateful operator, counted from the sink; 0", ""),
-    Option("storeName", _BATCH, "text", "of a checkpoint: a store or column family as it is kept; `default`", ""),
-    Option("joinSide", _BATCH, "text", "of a checkpoint: `left` or `right`, the rows a join has buffered", ""),
-    Option("stateVarName", _BATCH, "text", "of a checkpoint: a variable of transformWithState", ""),
-    Option("readRegisteredTimers", _BATCH, "bool", "of a checkpoint: the timers of transformWithState", ""),
-    Option(
-        "flattenCollectionTypes", _BATCH, "bool", "of a checkpoint: a row an element of list and map state; true", ""
-    ),
-    Option(
-        "snapshotStartBatchId",
-        _BATCH,
-        "int",
-        "of a checkpoint: build the state on the snapshot of this batch, to get past a damaged one",
-        "",
-    ),
-    Option("snapshotPartitionId", _BATCH, "int", "of a checkpoint: the partition, with snapshotStartBatchId", ""),
-    Option(
-        "changeStartBatchId",
-        _BATCH,
-        "int",
-        "of a checkpoint, with readChangeFeed: what the batches from this one on wrote to the store",
-        "",
-    ),
-    Option("changeEndBatchId", _BATCH, "int", "of a checkpoint: up to this batch, inclusive; the last", ""),
     Option("maxVersionsPerTrigger", ("readStream",), "int", "at most so many commits in a micro-batch", ""),
     Option(
         "txnAppId",
@@ -120,6 +96,16 @@ OPTIONS = (
     ),
     Option("txnVersion", ("write",), "int", "batch of the transaction id", "commit(transaction=)"),
 )
+
+
+def options_of_engines() -> list[Option]:
+    """The options of all engines, for reads."""
+    return [
+        Option(option.name, _BATCH, option.kind, f"of a {engine.expects}: {option.meaning}", "")
+        for engine in engines()
+        for option in engine.options
+    ]
+
 
 # What Spark adds by itself, and what `register` passes on from the session.
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
@@ -151,7 +137,7 @@ def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
         lowered = name.lower()
         if lowered in UNSEEN:
             continue
-        if lowered not in known:
+        if lowered not in known and not ("read" in uses and engine_options(lowered)):
             close = difflib.get_close_matches(lowered, known, 1, 0.5)
             hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
             raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} is not known for a {uses[0]}; {hint}")
@@ -183,17 +169,18 @@ def query_of(given: Mapping[str, str]) -> Query:
     options = checked_options(given, "read")
     times = {name: _time(options, name, given) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
     numbers = {name: _int(options, name) for name in ("versionAsOf", "startingVersion", "endingVersion")}
-    # The change feed of Spark's source is a table of its own, of which all rows are asked for.
+    # A change feed of an engine's own is a table of its own, of which all rows are asked for.
+    own_feed = any(option.feed for option in _engine_options(options))
     history = _bool(options, "history")
-    changes = _bool(options, "readChangeFeed") and not is_state_feed(options)
-    _refuse_two_feeds(options)
+    changes = _bool(options, "readChangeFeed") and not own_feed
+    _refuse_two_feeds(options, own_feed)
     _refuse_mixed(options, history, changes)
     columns = _names(options, "columns")
-    batch = None if is_state_feed(options) else _int(options, "batchId")
+    version = numbers["versionAsOf"] if own_feed else _alias(options, "versionAsOf", numbers["versionAsOf"])
     return Query(
         columns=columns,
         as_of=times["timestampAsOf"],
-        version=numbers["versionAsOf"] if batch is None else batch,
+        version=version,
         mode="history" if history else "changes" if changes else "snapshot",
         start_version=numbers["startingVersion"],
         end_version=numbers["endingVersion"],
@@ -235,20 +222,33 @@ def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
     return None if application is None or batch is None else (application, batch)
 
 
-def _refuse_two_feeds(options: Mapping[str, str]) -> None:
+def _engine_options(options: Mapping[str, str]) -> list[EngineOption]:
+    """The options that only an engine has."""
+    ours = {option.name.lower() for option in OPTIONS}
+    return [found[0][1] for name in options if name not in ours and (found := engine_options(name))]
+
+
+def _alias(options: Mapping[str, str], name: str, given: int | None) -> int | None:
+    """The number given under another spelling of an option, else that under its own."""
+    spelled = [_int(options, option.name) for option in _engine_options(options) if option.alias == name]
+    return spelled[0] if spelled else given
+
+
+def _refuse_two_feeds(options: Mapping[str, str], own_feed: bool) -> None:
     if not _bool(options, "readChangeFeed"):
         return
+    theirs = _engine_options(options)
     bounds = {"startingversion", "endingversion", "startingtimestamp", "endingtimestamp"} & set(options)
-    if bounds and is_state_feed(options):
+    if bounds and own_feed:
+        feed = next(option.name for option in theirs if option.feed)
         raise InvalidInputError(
             "INVALID_OPTION",
-            f"option {min(bounds)} asks for changes of rows, changeStartBatchId for those of Spark's own source; give "
-            "one kind of bounds",
+            f"option {min(bounds)} asks for changes of rows, {feed} for the engine's own change feed; give one kind of "
+            "bounds",
         )
-    if "batchid" in options and not is_state_feed(options):
-        raise InvalidInputError(
-            "INVALID_OPTION", "batchId does not go with readChangeFeed; give startingVersion or changeStartBatchId"
-        )
+    aliases = [option.name for option in theirs if option.alias == "versionAsOf"]
+    if aliases and not own_feed:
+        raise InvalidInputError("INVALID_OPTION", f"{aliases[0]} does not go with readChangeFeed; give startingVersion")
 
 
 def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> None:

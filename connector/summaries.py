@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from statestore.catalog.describe.store_summary import StoreSummary, summarize
-from statestore.catalog.engines.checkpoint_summary import CheckpointSummary
-from statestore.catalog.engines.checkpoint_table import CheckpointTable
-from statestore.catalog.keyed.tables.keyed_summary import KeyedSummary, summarize_keyed
-from statestore.catalog.keyed.tables.keyed_table import KeyedTable
+from statestore.catalog.engines.engine_summary import EngineSummary, summarize_state
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.terminal.output import human_duration
@@ -42,10 +40,8 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         item |= _columns(table)
         if isinstance(table, VersionedTable):
             item |= _of_store(summarize(table.storage, table.spec))
-        elif isinstance(table, CheckpointTable):
-            item |= _of_checkpoint(table.summary())
-        elif isinstance(table, KeyedTable):
-            item |= _of_state(summarize_keyed(table))
+        elif isinstance(table, EngineTable):
+            item |= _of_state(summarize_state(table))
         else:
             item["oldest_version"], item["version"] = table.kept_versions()
     except StateStoreError as error:
@@ -84,45 +80,34 @@ def _of_store(found: StoreSummary) -> dict[str, Any]:
     }
 
 
-def _of_checkpoint(found: CheckpointSummary) -> dict[str, Any]:
-    batches = found.newest - found.oldest + 1
-    ranges = [{"first_batch": first, "last_batch": last, "partitions": n} for first, last, n in found.partitions]
+def _of_state(found: EngineSummary) -> dict[str, Any]:
+    size, word = found.size, found.word
+    ranges = [{f"first_{word}": first, f"last_{word}": last, "partitions": n} for first, last, n in size.partitions]
+    notes = [_repartitioned(found)] if len(ranges) > 1 else []
     return {
-        "partitions": ranges,
-        "version": found.newest,
-        "oldest_version": found.oldest,
-        "from": _time(found.first_time),
-        "to": _time(found.last_time),
-        "bytes": found.bytes,
-        "retention": "1 batch" if batches == 1 else f"{batches} batches",
-        "health": [_repartitioned(found)] if len(ranges) > 1 else [],
-    }
-
-
-def _repartitioned(found: CheckpointSummary) -> str:
-    """Said of a state that Spark has repartitioned."""
-    (_, _, count), *later = found.partitions
-    return f"{count} partitions" + "".join(f", from batch {first} on {number}" for first, _, number in later)
-
-
-def _of_state(found: KeyedSummary) -> dict[str, Any]:
-    return {
-        "keys": found.rows,
-        "rows": found.rows,
+        "keys": size.rows,
+        "rows": size.rows,
+        "partitions": ranges or None,
         "version": found.newest,
         "oldest_version": found.oldest,
         "from": _time(found.first_time),
         "to": _time(found.last_time),
         "kept_from": _time(found.first_time),
-        "segments": found.files,
-        "bytes": found.bytes,
-        "unreferenced_bytes": found.unreferenced_bytes,
-        "retention": "1 snapshot" if found.snapshots == 1 else f"{found.snapshots} snapshots",
+        "segments": size.files,
+        "bytes": size.bytes,
+        "unreferenced_bytes": size.unreferenced_bytes,
+        "retention": f"{found.count} {word if found.count == 1 else found.words}",
         "last_commit": _time(found.last_time),
-        "writer": found.writer,
-        "health": list(found.problems),
-        "status": "damaged" if found.damaged else "attention" if found.problems else "ok",
+        "writer": size.writer,
+        "health": [*notes, *size.problems],
+        "status": "damaged" if size.damaged else "attention" if size.problems else "ok",
     }
+
+
+def _repartitioned(found: EngineSummary) -> str:
+    """How the number of partitions changed."""
+    (_, _, count), *later = found.size.partitions
+    return f"{count} partitions" + "".join(f", from {found.word} {first} on {n}" for first, _, n in later)
 
 
 def _time(us: int | None) -> str | None:

@@ -15,7 +15,7 @@ import statestore
 from statestore.catalog import kind_options
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.connector.cli.main import app
-from statestore.connector.options import OPTIONS
+from statestore.connector.options import OPTIONS, options_of_engines
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.regular_files import MAPPING
 from statestore.formats.rocksdb.scan import READER
@@ -56,7 +56,7 @@ def _options() -> Iterator[str]:
     )
     rows = (
         (_code(o.name), " ".join(o.uses), _code(o.python), _code(o.command), o.kind, o.meaning)
-        for o in sorted(OPTIONS, key=lambda o: o.name.lower())
+        for o in sorted([*OPTIONS, *options_of_engines()], key=lambda o: o.name.lower())
     )
     yield _table(("Spark", "in", "Python", "command line", "is", "meaning"), rows)
 

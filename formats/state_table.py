@@ -44,7 +44,7 @@ class Split(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """Upper bound of the rows that reading this split yields; None: nobody knows before it is read."""
+        """Upper bound of the rows that reading this split yields; None: unknown until it is read."""
 
 
 class StateTable(Protocol):
@@ -62,6 +62,10 @@ class StateTable(Protocol):
         """The columns of which no two rows have equal values at a time; () for a bag, where equal rows may repeat."""
 
     @property
+    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of columns that may be named to look rows up, the fewest first."""
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         """Columns that say where the engine stores a row: shown, but no part of the row when rows are compared."""
 
@@ -69,8 +73,20 @@ class StateTable(Protocol):
     def identity(self) -> str:
         """Tells this thing from whatever else may once stand at the same place."""
 
+    def pin(self) -> StateTable:
+        """The table as it stands now: further questions to it see no later version, and look nothing up twice."""
+
     def kept_versions(self) -> tuple[int, int]:
-        """(oldest, newest) version that can be read now; changes are known of every version after the oldest."""
+        """(oldest, newest) version that can be read now; changes are known of every version after `change_start`."""
+
+    def change_start(self) -> int:
+        """The version before the first whose changes are known."""
+
+    def known_from(self, version: int) -> int | None:
+        """The first state time (epoch microseconds) of which the history up to a version knows the state; None: all."""
+
+    def check_resumable(self, version: int) -> None:
+        """Raises NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot go on."""
 
     def lookup_floor(self, version: int) -> int | None:
         """State times (epoch microseconds) before this are gone for point lookups, but for versions that are the newest

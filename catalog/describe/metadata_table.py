@@ -120,6 +120,10 @@ class MetadataTable:
         return ()
 
     @property
+    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
+        return ((),)
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return ()
 
@@ -130,6 +134,18 @@ class MetadataTable:
     def kept_versions(self) -> tuple[int, int]:
         """(oldest, newest) version that this tells of."""
         return self.source.versions()
+
+    def pin(self) -> MetadataTable:
+        return self
+
+    def change_start(self) -> int:
+        return self.kept_versions()[0]
+
+    def known_from(self, version: int) -> int | None:
+        return None
+
+    def check_resumable(self, version: int) -> None:
+        """A stream never reads metadata."""
 
     def lookup_floor(self, version: int) -> int | None:
         return None

@@ -23,7 +23,7 @@ from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
 from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
-from statestore.catalog.keyed.tables.keyed_table import KeyedTable
+from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -219,7 +219,7 @@ class KeyedStore:
         """A state as a table: key, namespace, a map's key or an element's place, and value, at every version that is
         kept. Raises NotFoundError STATE_NOT_FOUND when it is read."""
         self._check_open()
-        return ReadableTable(KeyedTable(self._folder, self.spec, state))
+        return ReadableTable(keyed_table(self._folder, self.spec, state))
 
     def scan(
         self,

@@ -16,16 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
 from statestore.catalog.reads.row_state import ends_at, newest_ends
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, Window, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.comparable_values import comparable
-from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.wider_types import cast_wider, widest_type
 
@@ -61,15 +60,6 @@ class Columns:
     def compared(self) -> Bools:
         """Which of ``values`` are."""
         return np.array([name not in self.placement for name in self.values], bool)
-
-
-@dataclass(frozen=True)
-class Side:
-    """Rows of one point, as parallel columns."""
-
-    keys: list[pa.Array]
-    values: list[pa.Array]
-    hashes: Hashes
 
 
 def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str] | None = None) -> pa.RecordBatchReader:
@@ -250,22 +240,13 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def _as_bags(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """What is in the one bag and not in the other, equal rows as often as there are more of them."""
-    left, right = pairs(_whole_rows(before, names), _whole_rows(after, names))
+    left, right = pairs(*(counted_rows([*side.keys, *_compared_values(side, names)]) for side in (before, after)))
     nothing = np.zeros((len(left), len(names.values)), bool)
     return _told(before, after, names, schema, (left, right, nothing))
 
 
-def _whole_rows(side: Side, names: Columns) -> Side:
-    """Each row hashed as a whole; the second of two equal rows gets another hash than the first."""
-    values = [column for column, compared in zip(side.values, names.compared, strict=True) if compared]
-    hashes = hash_keys([comparable(c) for c in (*side.keys, *values)])
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
-    rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-    mixed = np.empty_like(hashes)
-    mixed[order] = ordered + rank.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return Side([*side.keys, *values], [], mixed)
+def _compared_values(side: Side, names: Columns) -> list[pa.Array]:
+    return [column for column, compared in zip(side.values, names.compared, strict=True) if compared]
 
 
 # The comparison
@@ -301,29 +282,6 @@ def _told(
         _names(differs[changed], names.values, count[0], count[2]),
     ]
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
-    """The rows of either side that have the same key, which no two rows of a side have."""
-    left, found = KeyIndex.build(after.hashes).match(before.hashes)
-    right = found.astype(np.int64)
-    same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
-    return left[same], right[same]
-
-
-def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
-    """One row for each pair, one column for each value column."""
-    found = np.zeros((len(left), len(before.values)), bool)
-    for number, (ours, theirs) in enumerate(zip(before.values, after.values, strict=True)):
-        found[:, number] = ~keys_equal([comparable(ours)], left, [comparable(theirs)], right)
-    return found
-
-
-def others(count: int, rows: Ints) -> Ints:
-    """Of ``count`` rows those that are not among these."""
-    rest = np.ones(count, bool)
-    rest[rows] = False
-    return np.flatnonzero(rest)
 
 
 def _values(side: Side, rows: Ints, kind: pa.StructType, nulls_before: int, nulls_after: int) -> pa.Array:

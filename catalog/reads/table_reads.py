@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.reads.difference import Point, difference
-from statestore.catalog.reads.lookup_columns import named_keys
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.filters import parse_filters
@@ -111,7 +110,7 @@ class ReadableTable:
 
 def _named(table: StateTable, key: Any) -> tuple[str, ...]:
     """The columns that a key names: those of the key, or with them those that tell its rows apart."""
-    choices = named_keys(table)
+    choices = table.lookup_columns
     if isinstance(key, Mapping):
         return next((names for names in choices if set(names) == set(key)), choices[0])
     count = len(key) if isinstance(key, tuple) else 1
@@ -120,6 +119,7 @@ def _named(table: StateTable, key: Any) -> tuple[str, ...]:
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
     """All splits of a query one after the other, lazily."""
+    table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
     query = replace(query, columns=asked, filters=parse_filters(filter))
     if asked == ():  # rows without columns are still counted, so one column is read and taken away

@@ -55,12 +55,29 @@ class VersionedTable:
         return tuple(self.spec.key_names)
 
     @property
+    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(dict.fromkeys((self.key_columns, self.row_key)))
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return ()
 
     @property
     def identity(self) -> str:
         return self.spec.store_id
+
+    def pin(self) -> VersionedTable:
+        """Splits are pinned by themselves."""
+        return self
+
+    def change_start(self) -> int:
+        return self.kept_versions()[0]
+
+    def known_from(self, version: int) -> int | None:
+        return None
+
+    def check_resumable(self, version: int) -> None:
+        """Every version after the oldest can be gone on with."""
 
     def lookup_floor(self, version: int) -> int | None:
         """By the history retention, counted from the stream time of ``version``, and by the last expiry."""

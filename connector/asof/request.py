@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from statestore.catalog.reads.feed_start import known_from
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.handle import StoreHandle
@@ -65,7 +64,7 @@ class AsofRequest:
     def at_newest(self, table: StateTable) -> AsofRequest:
         """The same request at the newest version that ``table`` has now."""
         version = table.kept_versions()[1]
-        return replace(self, version=version, floor=table.lookup_floor(version), known_from=known_from(table, version))
+        return replace(self, version=version, floor=table.lookup_floor(version), known_from=table.known_from(version))
 
     def check_times(self, first: int) -> None:
         """NotFoundError TIME_NOT_KEPT for left rows from ``first`` on (epoch microseconds) if that is before what is
@@ -115,7 +114,7 @@ def make_request(
         )
     pinned = table.kept_versions()[1] if version is None else version
     how_: How = "inner" if how == "inner" else "left"
-    floor, since = table.lookup_floor(pinned), known_from(table, pinned)
+    floor, since = table.lookup_floor(pinned), table.known_from(pinned)
     return AsofRequest(table, keys, left_time, how_, added, pinned, floor, since)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.lookup_columns import named_keys
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import Place, canonical, nullable
@@ -26,15 +25,15 @@ _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
-    """Equality on each key column, or where rows of a key have further ones (`named_keys`) on those that are named. One
-    column takes its text as it is, several a JSON object.
+    """Equality on each key column, or where rows of a key have further ones (`lookup_columns`) on those that are named.
+    One column takes its text as it is, several a JSON object.
 
     Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
     """
     schema = table.schema(Query())
     if not table.key_columns:
         raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; ask for it with: statestore sql")
-    choices = named_keys(table)
+    choices = table.lookup_columns
     try:
         cells = _json(text)
     except ValueError:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.feed_start import known_from
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.report.key_counts import Hashes, Weighed, greatest, key_texts, row_bytes
 from statestore.connector.report.lifelines import flat, hashes_of, lifelines, milliseconds, read_rows
@@ -198,7 +197,7 @@ def _span(table: StateTable) -> tuple[int, int]:
                 first = low if first is None else min(first, low)
                 last = high if last is None else max(last, high)
     if first is None or last is None:
-        moment = (known_from(table, table.kept_versions()[1]) or 0) // 1000
+        moment = (table.known_from(table.kept_versions()[1]) or 0) // 1000
         return moment, moment
     return first, last
 

@@ -21,7 +21,6 @@ from statestore.connector.spark.schema import same_type, spark_schema
 from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
-from statestore.connector.state_options import selection_of
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
@@ -46,7 +45,7 @@ class StateStoreSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():
-            table, query = self._table(), query_of(self.options)
+            table, query = self._table().pin(), query_of(self.options)
             query = _narrowed(table, query, schema)
             return (FilteringReader if _plans_with_filters() else TableReader)(table, query, schema)
 
@@ -67,7 +66,7 @@ class StateStoreSource(DataSource):
             return StateStoreStreamWriter(self._path(), schema, overwrite, self.options)
 
     def _table(self) -> StateTable:
-        return open_table(self._path(), selection_of(self.options))
+        return open_table(self._path(), dict(self.options))
 
     def _path(self) -> str:
         return checked_path(self.options)

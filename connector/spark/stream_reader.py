@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.reads.feed_start import change_start, check_told
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
@@ -74,8 +73,8 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 return self._offset(newest)
             first = self._start.version
             if first is None:
-                return self._offset(change_start(self._table))
-            if not change_start(self._table) < first <= newest + 1:
+                return self._offset(self._table.change_start())
+            if not self._table.change_start() < first <= newest + 1:
                 self._table.splits(
                     replace(self._query, start_version=first, end_version=first)
                 )  # says which versions there are
@@ -125,7 +124,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """The newest version; NotFoundError STORE_REPLACED if ``start`` is of another store than the one here now."""
         newest = self._table.kept_versions()[1]
         if start.get("store") == self._table.identity:
-            check_told(self._table, start["version"])
+            self._table.check_resumable(start["version"])
         if start.get("store") != self._table.identity or start["version"] > newest:
             raise NotFoundError(
                 "STORE_REPLACED",

@@ -141,6 +141,17 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     return _through_fsspec(location)
 
 
+def holds_anything(location: Location) -> bool:
+    """Whether a folder is there with something in it. Raises InvalidInputError NO_ACCESS."""
+    filesystem, path = open_location(location)
+    try:
+        return bool(filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True)))
+    except FileNotFoundError:  # a bucket, which is not a file that may be missing
+        return False
+    except OSError as error:
+        raise no_access(path, error) from error
+
+
 def no_access(where: str, error: BaseException) -> InvalidInputError:
     """A place that can not be read as this user, or not from here."""
     said = " ".join(str(error).split())[:500]

@@ -13,12 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS, DataFile, data_files
 from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
+from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import view as find_view
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
 from statestore.formats.spark.rows.byte_spans import Ints
 
@@ -124,3 +128,16 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     except NotFoundError:
         return False
     return True
+
+
+def explained(error: NotFoundError, location: Location, view: View, batch: int) -> NotFoundError:
+    """SPARK_STATE_NOT_FOUND with what is kept now, of files that were cleaned up while they were read."""
+    if error.code != "SPARK_STATE_NOT_FOUND":
+        return error
+    kept = "no batch can be read now"
+    with contextlib.suppress(StateStoreError):
+        checkpoint = open_located(location)
+        numbers = kept_batches(checkpoint, find_view(checkpoint, view.operator_id, view.name).store)
+        if numbers:
+            kept = f"batches {numbers[0]} to {numbers[-1]} can be read now"
+    return NotFoundError(error.code, f"reading up to batch {batch} of {location}: {error.message}; {kept}")

@@ -35,7 +35,7 @@ from support.object_store import object_store
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.engines.checkpoint_table import CheckpointTable
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.state_table import Query
@@ -194,7 +194,7 @@ def test_what_is_no_key(name: str, key: str, said: str) -> None:
 def test_splits_travel(name: str) -> None:
     """Pickled and read in any order, as Spark does, they give the same rows; filters on partitions leave some out."""
     for table in list(tables(checkpoint_path(name)).values())[-2:]:
-        assert isinstance(table.table, CheckpointTable)
+        assert isinstance(table.table, EngineTable)
         key = table.scan().read_all().to_pylist()[0]["key"]
         some = Filter("partition_id", "in", (1, 7))
         for mode in ("snapshot", "history", "changes"):

@@ -126,7 +126,7 @@ def test_filters_on_a_key_read_only_its_place(made: Made, monkeypatch: pytest.Mo
         asked.append(named["key_ranges"])
         return scan_rocksdb(*given, **named)
 
-    monkeypatch.setattr("statestore.catalog.keyed.tables.keyed_table.scan_rocksdb", watched)
+    monkeypatch.setattr("statestore.catalog.keyed.tables.keyed_source.scan_rocksdb", watched)
     looked = 0
     for state in STATES:
         table = made.table(state)

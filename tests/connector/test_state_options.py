@@ -11,7 +11,6 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path, index, mul
 
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
-from statestore.connector.state_options import selection_of
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 
 NAMES = sorted(index())
@@ -20,7 +19,7 @@ SPARK_READS_WRONG = "join__rkj4"  # with joinSide: the last field of the key hol
 
 def read(name: str, options: dict[str, Any]) -> pa.Table:
     given = {key: str(value) for key, value in options.items()}
-    table = open_table(checkpoint_path(name), selection_of(given))
+    table = open_table(checkpoint_path(name), given)
     query = query_of(given)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, table.schema(query))
@@ -108,4 +107,4 @@ def test_what_can_not_be_followed_is_refused(name: str, options: dict[str, Any],
 
 def test_a_store_has_no_batches_to_select(tmp_path: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"STATE_SELECTION.*no checkpoint"):
-        open_table(tmp_path, selection_of({"batchId": "1"}))
+        open_table(tmp_path, {"batchId": "1"})

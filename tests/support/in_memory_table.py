@@ -38,6 +38,10 @@ class MemoryTable:
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
 
     @property
+    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(dict.fromkeys((self.key_columns, self.row_key or self.key_columns)))
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return ()
 
@@ -47,6 +51,18 @@ class MemoryTable:
 
     def kept_versions(self) -> tuple[int, int]:
         return 0, len(self.commits) - 1
+
+    def pin(self) -> MemoryTable:
+        return self
+
+    def change_start(self) -> int:
+        return self.kept_versions()[0]
+
+    def known_from(self, version: int) -> int | None:
+        return None
+
+    def check_resumable(self, version: int) -> None:
+        """Every version is kept."""
 
     def lookup_floor(self, version: int) -> int | None:
         return None

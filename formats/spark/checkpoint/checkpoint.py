@@ -177,7 +177,12 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type), InvalidInputError
     NO_ACCESS.
     """
-    root = Folder(filesystem, path.rstrip("/") or "/").remembering()
+    found = open_in(Folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id)
+    return replace(found, root=found.root.fresh())
+
+
+def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
+    """The checkpoint in a folder that remembers what is listed and read in it; as `open_checkpoint`."""
     fetch_ahead(root, batch_id)
     batches = committed_batches(root)
     if batch_id is None:
@@ -187,7 +192,12 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
     batch = read_batch(root, batch_id)
     operators = tuple(_operator(root, operator_id, batch) for operator_id in operator_ids(root))
     provider = _provider(root, batch, operators)
-    return Checkpoint(root.fresh(), _query_id(root), tuple(batches), batch, provider, operators)
+    return Checkpoint(root, _query_id(root), tuple(batches), batch, provider, operators)
+
+
+def remembered(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with a root that remembers what is listed and read in it from now on."""
+    return replace(checkpoint, root=checkpoint.root.fresh().remembering())
 
 
 def _store_folder(root: Folder, store: Store, partition: int) -> Folder:

@@ -64,7 +64,11 @@ class Folder:
 
     def remembering(self) -> Folder:
         """The folder; what is listed and read in it, and in folders from it, is kept as long as they are."""
-        return replace(self, seen=Seen())
+        return self if self.seen is not None else replace(self, seen=Seen())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process looks for itself."""
+        return Folder, (self.filesystem, self.path)
 
     def fresh(self) -> Folder:
         """The folder as it will be when it is read, nothing kept."""

@@ -18,12 +18,13 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path, index, mul
 from support.command_line import run
 
 import statestore
-from statestore.catalog.engines import checkpoint_table
-from statestore.catalog.engines.checkpoint_table import CheckpointSplit, CheckpointTable
+from statestore.catalog.engines.engine_table import EngineTable, PartSplit
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats.places import reading_threads
+from statestore.formats.spark import source as spark_source
 from statestore.formats.spark.providers import partition_load
+from statestore.formats.spark.source import PartitionPart
 from statestore.formats.state_table import Query, Split
 from statestore.formats.values.filters import Filter
 
@@ -85,10 +86,10 @@ def test_sql_with_batches_and_moments() -> None:
 
 def test_partitions_that_are_filtered_out_are_not_read() -> None:
     table = statestore.inspect(checkpoint_path(AGGREGATION)).table("state").table
-    assert isinstance(table, CheckpointTable)
+    assert isinstance(table, EngineTable)
     query = Query(filters=(Filter("partition_id", "=", 1),))
     splits = table.splits(query)
-    assert len(splits) == 1 and isinstance(splits[0], CheckpointSplit) and splits[0].partition == 1
+    assert [split.part for split in splits if isinstance(split, PartSplit)] == [PartitionPart(1)]
     again = pickle.loads(pickle.dumps(table))
     rows = pa.Table.from_batches(batch for split in again.splits(query) for batch in again.read(split, query))
     assert set(rows["partition_id"].to_pylist()) == {1}
@@ -97,7 +98,7 @@ def test_partitions_that_are_filtered_out_are_not_read() -> None:
 def test_tasks_read_parts_of_a_large_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each has one thread; a reader that has all threads takes it whole."""
     monkeypatch.setattr(partition_load, "_PART_BYTES", 1000)
-    monkeypatch.setattr(checkpoint_table, "processors", lambda: 8)
+    monkeypatch.setattr(spark_source, "processors", lambda: 8)
     table = statestore.inspect(checkpoint_path("spark4.3.0-twsttl__rk")).table("lst").table
 
     def planned() -> tuple[Sequence[Split], Sequence[Split]]:
@@ -226,4 +227,4 @@ def test_what_is_refused(ask: Any, said: str) -> None:
 def test_a_folder_that_is_neither(tmp_path: Path) -> None:
     with pytest.raises(statestore.NotFoundError, match=r"NOTHING_HERE.*checkpoint"):
         statestore.inspect(tmp_path)
-    assert isinstance(statestore.inspect(checkpoint_path(AGGREGATION)).table("state").table, CheckpointTable)
+    assert isinstance(statestore.inspect(checkpoint_path(AGGREGATION)).table("state").table, EngineTable)

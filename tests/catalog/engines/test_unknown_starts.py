@@ -13,7 +13,6 @@ from support.command_line import run
 from support.keyed.keyed_kinds import keyed
 
 import statestore
-from statestore.catalog.reads.feed_start import known_from
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 
@@ -89,7 +88,7 @@ def test_every_door_of_a_keyed_store(discarded: int, tmp_path: Path) -> None:
     table = statestore.inspect(str(tmp_path)).table("s.value")
     answers += [table.history().read_all(), statestore.sql(str(tmp_path), "SELECT * FROM history('s.value')")]
     oldest = 2 if discarded == 1 else 1
-    assert known_from(table.table, 3) == (micros(times[1]) if discarded == 1 else None)
+    assert table.table.known_from(3) == (micros(times[1]) if discarded == 1 else None)
     then = {row["k"] for row in table.scan(version=oldest).read_all().to_pylist()}
     for answer in answers:
         if answer is None:

@@ -18,12 +18,13 @@ from support.checkpoints.checkpoint_tables import (
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.parameters import mostly_slow
 
-from statestore.catalog.engines import checkpoint_history
-from statestore.catalog.engines.checkpoint_table import CheckpointTable
+from statestore.catalog.engines.engine_table import EngineTable
+from statestore.formats.spark import batch_parts
 from statestore.formats.spark.providers import partition_load
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import Partition, split_history, stored_rows
 from statestore.formats.spark.providers.rocksdb_provider import family_range
+from statestore.formats.spark.source import CheckpointSource
 from statestore.formats.state_table import Query
 
 NAMES = [
@@ -54,7 +55,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         first, stop = family_range(given[2])
         return list(itertools.pairwise([first, *points, stop]))
 
-    monkeypatch.setattr(checkpoint_history, "split_history", remembered)
+    monkeypatch.setattr(batch_parts, "split_history", remembered)
     monkeypatch.setattr(partition_load, "split_keys", at_some_keys)
 
 
@@ -65,9 +66,11 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
     for table in tables(path).values():
         states = states_of(table)
         splits = table.table.splits(Query(mode="history"))
-        assert isinstance(table.table, CheckpointTable)
+        assert isinstance(table.table, EngineTable)
+        source = table.table.source
+        assert isinstance(source, CheckpointSource)
         rows = table.scan().read_all().num_rows
-        assert len(splits) > len(table.table.opened()[1].store.partitions) or rows < 4
+        assert len(splits) > len(source.view(table.table.state).store.partitions) or rows < 4
         assert counted(table.history().read_all(), "history") == expected_history(path, states)
         expected = expected_changes(path, states, min(states) and min(states) + 1, key_cells(table))
         assert counted(table.changes().read_all(), "changes") == expected

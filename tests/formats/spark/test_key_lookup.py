@@ -16,15 +16,17 @@ from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path, ind
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.parameters import mostly_slow
 
-from statestore.catalog.engines.checkpoint_lookup import LookupSplit
-from statestore.catalog.engines.checkpoint_table import CheckpointTable
+from statestore.catalog.engines.engine_table import EngineTable, PartSplit
+from statestore.formats.engines import EngineOpening
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
 from statestore.formats.spark.checkpoint.views import View, views
 from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.lookup_parts import LookupPart
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
 from statestore.formats.spark.rows.key_placement import partition_of
+from statestore.formats.spark.source import open_source
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -39,11 +41,14 @@ def user_views(name: str) -> Iterator[View]:
         yield from (view for view in views(checkpoint, operator) if view.user)
 
 
-def table_of(name: str, view: View) -> CheckpointTable:
-    return CheckpointTable(parse_location(checkpoint_path(name)), view.name, view.operator_id, view.name)
+def table_of(name: str, view: View) -> EngineTable:
+    location = parse_location(checkpoint_path(name))
+    shown = open_source(location).shown.items()
+    state = next(n for n, each in shown if (each.operator_id, each.view_name) == (view.operator_id, view.name))
+    return EngineTable(EngineOpening("spark", location), view.name, state)
 
 
-def read(table: CheckpointTable, *filters: Filter) -> pa.Table:
+def read(table: EngineTable, *filters: Filter) -> pa.Table:
     query = Query(filters=filters)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, table.schema(query))
@@ -79,7 +84,8 @@ def test_looking_up_a_key_finds_what_a_scan_finds(name: str) -> None:
                 expected = [r for r in rows if filters_of(r)[:count] == filters[:count]]
                 found = read(table, *filters[:count])
                 assert multiset(found) == multiset(pa.Table.from_pylist(expected, found.schema)), (view.name, count)
-                looked_up += isinstance(table.splits(Query(filters=tuple(filters[:count])))[0], LookupSplit)
+                split = table.splits(Query(filters=tuple(filters[:count])))[0]
+                looked_up += isinstance(split, PartSplit) and isinstance(split.part, LookupPart)
     assert (looked_up > 0) is not any(kind in name for kind in ("rkav", "limit"))  # Avro; the one key of a limit
 
 

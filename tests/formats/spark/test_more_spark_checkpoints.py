@@ -17,7 +17,6 @@ from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path, inde
 
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
-from statestore.connector.state_options import selection_of
 from statestore.formats.spark.checkpoint.unique_names import renamed
 
 NAMES = sorted(index(MORE))
@@ -30,7 +29,7 @@ def reads(name: str) -> dict[str, dict[str, Any]]:
 
 def answer(name: str, options: dict[str, Any]) -> pa.Table:
     given = {key: str(value) for key, value in options.items()}
-    table = open_table(checkpoint_path(name, MORE), selection_of(given))
+    table = open_table(checkpoint_path(name, MORE), given)
     query = query_of(given)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, table.schema(query))

@@ -28,7 +28,6 @@ import statestore
 from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
-from statestore.connector.state_options import selection_of
 from statestore.formats.errors import NotFoundError
 from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
 from statestore.formats.state_table import Query
@@ -47,7 +46,7 @@ def path_of(name: str) -> Path:
 
 def answer(path: Path, options: dict[str, Any]) -> pa.Table:
     given = {key: str(value) for key, value in options.items()}
-    table, query = open_table(path, selection_of(given)), query_of(given)
+    table, query = open_table(path, given), query_of(given)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, table.schema(query))
 
@@ -179,7 +178,7 @@ def test_keys_are_looked_up_where_their_batch_put_them(name: str) -> None:
         whole: Any = table.table
         (split, *others) = whole.splits(Query(version=batch, filters=(filter_on("a"),)))
         placed = [row[-1] for row in rows if row[0] == ("a",)]
-        assert not others and split.partitions[0] == placed[0]
+        assert not others and split.part.partitions[0] == placed[0]
 
 
 def filter_on(key: str) -> Any:
@@ -220,9 +219,16 @@ def test_a_moment_has_the_partitions_of_its_batch() -> None:
 def test_partitions_share_a_read_only_where_rows_move_between_them() -> None:
     """From 3 to 6: what was in partition 1 is in 1 and 4."""
     table: Any = tables(path_of("grow__cl"))["state"].table
-    assert [split.partition for split in table.splits(Query(mode="history"))] == [0, 1, 2]
-    assert [split.partition for split in table.splits(Query(mode="changes", start_version=3))] == [0, 1, 2, 3, 4, 5]
-    assert [split.partition for split in table.splits(Query(mode="history", version=1))] == [0, 1, 2]
+    assert [split.part.partition for split in table.splits(Query(mode="history"))] == [0, 1, 2]
+    assert [split.part.partition for split in table.splits(Query(mode="changes", start_version=3))] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert [split.part.partition for split in table.splits(Query(mode="history", version=1))] == [0, 1, 2]
 
 
 def test_an_old_range_of_changes_has_the_partitions_it_had() -> None:

@@ -6,40 +6,24 @@ knows them finds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace
 
-from statestore.catalog.engines.checkpoint_feed import CheckpointFeed
-from statestore.catalog.engines.checkpoint_table import CheckpointTable
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
-from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, remembered
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.views import TIMERS, View, views
-from statestore.formats.state_table import StateTable
-
-JoinSide = Literal["left", "right", "none"]
-
-
-@dataclass(frozen=True)
-class StateSelection:
-    """``snapshot``: (batch, partition) to start from. ``feed``: (first, last) batch of changes, the last by default
-    the newest that is committed."""
-
-    operator_id: int = 0
-    store_name: str = DEFAULT_STORE
-    join_side: JoinSide = "none"
-    variable: str | None = None
-    timers: bool = False
-    flat: bool = True
-    batch_id: int | None = None
-    snapshot: tuple[int, int] | None = None
-    feed: tuple[int, int | None] | None = None
+from statestore.formats.spark.feed_source import FeedSource
+from statestore.formats.spark.source import CheckpointSource, Shown
+from statestore.formats.spark.state_options import StateSelection, wrong
 
 
-def selected_table(location: Location, selection: StateSelection) -> StateTable:
-    """Raises InvalidInputError STATE_SELECTION for options that do not go together or with this checkpoint, and
-    NotFoundError SPARK_STATE_NOT_FOUND for a batch that is not committed."""
+def selected_source(location: Location, selection: StateSelection) -> CheckpointSource | FeedSource:
+    """A source with the one state that is selected.
+
+    Raises InvalidInputError STATE_SELECTION for options that do not go together or with this checkpoint, and
+    NotFoundError SPARK_STATE_NOT_FOUND for a batch that is not committed.
+    """
     checkpoint = open_located(location, _batch(location, selection))
     operator = _operator(checkpoint, selection)
     found = _view(checkpoint, operator, selection)
@@ -47,15 +31,12 @@ def selected_table(location: Location, selection: StateSelection) -> StateTable:
         first, last = selection.feed[0], checkpoint.batch.batch_id
         if first > last:
             raise wrong(f"changeStartBatchId is {first}; expected at most the last batch, {last}")
-        return CheckpointFeed(location, found.name, operator.operator_id, found.name, selection.flat, first, last)
+        return FeedSource(location, remembered(checkpoint), replace(found, flat=selection.flat), first)
     if selection.snapshot is not None:
         _check_snapshot(checkpoint, found, *selection.snapshot)
-    return CheckpointTable(location, found.name, operator.operator_id, found.name, selection.flat, selection.snapshot)
-
-
-def wrong(found: str, spark_class: str = "STDS_INVALID_OPTION_VALUE") -> InvalidInputError:
-    """Options of a state read that can not be followed."""
-    return InvalidInputError("STATE_SELECTION", f"option {found} (Spark: {spark_class})")
+    kind = operator.name or "Spark state"
+    shown = Shown(operator.operator_id, found.name, kind, selection.flat, selection.snapshot)
+    return CheckpointSource(location, remembered(open_located(location)), {found.name: shown})
 
 
 def _batch(location: Location, selection: StateSelection) -> int | None:

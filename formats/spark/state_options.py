@@ -4,25 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from statestore.catalog.engines.checkpoint_selection import JoinSide, StateSelection, wrong
+from statestore.formats.engine import EngineOption
+from statestore.formats.errors import InvalidInputError
 
-NAMES = (
-    "batchId",
-    "operatorId",
-    "storeName",
-    "joinSide",
-    "snapshotStartBatchId",
-    "snapshotPartitionId",
-    "changeStartBatchId",
-    "changeEndBatchId",
-    "stateVarName",
-    "readRegisteredTimers",
-    "flattenCollectionTypes",
+OPTIONS = (
+    EngineOption("batchId", "int", "the state after this batch; the same as versionAsOf", alias="versionAsOf"),
+    EngineOption("operatorId", "int", "the stateful operator, counted from the sink; 0"),
+    EngineOption("storeName", "text", "a store or column family as it is kept; `default`"),
+    EngineOption("joinSide", "text", "`left` or `right`, the rows a join has buffered"),
+    EngineOption("stateVarName", "text", "a variable of transformWithState"),
+    EngineOption("readRegisteredTimers", "bool", "the timers of transformWithState"),
+    EngineOption("flattenCollectionTypes", "bool", "a row an element of list and map state; true"),
+    EngineOption(
+        "snapshotStartBatchId", "int", "build the state on the snapshot of this batch, to get past a damaged one"
+    ),
+    EngineOption("snapshotPartitionId", "int", "the partition, with snapshotStartBatchId"),
+    EngineOption(
+        "changeStartBatchId",
+        "int",
+        "with readChangeFeed: what the batches from this one on wrote to the store",
+        feed=True,
+    ),
+    EngineOption("changeEndBatchId", "int", "up to this batch, inclusive; the last", feed=True),
 )
+JoinSide = Literal["left", "right", "none"]
+
+
+@dataclass(frozen=True)
+class StateSelection:
+    """``snapshot``: (batch, partition) to start from. ``feed``: (first, last) batch of changes, the last by default
+    the newest that is committed."""
+
+    operator_id: int = 0
+    store_name: str = "default"
+    join_side: JoinSide = "none"
+    variable: str | None = None
+    timers: bool = False
+    flat: bool = True
+    batch_id: int | None = None
+    snapshot: tuple[int, int] | None = None
+    feed: tuple[int, int | None] | None = None
+
+
 _FEED = "readChangeFeed"
 _REQUIRED, _CONFLICT = "STDS_REQUIRED_OPTION_UNSPECIFIED", "STDS_CONFLICT_OPTIONS"
 _SIDES: dict[str, JoinSide] = {"left": "left", "right": "right", "none": "none"}
+
+
+def wrong(found: str, spark_class: str = "STDS_INVALID_OPTION_VALUE") -> InvalidInputError:
+    """The error for options of a state read that cannot be followed."""
+    return InvalidInputError("STATE_SELECTION", f"option {found} (Spark: {spark_class})")
 
 
 def selection_of(given: Mapping[str, str]) -> StateSelection | None:
@@ -31,7 +65,7 @@ def selection_of(given: Mapping[str, str]) -> StateSelection | None:
     Raises InvalidInputError STATE_SELECTION for values that are not allowed and options that do not go together.
     """
     options = {name.lower(): value for name, value in given.items()}
-    if not any(name.lower() in options for name in NAMES):
+    if not any(option.name.lower() in options for option in OPTIONS):
         return None
     _refuse_conflicts(options)
     return StateSelection(
@@ -47,9 +81,9 @@ def selection_of(given: Mapping[str, str]) -> StateSelection | None:
     )
 
 
-def is_state_feed(given: Mapping[str, str]) -> bool:
-    """Whether the change feed asked for is that of Spark's source, batch by batch, and not ours."""
-    return any(name.lower() in ("changestartbatchid", "changeendbatchid") for name in given)
+def _is_feed(options: Mapping[str, str]) -> bool:
+    """Whether the change feed asked for is that of Spark's source, batch by batch."""
+    return any(option.feed and option.name.lower() in options for option in OPTIONS)
 
 
 def _refuse_conflicts(options: Mapping[str, str]) -> None:
@@ -63,7 +97,7 @@ def _refuse_conflicts(options: Mapping[str, str]) -> None:
     ):
         if both:
             raise wrong(f"{first} and option {second} exclude each other; give one", _CONFLICT)
-    if is_state_feed(options):
+    if _is_feed(options):
         if not _flag(options, _FEED, False):
             raise wrong(f"changeStartBatchId or changeEndBatchId needs {_FEED}=true")
         if "changestartbatchid" not in options:
@@ -76,7 +110,7 @@ def _refuse_conflicts(options: Mapping[str, str]) -> None:
 
 
 def _feed(options: Mapping[str, str]) -> tuple[int, int | None] | None:
-    if not is_state_feed(options):
+    if not _is_feed(options):
         return None
     first, last = _number(options, "changeStartBatchId"), _number(options, "changeEndBatchId")
     assert first is not None

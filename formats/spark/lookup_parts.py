@@ -21,44 +21,42 @@ FEW_PARTITIONS = 8
 
 
 @dataclass(frozen=True)
-class LookupSplit:
+class LookupPart:
     """Keys to look up, one partition after another; when one holds the ``single`` key the others can not."""
 
-    batch: int
     partitions: tuple[int, ...]
     ranges: tuple[KeyRange, ...]
     single: bool
 
     @property
     def rows(self) -> None:
-        """Nobody knows before it is read."""
+        """Unknown until read."""
 
 
-def lookup_splits(
+def lookup_parts(
     checkpoint: Checkpoint, view: View, partitions: Sequence[int], filters: Sequence[Filter]
-) -> list[LookupSplit] | None:
-    """None where the filters do not tell keys. A single key is looked for first where Spark should have put it."""
+) -> list[LookupPart] | None:
+    """None where the filters do not name keys. A single key is looked for first where Spark should have put it."""
     found = key_lookup(checkpoint, view, filters)
     if found is None or not view.flat or not partitions:
         return None
-    batch = checkpoint.batch.batch_id
     if found.hash is not None and len(found.ranges) <= MANY_RANGES:  # rows of other keys would end the search
         likely = partition_of(found.hash, max(view.store.count, 1))
         order = sorted(partitions, key=lambda partition: partition != likely)
-        return [LookupSplit(batch, tuple(order), found.ranges, True)]
+        return [LookupPart(tuple(order), found.ranges, True)]
     groups = 1 if len(partitions) <= FEW_PARTITIONS else reading_threads()
-    parts = [tuple(partitions[number::groups]) for number in range(groups)]
-    return [LookupSplit(batch, part, found.ranges, False) for part in parts if part]
+    shares = [tuple(partitions[number::groups]) for number in range(groups)]
+    return [LookupPart(share, found.ranges, False) for share in shares if share]
 
 
 def read_lookup(
-    checkpoint: Checkpoint, view: View, split: LookupSplit, columns: Collection[str]
+    checkpoint: Checkpoint, view: View, part: LookupPart, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the keys, and perhaps some others."""
-    for partition in split.partitions:
+    for partition in part.partitions:
         found = False
-        for batch in read_state(checkpoint, view, partition, columns=columns, lookup=split.ranges):
+        for batch in read_state(checkpoint, view, partition, columns=columns, lookup=part.ranges):
             found = found or batch.num_rows > 0
             yield batch
-        if found and split.single:
+        if found and part.single:
             return

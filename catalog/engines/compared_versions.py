@@ -1,0 +1,194 @@
+"""History and change feed of an engine that keeps whole states: versions, one after the other, are compared.
+
+A version that is not kept any more changed nothing that can be seen: its changes are changes of the next that is kept.
+States are compared slice by slice (`HasSlices`), so two versions of a slice are in memory at a time. Rows of a bag, in
+which equal rows may repeat, are compared as wholes, each as often as it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from statestore.catalog.reads.history_columns import HISTORY_COLUMNS, valid_rows
+from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
+from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, Version
+from statestore.formats.state_table import Query
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.filters import Filter
+from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.types import TIME
+from statestore.formats.values.wider_types import cast_wider
+
+Ints = npt.NDArray[np.int64]
+
+UNKNOWN = -1
+"""Stands for the version of a row that was there before the oldest version that is kept."""
+
+
+@dataclass(frozen=True)
+class ComparedSplit:
+    """A slice over versions; ``before`` is the one before the first of a change feed, None for the empty state."""
+
+    source: Source
+    versions: tuple[Version, ...]
+    before: Version | None
+    origin: bool
+    piece: Any
+
+    @property
+    def rows(self) -> None:
+        """Unknown until read."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a slice in one version: ``side`` has them as keys and compared values."""
+
+    batch: pa.RecordBatch
+    side: Side
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice of one state, read version by version in columns that rows of every version fit."""
+
+    source: Source
+    info: StateInfo
+    schema: pa.Schema
+    piece: Any
+    filters: Sequence[Filter]
+
+    def rows(self, at: StateAt) -> Rows:
+        """The rows of the slice in a version."""
+        if isinstance(self.source, HasSlices):
+            parts = self.source.slice_parts(at, self.piece, self.filters)
+        else:
+            parts = at.parts(self.filters)
+        names = self.schema.names
+        return self.of([batch for part in parts for batch in at.rows(part, names, self.filters)])
+
+    def of(self, batches: Sequence[pa.RecordBatch]) -> Rows:
+        """Batches as one, in the shared columns; what a version lacks is null."""
+        columns = []
+        for field in self.schema:
+            found = [cast_wider(batch.column(field.name), field.type) if field.name in batch.schema.names
+                     else pa.nulls(batch.num_rows, field.type) for batch in batches]  # fmt: skip
+            columns.append(pa.concat_arrays([pa.array([], field.type), *found]))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        keys = [batch.column(name) for name in self.info.row_key]
+        outside = {*self.info.row_key, *self.info.placement}
+        values = [batch.column(name) for name in self.schema.names if name not in outside]
+        if not keys:
+            return Rows(batch, counted_rows(values))
+        return Rows(batch, Side(keys, values, hash_keys([comparable(column) for column in keys])))
+
+    def content(self, at: StateAt) -> object:
+        """Equal for two versions only where the slice has the same rows in both; None: unknown."""
+        return self.source.content(at, self.piece) if isinstance(self.source, HasSlices) else None
+
+
+def slices_of(source: Source, state: str, versions: Sequence[Version], filters: Sequence[Filter]) -> Sequence[Any]:
+    """The pieces that the state is compared in; one where the source has no slices."""
+    if isinstance(source, HasSlices):
+        return source.slices(state, [version.number for version in versions], filters)
+    return [None]
+
+
+def read_compared(split: ComparedSplit, state: str, query: Query) -> Iterator[pa.RecordBatch]:
+    """All columns of the state, and those of a history or a change feed behind them."""
+    source = split.source
+    piece = Slice(source, source.info(state), source.shared_schema(state), split.piece, query.filters)
+    empty = piece.of([])
+    if query.mode == "history":
+        yield from _history(_steps(piece, split.versions, None), empty, query, origin=split.origin)
+        return
+    first = None if split.before is None else source.at(state, split.before.number)
+    yield from _changes(_steps(piece, split.versions, first), empty if first is None else piece.rows(first))
+
+
+def _steps(piece: Slice, versions: Sequence[Version], before: StateAt | None) -> Iterator[tuple[Version, Rows | None]]:
+    """Each version with its rows; None where these are the rows of the version before."""
+    last = None if before is None else piece.content(before)
+    for version in versions:
+        at = piece.source.at(piece.info.name, version.number)
+        content = piece.content(at)
+        yield version, None if content is not None and content == last else piece.rows(at)
+        last = content
+
+
+def _changes(steps: Iterator[tuple[Version, Rows | None]], before: Rows) -> Iterator[pa.RecordBatch]:
+    """What each version changed."""
+    for version, found in steps:
+        if found is None:
+            continue
+        left, right, changed = _compared(before.side, found.side)
+        removed, added = others(before.batch.num_rows, left), others(found.batch.num_rows, right)
+        kinds = (
+            (INSERT, found, added),
+            (PREIMAGE, before, left[changed]),
+            (POSTIMAGE, found, right[changed]),
+            (DELETE, before, removed),
+        )
+        for kind, rows, chosen in kinds:
+            if len(chosen):
+                batch = rows.batch.take(pa.array(chosen))
+                yield _with_columns(batch, _change_cells(kind, version, len(chosen)), CHANGE_COLUMNS)
+        before = found
+
+
+def _history(
+    steps: Iterator[tuple[Version, Rows | None]], empty: Rows, query: Query, *, origin: bool
+) -> Iterator[pa.RecordBatch]:
+    """Every row with the times of the versions from which, and up to which, it was as it is."""
+    current, since, begun = empty, np.empty(0, np.int64), np.empty(0, np.int64)
+    for version, found in steps:
+        if found is None:
+            continue
+        left, right, changed = _compared(current.side, found.side)
+        same = ~changed
+        gone = others(current.batch.num_rows, left[same])
+        yield from _ended(current.batch, gone, since, begun, version.time, query)
+        count, known = found.batch.num_rows, origin or current is not empty
+        numbers, times = np.full(count, version.number if known else UNKNOWN), np.full(count, version.time)
+        numbers[right[same]], times[right[same]] = since[left[same]], begun[left[same]]
+        current, since, begun = found, numbers, times
+    yield from _ended(current.batch, np.arange(current.batch.num_rows), since, begun, None, query)
+
+
+def _compared(old: Side, new: Side) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Rows with the same key, and which of these have another value."""
+    left, right = pairs(old, new)
+    return left, right, np.any(differences(old, new, left, right), axis=1)
+
+
+def _ended(
+    batch: pa.RecordBatch, rows: Ints, since: Ints, begun: Ints, end: int | None, query: Query
+) -> Iterator[pa.RecordBatch]:
+    if not len(rows):
+        return
+    ends = pa.nulls(len(rows), TIME) if end is None else _moment(end, len(rows))
+    unknown = since[rows] == UNKNOWN
+    cells = [pa.array(begun[rows], mask=unknown).cast(TIME), ends, pa.array(since[rows], mask=unknown)]
+    yield valid_rows(_with_columns(batch.take(pa.array(rows)), cells, HISTORY_COLUMNS), query)
+
+
+def _change_cells(kind: int, version: Version, count: int) -> list[pa.Array]:
+    names = pa.repeat(pa.scalar(CHANGE_TYPES[kind]), count)
+    assert version.time is not None
+    moments = _moment(version.time, count)
+    return [moments, names, pa.repeat(pa.scalar(version.number, pa.int64()), count), moments]
+
+
+def _moment(moment: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(moment, pa.int64()).cast(TIME), count)
+
+
+def _with_columns(batch: pa.RecordBatch, cells: list[pa.Array], fields: Sequence[pa.Field]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*batch.columns, *cells], schema=pa.schema([*batch.schema, *fields]))

@@ -1,0 +1,226 @@
+"""A state of an engine as a `StateTable`, for every door: moments, history, change feed.
+
+A version is the engine's (a batch, a snapshot, a savepoint), state time is when it began to hold. Each question looks
+at the directory once: `EngineTable.pin` opens the source, and what is asked of the pinned table, in this process or in
+tasks of Spark, sees that one view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from statestore.catalog.engines.compared_versions import ComparedSplit, read_compared, slices_of
+from statestore.catalog.engines.delta_history import DeltaSplit, delta_splits, read_deltas
+from statestore.catalog.engines.version_rules import (
+    change_start,
+    check_numbers,
+    history_start,
+    range_asked,
+    version_asked,
+)
+from statestore.catalog.reads.changes import CHANGE_COLUMNS
+from statestore.catalog.reads.history_columns import HISTORY_COLUMNS
+from statestore.formats.engine import (
+    ChecksResumption,
+    DeltaPart,
+    ExplainsLoss,
+    HasDeltas,
+    Opening,
+    Part,
+    Source,
+    StateAt,
+    StateInfo,
+)
+from statestore.formats.errors import NotFoundError
+from statestore.formats.state_table import Query
+from statestore.formats.table_columns import checked_filters, chosen_columns
+from statestore.formats.values.filters import mask
+
+
+@dataclass(frozen=True)
+class PartSplit:
+    """A part of the state as of one version."""
+
+    at: StateAt
+    part: Part
+
+    @property
+    def rows(self) -> int | None:
+        """Upper bound of the rows; None: unknown until read."""
+        return self.part.rows
+
+
+EngineSplit = PartSplit | ComparedSplit | DeltaSplit
+
+
+@dataclass(frozen=True)
+class EngineTable:
+    """One state of a source. ``pinned``: the source that every question is asked of; None: it is opened for each."""
+
+    opening: Opening
+    name: str
+    state: str
+    pinned: Source | None = None
+
+    def pin(self) -> EngineTable:
+        """The table as it stands now."""
+        return self if self.pinned is not None else replace(self, pinned=self.opening.open())
+
+    @property
+    def source(self) -> Source:
+        """The source as it stands now, or as it was pinned."""
+        return self.opening.open() if self.pinned is None else self.pinned
+
+    @property
+    def info(self) -> StateInfo:
+        """Columns, keys and kind of the state."""
+        return self.source.info(self.state)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.info.key
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key and the columns that tell several rows of one key apart; () for a bag."""
+        return self.info.row_key
+
+    @property
+    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of columns that may be named to look rows up, the fewest first."""
+        info = self.info
+        return info.lookups or tuple(dict.fromkeys((info.key, info.row_key or info.key)))
+
+    @property
+    def placement_columns(self) -> tuple[str, ...]:
+        return self.info.placement
+
+    @property
+    def identity(self) -> str:
+        return self.source.identity
+
+    def kept_versions(self) -> tuple[int, int]:
+        """(oldest, newest) version that history goes over; NotFoundError without any."""
+        kept = self.source.kept(self.state)
+        return kept[0], kept[-1]
+
+    def lookup_floor(self, version: int) -> int | None:
+        return None
+
+    def change_start(self) -> int:
+        """The version before the first whose changes are known."""
+        return change_start(self.source, self.state)
+
+    def known_from(self, version: int) -> int | None:
+        """When the history up to a version begins, in epoch microseconds; None where nothing was before it."""
+        return history_start(self.source, self.state, version)
+
+    def check_resumable(self, version: int) -> None:
+        """Raises NotFoundError VERSION_NOT_FOUND if a stream that has read up to a version cannot go on."""
+        source = self.source
+        if isinstance(source, ChecksResumption):
+            source.check_resumable(self.state, version)
+
+    def schema(self, query: Query) -> pa.Schema:
+        """Raises NotFoundError COLUMN_NOT_FOUND, and for columns of a version or moment also what `splits` does."""
+        source = self.source
+        return chosen_columns(_whole(source, self.state, query), query, self.name)
+
+    def splits(self, query: Query) -> Sequence[EngineSplit]:
+        """Pieces of the answer, which carry the view of the directory that they were made from.
+
+        Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT or COLUMN_NOT_FOUND, InvalidInputError INVALID_VERSION,
+        INVALID_RANGE or INVALID_FILTER.
+        """
+        source, state = self.source, self.state
+        check_numbers(query, source.version_words[0])
+        whole = _whole(source, state, query)
+        chosen_columns(whole, query, self.name)
+        query = checked_filters(whole, query, self.name)
+        if query.mode == "snapshot":
+            at = source.at(state, version_asked(source, state, query))
+            return [PartSplit(at, part) for part in at.parts(query.filters)]
+        asked = range_asked(source, state, query)
+        if not asked.versions:
+            return []
+        if isinstance(source, HasDeltas):
+            parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
+            return delta_splits(parts, asked.versions, asked.origin)
+        pieces = slices_of(source, state, asked.versions, query.filters)
+        return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
+
+    def read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of the engine's files; histories and changes in no order.
+
+        Raises NotFoundError, which says what is kept now, where files went away meanwhile, and CorruptError.
+        """
+        try:
+            yield from self._read(split, query)
+        except NotFoundError as error:
+            knows = _reader(split)
+            if not isinstance(knows, ExplainsLoss):
+                raise
+            found = knows.explain_loss(error, self.state, _versions(split))
+            if found is error:
+                raise
+            raise found from error
+
+    def _read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        whole = _columns(split, self.state, query)
+        names = chosen_columns(whole, query, self.name).names
+        query = checked_filters(whole, query, self.name)
+        needed = {*names, *(item.column for item in query.filters)}
+        for batch in self._rows(split, query, needed):
+            selected = mask(query.filters, batch) if query.filters else None
+            kept = batch if selected is None else batch.filter(selected)
+            if kept.num_rows:
+                yield kept.select(names)
+
+    def _rows(self, split: EngineSplit, query: Query, columns: set[str]) -> Iterator[pa.RecordBatch]:
+        if isinstance(split, PartSplit):
+            return split.at.rows(split.part, columns, query.filters)
+        if isinstance(split, DeltaSplit):
+            return read_deltas(split, query, columns)
+        return read_compared(split, self.state, query)
+
+
+def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:
+    """What reads a split."""
+    if isinstance(split, PartSplit):
+        return split.at
+    return split.part if isinstance(split, DeltaSplit) else split.source
+
+
+def _columns(split: EngineSplit, state: str, query: Query) -> pa.Schema:
+    """All columns of the answer that a split is of."""
+    if isinstance(split, PartSplit):
+        return split.at.schema
+    shared = split.part.schema if isinstance(split, DeltaSplit) else split.source.shared_schema(state)
+    return _with_mode(shared, query)
+
+
+def _versions(split: EngineSplit) -> list[int]:
+    """The versions whose files a split reads."""
+    if isinstance(split, PartSplit):
+        return [split.at.version]
+    if isinstance(split, DeltaSplit):
+        return list(split.numbers)
+    before = [] if split.before is None else [split.before.number]
+    return [*before, *(version.number for version in split.versions)]
+
+
+def _whole(source: Source, state: str, query: Query) -> pa.Schema:
+    """All columns of an answer."""
+    if query.mode != "snapshot":
+        return _with_mode(source.shared_schema(state), query)
+    if query.version is None and query.as_of is None:
+        return source.info(state).columns
+    return source.at(state, version_asked(source, state, query)).schema
+
+
+def _with_mode(columns: pa.Schema, query: Query) -> pa.Schema:
+    """The columns of a state, and behind them those of a history or of a change feed."""
+    return pa.schema([*columns, *(HISTORY_COLUMNS if query.mode == "history" else CHANGE_COLUMNS)])

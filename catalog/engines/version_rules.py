@@ -1,0 +1,168 @@
+"""Which version a question means, and which versions a history or a change feed goes over: one set of rules for all
+engines.
+
+State as of a moment is that of the newest version whose time had come by then. Changes are known of every version after
+the oldest that is kept, and of the oldest itself where nothing was before it. A row that the oldest version has may be
+older than it, unless nothing was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from statestore.formats.engine import Source, Version
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.state_table import Query
+from statestore.formats.values.times import format_time
+
+
+@dataclass(frozen=True)
+class Range:
+    """``versions`` in ascending order with their times, which never descend; ``before`` is the one before the first of
+    a change feed, None where the state was empty. ``origin``: nothing was before the first of a history."""
+
+    versions: tuple[Version, ...]
+    before: Version | None
+    origin: bool
+
+
+def check_numbers(query: Query, word: str) -> None:
+    """InvalidInputError INVALID_VERSION for a version that is no number."""
+    for version in (query.version, query.start_version, query.end_version):
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+            raise InvalidInputError(
+                "INVALID_VERSION", f"version is {shown(version)}; expected an int, the number of a {word}"
+            )
+
+
+def version_asked(source: Source, state: str, query: Query) -> int:
+    """The version whose state answers a snapshot query.
+
+    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept.
+    """
+    check_numbers(query, source.version_words[0])
+    if query.version is not None:
+        source.check_readable(state, int(query.version))
+    if query.as_of is None:
+        return source.newest(state) if query.version is None else int(query.version)
+    numbers = [n for n in source.kept(state) if query.version is None or n <= query.version]
+    known = [version for version in source.versions(state, numbers) if version.time is not None]
+    begun = [version for version in known if version.time is not None and version.time <= query.as_of]
+    if begun:
+        return begun[-1].number
+    words = source.version_words[1]
+    first = known[0].time if known else None
+    kept = f"no {words}" if first is None else f"{words} of {format_time(first)} or later"
+    raise NotFoundError("TIME_NOT_KEPT", f"{state} of {source.path} keeps {kept}, asked for {format_time(query.as_of)}")
+
+
+def change_start(source: Source, state: str) -> int:
+    """The version before the first whose changes are known."""
+    oldest = source.kept(state)[0]
+    return oldest - 1 if source.is_origin(state) else oldest
+
+
+def history_start(source: Source, state: str, version: int) -> int | None:
+    """When the history up to ``version`` begins, in epoch microseconds; None where nothing was before it."""
+    source.check_readable(state, version)
+    numbers = [number for number in source.kept(state) if number <= version]
+    known = timed_versions(source, state, numbers)
+    if not known or (source.is_origin(state) and known[0].number == numbers[0]):
+        return None
+    return known[0].time
+
+
+def range_asked(source: Source, state: str, query: Query) -> Range:
+    """The versions that a history or a change feed goes over.
+
+    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept, and InvalidInputError INVALID_RANGE.
+    """
+    check_numbers(query, source.version_words[0])
+    _check_order(query)
+    numbers = source.kept(state)
+    if query.mode == "history" and query.version is not None:
+        source.check_readable(state, int(query.version))
+        numbers = [number for number in numbers if number <= query.version]
+    known = timed_versions(source, state, numbers)
+    origin = source.is_origin(state) and bool(known) and known[0].number == source.kept(state)[0]
+    if query.mode == "history":
+        _check_times(source, state, known, query, origin)
+        return Range(tuple(known), None, origin)
+    chosen = _changed(source, state, known, query, origin)
+    position = known.index(chosen[0]) if chosen else 0
+    return Range(tuple(chosen), known[position - 1] if position else None, origin)
+
+
+def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[Version]:
+    """Versions with times that never descend, without the oldest ones whose times are unknown.
+
+    A clock may have been set back: a version whose time is not before that of its successor was never the newest as of
+    a moment, and its time is that of the successor.
+    """
+    found = list(source.versions(state, numbers))
+    found = next((found[n:] for n, version in enumerate(found) if version.time is not None), found)
+    times = []
+    for version in found:
+        if version.time is None:
+            raise source.no_time(state, version.number)
+        times.append(version.time)
+    ascending = np.minimum.accumulate(np.array(times, np.int64)[::-1])[::-1].tolist()
+    return [replace(version, time=time) for version, time in zip(found, ascending, strict=True)]
+
+
+def _changed(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> list[Version]:
+    """The versions whose changes are asked for."""
+    told = known if origin else known[1:]
+    if query.start_time is not None or query.end_time is not None:
+        _check_times(source, state, known, query, origin)
+        low, high = query.start_time, query.end_time
+        return [v for v in told if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]
+    last = source.last_known(state)
+    least = 0 if origin else known[0].number + 1 if known else last + 1
+    for version in (query.start_version, query.end_version):
+        if version is not None and not least <= version <= last:
+            word = source.version_words[0]
+            kept = f"those of {least} to {last} are" if least <= last else "none are"
+            raise NotFoundError(
+                "VERSION_NOT_FOUND", f"{state} of {source.path}: changes of {word} {version} are not kept; {kept}"
+            )
+    first = least if query.start_version is None else query.start_version
+    stop = last if query.end_version is None else query.end_version
+    return [version for version in told if first <= version.number <= stop]
+
+
+def _check_order(query: Query) -> None:
+    start, end = query.start_time, query.end_time
+    if start is not None and end is not None and start > end:
+        raise InvalidInputError(
+            "INVALID_RANGE",
+            f"{query.mode} from {format_time(start)} to {format_time(end)}: the start is after the end; swap them",
+        )
+    first, last = query.start_version, query.end_version
+    if first is not None and last is not None and first > last:
+        raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
+
+
+def _check_times(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> None:
+    """Nothing is known of moments before the oldest version, where there were others before it; of changes, neither of
+    that version's own moment."""
+    if not known or origin:
+        return
+    exclusive = query.mode == "changes"
+    first = _time(known[0]) + exclusive
+    asked = min((moment for moment in (query.start_time, query.end_time) if moment is not None), default=first)
+    if asked < first:
+        since = f"after {format_time(first - 1)}" if exclusive else f"from {format_time(first)} on"
+        raise NotFoundError(
+            "TIME_NOT_KEPT",
+            f"{state} of {source.path} keeps {source.version_words[1]} {known[0].number} to {known[-1].number} and "
+            f"{query.mode} {since}, asked for {format_time(asked)}",
+        )
+
+
+def _time(version: Version) -> int:
+    assert version.time is not None
+    return version.time

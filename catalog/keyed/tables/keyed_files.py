@@ -1,0 +1,42 @@
+"""The files that a snapshot has a state in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_log import Entry
+from statestore.formats.engine import StateFile
+from statestore.formats.segments.segment_meta import FileRef
+
+FULL, INCREMENTAL = "state", "database"
+"""Roles of files: the rows of one state, or a table file of a database, which may hold all states of a task."""
+
+
+def files_of(part: Handle, state: str) -> dict[str, FileRef]:
+    """The files of a part that hold rows of a state: of a database all its table files."""
+    if all(spec.name != state for spec in part.states):
+        return {}
+    found = list(part.shared.values())
+    if state in part.tables:
+        found.append(part.tables[state].file)
+    return {file.name: file for file in found}
+
+
+def new_files(part: Handle, state: str) -> dict[str, FileRef]:
+    """Files of a part that the snapshot it builds on did not have."""
+    return {name: file for name, file in files_of(part, state).items() if name not in part.reused}
+
+
+def state_files(entry: Entry, state: str, retained: Iterable[Entry]) -> Iterator[StateFile]:
+    """The files of a snapshot; each came with the first snapshot that still names it."""
+    first: dict[str, int] = {}
+    for kept in retained:
+        for part in kept.handles:
+            for name in part.files():
+                first.setdefault(name, kept.version)
+    for part in entry.handles:
+        rows = {table.file.name: table.groups[-1] for table in part.tables.values()}
+        role = FULL if part.kind == "full" else INCREMENTAL
+        for name, file in files_of(part, state).items():
+            yield StateFile(name, role, file.bytes, rows.get(name), first[name], first[name])

@@ -1,0 +1,49 @@
+"""How much a keyed store keeps of one state, from its log and the sizes of its files: no state is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from statestore.catalog.describe.store_summary import KEPT_US
+from statestore.catalog.keyed.snapshots.snapshot_log import Entry
+from statestore.catalog.keyed.snapshots.unneeded_files import unneeded_files
+from statestore.catalog.keyed.tables.keyed_files import files_of
+from statestore.catalog.log.storage import LocalStorage
+from statestore.formats.engine import StateSize
+
+
+def size_of(root: Path, retained: Sequence[Entry], state: str) -> StateSize:
+    """Bytes of the files that the newest snapshot has the state in; states of incremental snapshots share them.
+
+    ``unreferenced_bytes`` are those of the whole store. Raises CorruptError LOG_CORRUPT.
+    """
+    newest = retained[-1]
+    listed = {item.name: item.bytes for item in LocalStorage(root).list("")}
+    files = {name: file for part in newest.handles for name, file in files_of(part, state).items()}
+    needed = {name: file for part in newest.handles for name, file in part.files().items()}
+    damage = [f"damaged: {name} is missing" for name in sorted(needed.keys() - listed.keys())]
+    damage += [
+        f"damaged: {name} has {listed[name]} bytes of {file.bytes}"
+        for name, file in needed.items()
+        if listed.get(name, file.bytes) != file.bytes
+    ]
+    spare = unneeded_files(LocalStorage(root))
+    old = sum(item.bytes for item in spare if item.modified_us <= time.time_ns() // 1000 - KEPT_US)
+    due = [f"needs vacuum ({old} bytes of unreferenced files)"] if old else []
+    return StateSize(
+        bytes=sum(file.bytes for file in files.values()),
+        rows=_rows(newest, state),
+        files=len(files),
+        unreferenced_bytes=sum(item.bytes for item in spare),
+        writer=newest.writer,
+        problems=(*damage, *due),
+        damaged=bool(damage),
+    )
+
+
+def _rows(entry: Entry, state: str) -> int | None:
+    if any(part.kind != "full" for part in entry.handles):
+        return None
+    return sum(part.tables[state].groups[-1] for part in entry.handles if state in part.tables)

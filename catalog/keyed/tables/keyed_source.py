@@ -1,0 +1,357 @@
+"""A keyed store of ours as a `Source` of states: a version is a snapshot, state time is when it was committed.
+
+A part is some key groups of one task's part of a snapshot, so that Spark reads by key group; filters that name a whole
+key leave one group. Snapshots are compared by ranges of key groups.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from statestore.catalog.keyed.rows.row_keys import PLACE
+from statestore.catalog.keyed.rows.state_spec import StateSpec, merged, widest
+from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
+from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
+from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
+from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
+from statestore.catalog.keyed.tables.keyed_size import size_of
+from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.engine import StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.errors import NotFoundError
+from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.places.reading_threads import processors
+from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.values.filters import Filter
+
+SPLIT_BYTES = 1 << 26
+"""Of files, about so many hold the rows of a slice in one snapshot."""
+SMALL_BYTES = 1 << 20
+"""So many are read as one."""
+
+
+@dataclass(frozen=True)
+class KeyedOpening:
+    """A keyed store in a folder."""
+
+    root: Path
+    spec: StoreSpec
+
+    def open(self) -> KeyedSource:
+        return open_keyed(self.root, self.spec)
+
+
+@dataclass(frozen=True)
+class GroupsPart:
+    """Key groups of part ``number`` of a snapshot."""
+
+    number: int
+    groups: range
+    rows: int | None
+
+
+def open_keyed(root: Path, spec: StoreSpec) -> KeyedSource:
+    """The store with the snapshots that are committed by now. Raises CorruptError LOG_CORRUPT, NotFoundError
+    STORE_NOT_FOUND."""
+    return KeyedSource(root, spec, shared_log(root, spec.store_id))
+
+
+@dataclass(frozen=True)
+class KeyedSource:
+    """The snapshots of a keyed store. In another process it reads the log again: snapshots never change."""
+
+    root: Path
+    spec: StoreSpec
+    log: SnapshotLog = field(repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open_keyed, (self.root, self.spec)
+
+    @property
+    def path(self) -> str:
+        return str(self.root)
+
+    @property
+    def identity(self) -> str:
+        return self.spec.store_id
+
+    @property
+    def version_words(self) -> tuple[str, str]:
+        return "snapshot", "snapshots"
+
+    @cached_property
+    def retained(self) -> dict[int, Entry]:
+        """The snapshots that can be read, by version."""
+        return self.log.retained()
+
+    def states(self) -> Sequence[str]:
+        """The states of the newest kept snapshot."""
+        entries = list(self.retained.values())[-1:]
+        return sorted({spec.name for entry in entries for part in entry.handles for spec in part.states})
+
+    @property
+    def default(self) -> str | None:
+        states = self.states()
+        return states[0] if len(states) == 1 else None
+
+    def info(self, state: str) -> StateInfo:
+        """Raises NotFoundError STATE_NOT_FOUND, or NO_SNAPSHOT where there is none yet."""
+        spec, keys = self._newest_state(state), tuple(self.spec.key_names)
+        columns = table_schema(self.spec.key, spec)
+        row_key = tuple(columns.names[:-1])
+        lookups = tuple(dict.fromkeys([keys, (*keys, *spec.namespace.names), row_key]))
+        known = {"value": "value", "user_key": "user_key", PLACE.name: PLACE.name}
+        roles = {name: "key" if name in keys else known.get(name, "namespace") for name in columns.names}
+        return StateInfo(state, f"keyed {spec.kind}", columns, keys, row_key, lookups, (), roles)
+
+    def newest(self, state: str) -> int:
+        return self.kept(state)[-1]
+
+    def last_known(self, state: str) -> int:
+        return self.log.newest
+
+    def kept(self, state: str) -> Sequence[int]:
+        if not self.retained:
+            raise NotFoundError(
+                "NO_SNAPSHOT", f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
+            )
+        return list(self.retained)
+
+    def check_readable(self, state: str, version: int) -> None:
+        if self.log.snapshot(version) is None:
+            self.kept(state)
+            raise NotFoundError(
+                "VERSION_NOT_FOUND", f"{self.spec.name}.{state}: version 0 is the empty store; read one after it"
+            )
+
+    def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
+        """By default all entries of the log, those that only discard a snapshot too."""
+        chosen = self.log.entries if numbers is None else [self.log.entries[number - 1] for number in numbers]
+        return [self._version(entry, state) for entry in chosen]
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        raise AssertionError("every snapshot has the time of its commit")
+
+    def is_origin(self, state: str) -> bool:
+        first = next(entry.version for entry in self.log.entries if entry.operation == "snapshot")
+        return first == next(iter(self.retained))
+
+    def at(self, state: str, version: int) -> StateAt:
+        return KeyedAt(self, state, version)
+
+    def shared_schema(self, state: str) -> pa.Schema:
+        """Columns in the type that all kept snapshots can be read in; InvalidInputError INCOMPATIBLE_STATE if there is
+        none."""
+        return table_schema(self.spec.key, self._widest_state(state))
+
+    def size(self, state: str) -> StateSize:
+        self.state_of(self.retained[self.newest(state)], state)
+        return size_of(self.root, list(self.retained.values()), state)
+
+    def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[range]:
+        """Ranges of key groups."""
+        lookup = key_lookup(self.spec, filters)
+        size = max(_bytes(part for part in entry.handles) for entry in self.retained.values())
+        count = self.spec.key_groups
+        parts = min(max(side_by_side(size), -(-size // SPLIT_BYTES)), count)
+        return [groups for groups in _cut(range(count), parts) if runs_of(lookup, groups)]
+
+    def slice_parts(self, at: StateAt, piece: range, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
+        """Those of a snapshot that may not have the state at all."""
+        entry, found = self.entry(at.version), []
+        if not _has_state(entry, at.state if isinstance(at, KeyedAt) else ""):
+            return []
+        for number, handle in enumerate(entry.handles):
+            first, stop = max(handle.key_groups.start, piece.start), min(handle.key_groups.stop, piece.stop)
+            if first < stop:
+                found.append(GroupsPart(number, range(first, stop), None))
+        return found
+
+    def content(self, at: StateAt, piece: range) -> Hashable | None:
+        """The files of databases that have the key groups; None where some part is no database, as such have other
+        files each time."""
+        entry = self.entry(at.version)
+        parts = [p for p in entry.handles if p.key_groups.start < piece.stop and piece.start < p.key_groups.stop]
+        if any(part.kind == "full" for part in parts):
+            return None
+        return tuple((p.key_groups, frozenset(f.name for f in p.shared.values()), p.states) for p in parts)
+
+    def check_resumable(self, state: str, version: int) -> None:
+        """NotFoundError VERSION_NOT_FOUND if the snapshot up to which changes were read is gone."""
+        read = [entry.version for entry in self.log.entries[:version] if entry.operation == "snapshot"]
+        if read and read[-1] not in self.retained:
+            kept = ", ".join(map(str, self.retained)) or "none"
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"the changes of {self.spec.name}.{state} were told up to snapshot {read[-1]}, which was discarded "
+                f"since; kept are {kept}: restart the query with a new checkpoint, and retain snapshots until the "
+                "stream has read them",
+            )
+
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        """VERSION_NOT_FOUND for a file of a snapshot that was discarded meanwhile."""
+        if error.code != "SNAPSHOT_FILE_MISSING":
+            return error
+        kept = shared_log(self.root, self.spec.store_id).retained()
+        gone = [str(version) for version in versions if version not in kept]
+        if not gone:
+            return error
+        known = ", ".join(map(str, kept)) or "none"
+        return NotFoundError(
+            "VERSION_NOT_FOUND",
+            f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; there are "
+            f"{known}: read again",
+        )
+
+    def entry(self, version: int) -> Entry:
+        """A kept snapshot. NotFoundError VERSION_NOT_FOUND."""
+        found = self.log.snapshot(version)
+        assert found is not None  # version 0 is never asked for
+        return found
+
+    def state_of(self, entry: Entry, state: str) -> StateSpec:
+        """What a snapshot says of the state. NotFoundError STATE_NOT_FOUND."""
+        known = widest(spec for handle in entry.handles for spec in handle.states)
+        if state not in known:
+            names = ", ".join(sorted(known)) or "none"
+            others = [str(each.version) for each in self.retained.values() if _has_state(each, state)]
+            hint = f"; version {', '.join(others)} has it" if others else ""
+            raise NotFoundError(
+                "STATE_NOT_FOUND",
+                f"version {entry.version} of keyed store {self.spec.name!r} has no state {state!r}; it has "
+                f"{names}{hint}",
+            )
+        return known[state]
+
+    def _newest_state(self, state: str) -> StateSpec:
+        """As the newest snapshot that has it says."""
+        entry = next((each for each in reversed(self.retained.values()) if _has_state(each, state)), None)
+        return self.state_of(self.retained[self.kept(state)[-1]] if entry is None else entry, state)
+
+    def _widest_state(self, state: str) -> StateSpec:
+        kept = self.retained.values()
+        found = [spec for entry in kept for part in entry.handles for spec in part.states if spec.name == state]
+        return functools.reduce(merged, found) if found else self._newest_state(state)
+
+    def _version(self, entry: Entry, state: str) -> Version:
+        application, batch = entry.transaction or (None, None)
+        readable = entry.version in self.retained
+        size = sum(f.bytes for p in entry.handles for f in new_files(p, state).values()) if readable else None
+        facts = {
+            "operation": entry.operation,
+            "writer": entry.writer,
+            "application": application,
+            "batch": batch,
+            "bytes": size,
+        }
+        return Version(entry.version, entry.timestamp, readable, entry.operation == "snapshot", None, facts)
+
+
+@dataclass(frozen=True)
+class KeyedAt:
+    """One state as of one snapshot."""
+
+    source: KeyedSource
+    state: str
+    version: int
+
+    @cached_property
+    def spec(self) -> StateSpec:
+        """Raises NotFoundError STATE_NOT_FOUND."""
+        return self.source.state_of(self.entry, self.state)
+
+    @property
+    def entry(self) -> Entry:
+        return self.source.entry(self.version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return table_schema(self.source.spec.key, self.spec)
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
+        """Key groups that may have keys of the filters. Raises NotFoundError STATE_NOT_FOUND."""
+        assert self.spec
+        lookup = key_lookup(self.source.spec, filters)
+        found, handles = [], self.entry.handles
+        for number, handle in enumerate(handles):
+            for groups in _cut(handle.key_groups, -(-side_by_side(_bytes([handle])) // len(handles))):
+                rows = [_rows_in(handle, self.state, run) for run in runs_of(lookup, groups)]
+                known = [count for count in rows if count is not None]
+                if any(count != 0 for count in rows):
+                    found.append(GroupsPart(number, groups, sum(known) if len(known) == len(rows) else None))
+        return found
+
+    def rows(self, part: GroupsPart, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of key groups and, within one, of stored keys.
+
+        Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, SEGMENT_TRUNCATED or ROCKSDB_FILE.
+        """
+        wide = widened(self.source.spec.key, self.spec)
+        lookup = key_lookup(self.source.spec, filters)
+        for found in self.stored_rows(self.entry.handles[part.number], part.groups, lookup):
+            yield wide(found).rows
+
+    def files(self) -> Iterator[StateFile]:
+        return state_files(self.entry, self.state, self.source.retained.values())
+
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        return self.source.explain_loss(error, state, versions)
+
+    def stored_rows(self, handle: Handle, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
+        """The rows of a part as it has them, before any migration; with a ``lookup`` at least those of its keys."""
+        known = {spec.name: spec for spec in handle.states}
+        if self.state not in known:
+            return
+        root, key = self.source.root, self.source.spec.key
+        if handle.kind == "full":
+            table = handle.tables.get(self.state)
+            if table is not None:
+                for run in runs_of(lookup, groups):
+                    yield from table_rows(root, table, run)
+            return
+        ranges = ranges_of(lookup, groups, known[self.state].kind)
+        if not ranges:
+            return
+        decode = decoder(key, known[self.state])
+        with temporary_directory() as folder:
+            directory = folder / "database"
+            place(root, handle, directory)
+            yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
+
+
+def side_by_side(size: int) -> int:
+    """In how many parts to read files of ``size`` bytes at a time."""
+    return min(processors(), -(-size // SMALL_BYTES)) or 1
+
+
+def _bytes(parts: Iterator[Handle] | Sequence[Handle]) -> int:
+    return sum(file.bytes for part in parts for file in part.files().values())
+
+
+def _has_state(entry: Entry, state: str) -> bool:
+    return any(spec.name == state for handle in entry.handles for spec in handle.states)
+
+
+def _cut(groups: range, parts: int) -> Iterator[range]:
+    edges = [groups.start + len(groups) * number // parts for number in range(parts + 1)]
+    return (range(first, stop) for first, stop in itertools.pairwise(edges) if first < stop)
+
+
+def _rows_in(handle: Handle, state: str, groups: range) -> int | None:
+    """None where nothing says how many."""
+    if handle.kind != "full" or not groups:
+        return None if groups else 0
+    table = handle.tables.get(state)
+    if table is None:
+        return 0
+    first, last = groups.start - table.first_group, groups.stop - table.first_group
+    return table.groups[last] - table.groups[first]

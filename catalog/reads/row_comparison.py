@@ -1,0 +1,67 @@
+"""Which rows of two sets belong together, by their key, and which of these differ.
+
+Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the order of a map's entries means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Rows of one point, as parallel columns."""
+
+    keys: list[pa.Array]
+    values: list[pa.Array]
+    hashes: Hashes
+
+
+def counted_rows(columns: Sequence[pa.Array]) -> Side:
+    """Rows of a bag, each named by all of its columns; the second of two equal rows gets another hash than the
+    first."""
+    hashes = hash_keys([comparable(column) for column in columns])
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
+    rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    mixed = np.empty_like(hashes)
+    mixed[order] = ordered + rank.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return Side(list(columns), [], mixed)
+
+
+def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
+    """The rows of either side that have the same key, which no two rows of a side have."""
+    left, found = KeyIndex.build(after.hashes).match(before.hashes)
+    right = found.astype(np.int64)
+    same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
+    return left[same], right[same]
+
+
+def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
+    """One row for each pair, one column for each value column."""
+    found = np.zeros((len(left), len(before.values)), bool)
+    for number, (ours, theirs) in enumerate(zip(before.values, after.values, strict=True)):
+        found[:, number] = ~keys_equal([comparable(ours)], left, [comparable(theirs)], right)
+    return found
+
+
+def others(count: int, rows: Ints) -> Ints:
+    """Of ``count`` rows those that are not among these."""
+    rest = np.ones(count, bool)
+    rest[rows] = False
+    return np.flatnonzero(rest)

@@ -1,0 +1,274 @@
+"""The seam between an engine and everything that is written once for all engines.
+
+An engine (Spark, Flink, Kafka Streams, a keyed store of ours) is one `Source` and a few small values behind it: which
+states there are, which versions of each can be read, and the rows of one state as of one version, in pieces. From
+these `statestore.catalog.engines` makes tables with moments, history, change feed, differences, metadata and summaries,
+for every door. Times are epoch microseconds.
+
+`Source`, `StateAt` and what they hand out are small and picklable, and hold no open files: they travel to Spark's
+tasks. A `Source` is one view of a directory: everything read through it agrees, whatever a running query writes
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from statestore.formats.errors import NotFoundError
+from statestore.formats.places.locations import Location
+from statestore.formats.values.filters import Filter
+
+
+@dataclass(frozen=True)
+class Version:
+    """A batch, a checkpoint, a savepoint or a snapshot.
+
+    ``time`` is when its state began to hold; None: unknown. ``readable`` is false where the version is known and its
+    files are gone, ``holds_state`` where it only records an event, such as the discarding of a snapshot.
+    ``stream_time`` is its watermark. ``facts`` are further columns of ``$versions``.
+    """
+
+    number: int
+    time: int | None
+    readable: bool = True
+    holds_state: bool = True
+    stream_time: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """A state of a source.
+
+    ``kind`` is shown to users ("aggregate", "keyed map"). ``key`` are the columns that a user calls the key,
+    ``row_key`` those of which no two rows have equal values at a time; () for a bag, where equal rows may repeat.
+    ``columns`` are those of the newest version that has the state. ``lookups`` are the sets of columns that may be
+    named to look rows up, the fewest first; by default the key and the row key. ``placement`` are columns that say
+    where the engine stores a row, and nothing of the row. ``roles`` are what ``$schema`` says of columns, by default
+    key or value.
+    """
+
+    name: str
+    kind: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+    row_key: tuple[str, ...]
+    lookups: tuple[tuple[str, ...], ...] = ()
+    placement: tuple[str, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """A file that a version needs; ``first`` and ``last`` are the first and the last version that wrote to it."""
+
+    name: str
+    role: str
+    bytes: int
+    rows: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """What a source keeps of one state, from its metadata and the sizes of its files.
+
+    ``rows`` of the newest version and ``files`` are None where nothing says how many there are. ``partitions`` are
+    (first version, last version, number of partitions): several where the number changed. ``problems`` are what is
+    damaged or to be done.
+    """
+
+    bytes: int
+    rows: int | None = None
+    files: int | None = None
+    unreferenced_bytes: int | None = None
+    writer: str | None = None
+    partitions: tuple[tuple[int, int, int], ...] = ()
+    problems: tuple[str, ...] = ()
+    damaged: bool = False
+
+
+class Part(Protocol):
+    """A small picklable piece of the rows of one state."""
+
+    @property
+    def rows(self) -> int | None:
+        """Upper bound of the rows in it; None: unknown until it is read."""
+
+
+class StateAt(Protocol):
+    """One state as of one version. Its metadata is parsed once; files are opened while rows are read."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
+        """Pieces that may hold rows which pass the filters; no row is in two of them."""
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        """At least the rows of a part that pass the filters, with at least these columns."""
+
+    def files(self) -> Iterator[StateFile]:
+        """The files that this version needs."""
+
+
+class Source(Protocol):
+    """One checkpoint, job or application directory, or one keyed store, as it stood when it was opened."""
+
+    @property
+    def path(self) -> str:
+        """Where it lies, as messages show it: without credentials."""
+
+    @property
+    def identity(self) -> str:
+        """Tells it from whatever else may once stand at the same place."""
+
+    @property
+    def version_words(self) -> tuple[str, str]:
+        """What the engine calls a version, and several of them."""
+
+    def states(self) -> Sequence[str]:
+        """Names of the states that are listed."""
+
+    @property
+    def default(self) -> str | None:
+        """The state that is meant where none is named; None if one of several must be named."""
+
+    def info(self, state: str) -> StateInfo:
+        """A state, be it one that is not listed; NotFoundError."""
+
+    def newest(self, state: str) -> int:
+        """The newest version, be it readable or not; NotFoundError where there is none."""
+
+    def last_known(self, state: str) -> int:
+        """The newest number in use: that of the newest version, or of an event after it."""
+
+    def kept(self, state: str) -> Sequence[int]:
+        """The versions that history goes over, ascending; NotFoundError where there is none."""
+
+    def check_readable(self, state: str, version: int) -> None:
+        """Raises NotFoundError VERSION_NOT_FOUND, stating what is kept, for a version that cannot be read."""
+
+    def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
+        """These versions, by default all that are known, ascending; purged ones, too."""
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        """The error for a history over a version whose time is unknown."""
+
+    def is_origin(self, state: str) -> bool:
+        """Whether nothing was before the oldest kept version, so that its rows are known to have begun with it."""
+
+    def at(self, state: str, version: int) -> StateAt:
+        """The state as of a version that is readable."""
+
+    def shared_schema(self, state: str) -> pa.Schema:
+        """Columns that the rows of every kept version fit."""
+
+    def size(self, state: str) -> StateSize:
+        """What is kept of the state."""
+
+
+@runtime_checkable
+class HasSlices(Protocol):
+    """A source whose states are cut the same way in every version: equal row keys are in the same slice.
+
+    Versions are compared slice by slice, so a slice of two versions fits in memory.
+    """
+
+    def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
+        """Picklable slices that may hold rows which pass the filters."""
+
+    def slice_parts(self, at: StateAt, piece: Any, filters: Sequence[Filter]) -> Sequence[Part]:
+        """The parts of a version within a slice."""
+
+    def content(self, at: StateAt, piece: Any) -> Hashable | None:
+        """Equal for two versions only where the slice has the same rows in both; None: unknown."""
+
+
+class DeltaPart(Part, Protocol):
+    """A piece of what several versions changed in one state."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of the state."""
+
+    def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Rows with two columns before their own: the version that wrote the row, and the one that ended it (null)."""
+
+    def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Changes with two columns before their own: the version, and the kind as an index into
+        `statestore.catalog.reads.changes.CHANGE_TYPES`."""
+
+
+@runtime_checkable
+class HasDeltas(Protocol):
+    """A source that keeps what each version changed (Spark's changelogs, Kafka's changelog topics)."""
+
+    def delta_parts(
+        self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
+    ) -> Sequence[DeltaPart]:
+        """Pieces of the changes of ``versions``, which follow ``before``; no row key is in two of them."""
+
+
+@runtime_checkable
+class ExplainsLoss(Protocol):
+    """A source, a state at a version or a part of changes that has more to say of files which went away while they were
+    read."""
+
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        """The error to raise in place of ``error``; looks at the directory as it is now."""
+
+
+@runtime_checkable
+class ChecksResumption(Protocol):
+    """A source of which versions may be taken away between others."""
+
+    def check_resumable(self, state: str, version: int) -> None:
+        """Raises NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot go on."""
+
+
+class Opening(Protocol):
+    """How a source is opened anew; picklable."""
+
+    def open(self) -> Source: ...
+
+
+@dataclass(frozen=True)
+class EngineOption:
+    """An option of an engine, for every door: ``name`` is Spark's spelling. ``kind``: int, bool or text.
+
+    ``alias`` is the option of every table that it is another spelling of. ``feed``: it asks for a change feed of the
+    engine's own, whose rows are those of a state.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    alias: str = ""
+    feed: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What reads the state of one stream processor. A module that ``statestore.formats.engines`` lists, or that an
+    installed package names as an entry point, holds one as ``ENGINE``.
+
+    ``expects`` says in errors what the engine reads ("checkpoint of Structured Streaming"). ``recognises`` says whether
+    a location holds state of this engine, from at most one listing. ``open`` opens it; it gets all options that were
+    given to a read, by name, and refuses those of its own that do not go together.
+    """
+
+    name: str
+    expects: str
+    options: tuple[EngineOption, ...]
+    recognises: Callable[[Location], bool]
+    open: Callable[[Location, Mapping[str, str]], Source]

@@ -1,0 +1,78 @@
+"""The engines that there are: those of this package, and those that installed packages bring.
+
+A package brings an engine by an entry point of the group ``statestore.engines``, whose value is a module with an
+`Engine` called ``ENGINE``. Modules are loaded when a path or an option is looked at that the engines before them do not
+know.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+
+from statestore.formats.engine import Engine, EngineOption, Source
+from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.places.locations import Location
+
+BUILT_IN = ("statestore.formats.spark.engine",)
+GROUP = "statestore.engines"
+
+
+@dataclass(frozen=True)
+class EngineOpening:
+    """State of an engine at a location, with the options that were given to a read."""
+
+    engine: str
+    location: Location
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Source:
+        return engine_named(self.engine).open(self.location, self.options)
+
+
+def engines() -> Iterator[Engine]:
+    """All engines; those of installed packages come last."""
+    yield from map(_loaded, BUILT_IN)
+    yield from map(_loaded, _installed())
+
+
+def engine_named(name: str) -> Engine:
+    """Raises UnsupportedError UNKNOWN_ENGINE."""
+    for engine in engines():
+        if engine.name == name:
+            return engine
+    known = ", ".join(engine.name for engine in engines())
+    raise UnsupportedError(
+        "UNKNOWN_ENGINE", f"no engine {name!r} is installed here; there are {known}; install the package that has it"
+    )
+
+
+def recognised(location: Location) -> Engine | None:
+    """The engine whose state is at a location; None where no engine knows it."""
+    return next((engine for engine in engines() if engine.recognises(location)), None)
+
+
+def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:
+    """The options that are spelled so, in any case, and the engines that have them."""
+    return [(e, option) for e in engines() for option in e.options if option.name.lower() == name.lower()]
+
+
+def expected() -> str:
+    """What engines read, for errors: "a checkpoint of Structured Streaming"."""
+    return " or ".join(f"a {engine.expects}" for engine in engines())
+
+
+@functools.cache
+def _loaded(module: str) -> Engine:
+    found = importlib.import_module(module).ENGINE
+    if not isinstance(found, Engine):
+        raise NotFoundError("UNKNOWN_ENGINE", f"module {module} has no Engine called ENGINE, which an engine must have")
+    return found
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    return tuple(sorted({entry.value for entry in entry_points(group=GROUP)}))

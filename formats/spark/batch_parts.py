@@ -1,0 +1,130 @@
+"""What several batches changed, in pieces: a partition each, or a range of its keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from statestore.formats.errors import NotFoundError
+from statestore.formats.places.locations import Location
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
+from statestore.formats.spark.kept_batches import explained
+from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.partition_load import open_partition, split_history
+from statestore.formats.values.filters import Filter
+
+ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class BatchesPart:
+    """A partition over ``batches``; ``checkpoint`` is as of the last of them. ``before`` is the batch before the first
+    of a change feed. ``lookup``: the keys to look up, all by default. ``groups``: as in `PartitionBatches`."""
+
+    location: Location
+    checkpoint: Checkpoint
+    view: View
+    partition: int
+    batches: tuple[Batch, ...]
+    before: Batch | None
+    lookup: tuple[KeyBounds, ...] | None = None
+    groups: int | None = None
+
+    @property
+    def rows(self) -> None:
+        """Unknown until read."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return unique_fields(self.view.schema)
+
+    def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Rows with the batch that wrote each and the one that ended it (null), which come first."""
+        return map(renamed, read_history(self._batches(columns)))
+
+    def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Changes with the batch and the kind of each, which come first."""
+        return map(renamed, read_row_changes(self._batches(columns), self.before))
+
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        return explained(error, self.location, self.view, versions[-1])
+
+    def _batches(self, columns: Collection[str]) -> PartitionBatches:
+        return PartitionBatches(
+            self.checkpoint, self.view, self.partition, self.batches, columns, self.lookup, self.groups
+        )
+
+
+def batches_parts(
+    location: Location,
+    checkpoint: Checkpoint,
+    view: View,
+    batches: Sequence[Batch],
+    before: Batch | None,
+    filters: Sequence[Filter],
+    chosen: ChoosePartitions,
+) -> list[BatchesPart]:
+    """A part a partition, or a group of partitions among which rows moved when Spark repartitioned the state.
+    ``checkpoint`` is as of the last of ``batches``, ``chosen`` the partitions of a store that filters leave."""
+    found = key_lookup(checkpoint, view, filters)
+    groups = _groups(checkpoint, view, batches if before is None else [before, *batches])
+    partitions = chosen(view.store.at(batches[-1]), filters) if groups is None else range(groups)
+    return [
+        BatchesPart(
+            location,
+            checkpoint,
+            view,
+            partition,
+            tuple(_of_partition(batch, view, partition, groups) for batch in batches),
+            None if before is None else _of_partition(before, view, partition, groups),
+            lookup,
+            groups,
+        )
+        for partition in partitions
+        for lookup in ([found.bounds] if found is not None else _parts(checkpoint, view, partition, batches, groups))
+    ]
+
+
+def _groups(checkpoint: Checkpoint, view: View, batches: Sequence[Batch]) -> int | None:
+    """None while the number of partitions stays the same.
+
+    A row is in the partition that the hash of its key, divided by their number, has as remainder, so rows stay among
+    partitions of one remainder by any number that divides all the numbers.
+    """
+    counts = {view.store.at(batch).count for batch in batches}
+    if len(counts) == 1:
+        return None
+    hashed = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
+    return math.gcd(*counts) if hashed else 1
+
+
+def _parts(
+    checkpoint: Checkpoint, view: View, partition: int, batches: Sequence[Batch], groups: int | None
+) -> list[tuple[KeyBounds, ...] | None]:
+    """Ranges of keys to read one after another: what changed in each is held in memory. All at once where rows moved
+    between partitions, whose ranges differ, and where they may move between keys."""
+    if groups is not None or not is_parted_anywhere(view):
+        return [None]
+    opened = open_partition(checkpoint, view.store.at(batches[-1]), partition, view.family.name)
+    ranges = split_history(opened, {batch.version for batch in batches})
+    return [None] if len(ranges) < 2 else [(bounds,) for bounds in ranges]
+
+
+def _of_partition(batch: Batch, view: View, partition: int, groups: int | None) -> Batch:
+    """What reading one partition needs, or a group of them, as it travels with each split."""
+    operator = str(view.operator_id)
+    if not batch.uids:
+        return replace(batch, settings={})
+    found = [
+        uids if (number if groups is None else number % groups) == partition else []
+        for number, uids in enumerate(batch.uids.get(operator, []))
+    ]
+    return replace(batch, settings={}, uids={operator: found})

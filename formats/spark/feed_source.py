@@ -1,0 +1,130 @@
+"""The change feed of Spark's own state source as a `Source` with one state: what each batch wrote to a store.
+
+Its columns are batch_id, change_type, and those of the view; ``change_type`` is update, delete (the value is null) or
+append (to a list). The feed is one bag of rows, which has one version, that of the last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from statestore.formats.engine import StateFile, StateInfo, StateSize, Version
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.places.locations import Location
+from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.values.filters import Filter
+
+
+@dataclass(frozen=True)
+class FeedPart:
+    """One partition of all batches."""
+
+    partition: int
+
+    @property
+    def rows(self) -> None:
+        """Unknown until read."""
+
+
+@dataclass(frozen=True)
+class FeedSource:
+    """The changes of the batches from ``first`` to that of ``checkpoint``."""
+
+    location: Location
+    checkpoint: Checkpoint
+    view: View
+    first: int
+
+    @property
+    def path(self) -> str:
+        return str(self.location)
+
+    @property
+    def identity(self) -> str:
+        return self.checkpoint.query_id
+
+    @property
+    def version_words(self) -> tuple[str, str]:
+        return "batch", "batches"
+
+    @property
+    def default(self) -> str | None:
+        return self.view.name
+
+    def states(self) -> Sequence[str]:
+        return [self.view.name]
+
+    def info(self, state: str) -> StateInfo:
+        """A bag: a batch may write a key several times."""
+        return StateInfo(state, "change feed", unique_fields(feed_schema(self.view)), (), ())
+
+    def newest(self, state: str) -> int:
+        return self.checkpoint.batch.batch_id
+
+    def last_known(self, state: str) -> int:
+        return self.newest(state)
+
+    def kept(self, state: str) -> Sequence[int]:
+        return range(self.first, self.newest(state) + 1)
+
+    def check_readable(self, state: str, version: int) -> None:
+        raise _no_moments()
+
+    def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
+        raise _no_moments()
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        raise _no_moments()
+
+    def is_origin(self, state: str) -> bool:
+        return self.first == 0
+
+    def at(self, state: str, version: int) -> FeedAt:
+        return FeedAt(self)
+
+    def shared_schema(self, state: str) -> pa.Schema:
+        raise _no_moments()
+
+    def size(self, state: str) -> StateSize:
+        raise _no_moments()
+
+
+@dataclass(frozen=True)
+class FeedAt:
+    """The whole feed."""
+
+    source: FeedSource
+
+    @property
+    def version(self) -> int:
+        return self.source.checkpoint.batch.batch_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        return unique_fields(feed_schema(self.source.view))
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[FeedPart]:
+        source = self.source
+        partitions = partitions_of_feed(source.checkpoint, source.view, source.first, self.version)
+        return [FeedPart(partition) for partition in partitions]
+
+    def rows(self, part: FeedPart, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        source = self.source
+        return map(renamed, read_changes(source.checkpoint, source.view, part.partition, source.first, self.version))
+
+    def files(self) -> Iterator[StateFile]:
+        raise _no_moments()
+
+
+def _no_moments() -> InvalidInputError:
+    return InvalidInputError(
+        "STATE_SELECTION",
+        "option changeStartBatchId asks for the changes of batches; it does not go with options that ask for a "
+        "version, a time or the history",
+    )

@@ -1,0 +1,349 @@
+"""The checkpoint of a Structured Streaming query as a `Source` of states: read only, no Java, no Spark.
+
+A version is a batch, and state time is when batches began, by the times in the checkpoint. Columns are those of Spark's
+own state source (``views``); of several struct fields with one name, which neither DuckDB nor Spark takes from us, the
+later ones get a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from statestore.formats.engine import Part, StateFile, StateInfo, StateSize, Version
+from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.places.locations import Location
+from statestore.formats.places.reading_threads import processors, reading_threads
+from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Store, open_in, remembered
+from statestore.formats.spark.checkpoint.checkpoint_files import data_files
+from statestore.formats.spark.checkpoint.damage import missing
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.checkpoint.views import PARTITION, View, row_key, view, views
+from statestore.formats.spark.kept_batches import explained, kept_batches, read_batches, readable_batches
+from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
+from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.partition_load import (
+    Partition,
+    files_of_batch,
+    open_partition,
+    split_partition,
+)
+from statestore.formats.spark.state_rows import read_state
+from statestore.formats.spark.state_size import size_of
+from statestore.formats.values.filters import Filter, mask
+
+OPERATOR_STATE = "state_0"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a state of a source shows: a view of an operator.
+
+    ``snapshot``: (batch, partition); the state is built on the snapshot of this batch, and only that partition is read.
+    """
+
+    operator_id: int
+    view_name: str
+    kind: str
+    flat: bool = True
+    snapshot: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class PartitionPart:
+    """One partition, or of a large one the rows whose stored keys are within ``keys``: [from, to)."""
+
+    partition: int
+    keys: KeyBounds = (None, None)
+
+    @property
+    def rows(self) -> None:
+        """Unknown until read."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a source has looked up, by state and version; none of it changes while the source is used."""
+
+    kept: dict[str, Sequence[int]] = field(default_factory=dict)
+    readable: dict[str, Sequence[int]] = field(default_factory=dict)
+    at: dict[tuple[str, int], CheckpointAt] = field(default_factory=dict)
+    batches: dict[int, Batch] = field(default_factory=dict)
+
+
+def open_source(location: Location) -> CheckpointSource:
+    """The checkpoint at a location with the states that a user works with: ``state``, or ``left`` and ``right`` of a
+    join, or the variables and ``timers`` of transformWithState; numbered where there are several operators, counted
+    from the sink."""
+    checkpoint = remembered(open_located(location))
+    several = len(checkpoint.operators) > 1
+    shown = {}
+    for operator in checkpoint.operators:
+        for each in views(checkpoint, operator):
+            if each.user:
+                base = "state" if each.name == DEFAULT_STORE else each.name
+                name = f"{base}_{operator.operator_id}" if several else base
+                shown[name] = Shown(operator.operator_id, each.name, operator.name or "Spark state")
+    return CheckpointSource(location, checkpoint, shown)
+
+
+@dataclass(frozen=True)
+class CheckpointSource:
+    """A checkpoint as of the newest batch that was committed when it was opened."""
+
+    location: Location
+    checkpoint: Checkpoint
+    shown: Mapping[str, Shown]
+    found: Found = field(default_factory=lambda: Found(), repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CheckpointSource, (self.location, self.checkpoint, self.shown)
+
+    @property
+    def path(self) -> str:
+        return str(self.location)
+
+    @property
+    def identity(self) -> str:
+        return self.checkpoint.query_id
+
+    @property
+    def version_words(self) -> tuple[str, str]:
+        return "batch", "batches"
+
+    def states(self) -> Sequence[str]:
+        return sorted(self.shown)
+
+    @property
+    def default(self) -> str | None:
+        """The only state, or of several operators that of the one at the sink, as Spark's own source has it."""
+        if OPERATOR_STATE in self.shown:
+            return OPERATOR_STATE
+        return next(iter(self.shown)) if len(self.shown) == 1 else None
+
+    def info(self, state: str) -> StateInfo:
+        found = self.view(state)
+        columns = unique_fields(found.schema)
+        return StateInfo(state, self.shown[state].kind, columns, ("key",), row_key(found), placement=(PARTITION.name,))
+
+    def newest(self, state: str) -> int:
+        return self.checkpoint.batches[-1]
+
+    def last_known(self, state: str) -> int:
+        return self.newest(state)
+
+    def kept(self, state: str) -> Sequence[int]:
+        """The newest batches, without a gap, whose state can be read now."""
+        if state not in self.found.kept:
+            self.found.kept[state] = self._kept(state)
+        return self.found.kept[state]
+
+    def check_readable(self, state: str, version: int) -> None:
+        """Any batch whose files are there can be read, whatever became of newer ones."""
+        if version == self.newest(state) or version in self._readable(state):
+            return
+        kept = self.kept(state)
+        raise NotFoundError(
+            "VERSION_NOT_FOUND",
+            f"{self.path} has no state of batch {version}; batches {kept[0]} to {kept[-1]} can be read",
+        )
+
+    def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
+        """By default all committed batches, with the bytes that each wrote."""
+        if numbers is not None:
+            return [_version(batch) for batch in self._batches(numbers)]
+        store = self.view(state).store
+        readable = set(kept_batches(self.checkpoint, store))
+        written = Counter[int]()
+        for number in store.folders:
+            for file in data_files(self.checkpoint.folder(store, number)):
+                written[file.version] += file.size
+        return [
+            _version(batch, batch.batch_id in readable, self._facts(batch, written))
+            for batch in self._batches(self.checkpoint.batches)
+        ]
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        path = self.checkpoint.root.at("offsets", version).path
+        return missing(path, "no time of the batch, which history and changes need; read the state of single batches")
+
+    def is_origin(self, state: str) -> bool:
+        """Before batch 0 there is no state."""
+        return self.kept(state)[0] == 0
+
+    def at(self, state: str, version: int) -> CheckpointAt:
+        return self._at(state, version)
+
+    def shared_schema(self, state: str) -> pa.Schema:
+        """Raises UnsupportedError CHECKPOINT_READ for what has no history: whole lists, and states built on a snapshot
+        that the user names."""
+        shown = self.shown[state]
+        if shown.snapshot is not None or not shown.flat:
+            raise UnsupportedError(
+                "CHECKPOINT_READ",
+                f"history and changes of {state} of {self.path} are those of single rows and of all batches that are "
+                "kept; leave out flattenCollectionTypes=false and snapshotStartBatchId",
+            )
+        return self.info(state).columns
+
+    def size(self, state: str) -> StateSize:
+        return size_of(self.checkpoint, self.view(state).store, self.kept(state))
+
+    def delta_parts(
+        self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
+    ) -> Sequence[BatchesPart]:
+        """A part a partition, or a group of partitions among which rows moved when Spark repartitioned the state."""
+        numbers = [version.number for version in versions]
+        at = self._at(state, numbers[-1])
+        first = [] if before is None else self._batches([before.number])
+        chosen = self._batches(numbers)
+        previous = first[0] if first else None
+        return batches_parts(self.location, at.checkpoint, at.view, chosen, previous, filters, at.chosen_partitions)
+
+    def view(self, state: str, checkpoint: Checkpoint | None = None) -> View:
+        """What a state shows of the checkpoint, the newest by default."""
+        shown = self.shown[state]
+        return view(checkpoint or self.checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
+
+    def _at(self, state: str, version: int) -> CheckpointAt:
+        if (state, version) not in self.found.at:
+            newest = version == self.checkpoint.batch.batch_id
+            checkpoint = self.checkpoint if newest else open_in(self.checkpoint.root, version)
+            shown = self.shown[state]
+            seen = self.view(state, checkpoint)
+            # What says more of a checkpoint than reading one view needs would travel to every task.
+            found = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
+            self.found.at[state, version] = found
+        return self.found.at[state, version]
+
+    def _kept(self, state: str) -> Sequence[int]:
+        store = self.view(state).store
+        found = kept_batches(self.checkpoint, store)
+        if not found:
+            store.check_partitions(self.path)
+            newest = self.newest(state)
+            raise missing(
+                f"{state} of {self.path}",
+                f"not all files that make up batch {newest}, the newest, are there; {self._rest(state)}",
+            )
+        return found
+
+    def _rest(self, state: str) -> str:
+        """What can be read though the newest batch cannot."""
+        readable = self._readable(state)
+        if not readable:
+            return "no batch can be read now"
+        return f"of those before it {', '.join(map(str, readable[-20:]))} can be read, by their version"
+
+    def _readable(self, state: str) -> Sequence[int]:
+        if state not in self.found.readable:
+            self.found.readable[state] = readable_batches(self.checkpoint, self.view(state).store)
+        return self.found.readable[state]
+
+    def _batches(self, numbers: Sequence[int]) -> list[Batch]:
+        absent = [number for number in numbers if number not in self.found.batches]
+        if absent:
+            self.found.batches.update({batch.batch_id: batch for batch in read_batches(self.checkpoint, absent)})
+        return [self.found.batches[number] for number in numbers]
+
+    def _facts(self, batch: Batch, written: Mapping[int, int]) -> dict[str, object]:
+        return {
+            "operation": "batch",
+            "application": self.checkpoint.query_id,
+            "batch": batch.batch_id,
+            "bytes": written.get(batch.version, 0),
+        }
+
+
+@dataclass(frozen=True)
+class CheckpointAt:
+    """One state as of one batch."""
+
+    location: Location
+    checkpoint: Checkpoint
+    view: View
+    shown: Shown
+
+    @property
+    def version(self) -> int:
+        return self.checkpoint.batch.batch_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        return unique_fields(self.view.schema)
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
+        """Keys that are looked up, or partitions; large ones are cut where they are read side by side and there are
+        fewer of them than processors."""
+        partitions = self.chosen_partitions(self.view.store, filters)
+        if self.shown.snapshot is None:
+            found = lookup_parts(self.checkpoint, self.view, partitions, filters)
+            if found is not None:
+                return found
+        return list(self._partition_parts(partitions))
+
+    def rows(
+        self, part: PartitionPart | LookupPart, columns: Collection[str], filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
+        if isinstance(part, LookupPart):
+            return map(renamed, read_lookup(self.checkpoint, self.view, part, columns))
+        ranges = None if part.keys == (None, None) else [part.keys]
+        base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
+        found = read_state(
+            self.checkpoint, self.view, part.partition, columns=columns, base_version=base, key_ranges=ranges
+        )
+        return map(renamed, found)
+
+    def files(self) -> Iterator[StateFile]:
+        for number in self.view.store.partitions:
+            partition = open_partition(self.checkpoint, self.view.store, number, self.view.family.name)
+            for file in files_of_batch(partition):
+                version = file.version - 1 if file.version else None
+                yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
+
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        return explained(error, self.location, self.view, versions[-1])
+
+    def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
+        """The partitions that are left by filters on their number."""
+        snapshot = self.shown.snapshot
+        partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
+        pruning = tuple(item for item in filters if item.column == PARTITION.name)
+        if pruning:
+            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
+            selected = mask(pruning, numbers)
+            partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
+        if not set(partitions).isdisjoint(store.absent):
+            store.check_partitions(str(self.location))
+        return partitions
+
+    def _partition_parts(self, partitions: Sequence[int]) -> Iterator[PartitionPart]:
+        most = -(-processors() // (reading_threads() * max(len(partitions), 1)))
+        for number in partitions:
+            parts: list[KeyBounds] = [(None, None)]
+            if most > 1 and self.view.flat and self.shown.snapshot is None:
+                partition = open_partition(self.checkpoint, self.view.store, number, self.view.family.name)
+                parts = split_partition(partition, most)
+            for keys in parts:
+                yield PartitionPart(number, keys)
+
+
+def _version(batch: Batch, readable: bool = True, facts: Mapping[str, object] | None = None) -> Version:
+    return Version(
+        batch.batch_id, _us(batch.timestamp_ms), readable, True, _us(batch.watermark_ms or None), facts or {}
+    )
+
+
+def _us(ms: int | None) -> int | None:
+    return None if ms is None else ms * 1000
+
+
+def _folder(partition: Partition) -> str:
+    root = partition.checkpoint.root.path.rstrip("/")
+    return partition.folder.path.removeprefix(f"{root}/")
