@@ -73,6 +73,12 @@ def test_decisions_are_numbered_without_gaps() -> None:
     assert numbers == [f"{number:03}-" for number in range(1, len(numbers) + 1)]
 
 
+def test_the_glossary_is_in_order_and_has_each_term_once() -> None:
+    terms = re.findall(r"^\*\*(.+?)\*\*:", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
+
+
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_prose_is_wrapped(page: Path) -> None:
     """Tables, code, images and long links may be wider than prose."""
