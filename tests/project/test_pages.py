@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from support.parameters import mostly_slow
 from support.paths import ROOT
+from support.source_tree import package_folders
 
 README = ROOT / "README.md"
 DECISIONS = ROOT / "docs" / "decisions"
 DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = ROOT / "docs" / "reference.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 WIDTH = 120
 TASKS = (
     "capture-state",
@@ -32,6 +34,7 @@ TASKS = (
 )
 PAGES = {"README": README, **{name: ROOT / "docs" / f"{name}.md" for name in TASKS}}
 WITHOUT_SPARK = ("operate-a-store", "time-travel", "point-in-time-features")
+FILE = re.compile(r"`((?:formats|catalog|connector|tests|benchmarks|examples|docs)/[\w./-]+)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
@@ -57,6 +60,17 @@ def test_first_block_of_the_readme_is_the_two_commands() -> None:
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_to_files_resolve(page: Path) -> None:
     assert [link for link in file_links(page) if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*DOCUMENTS, CONTRIBUTING], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    assert [name for name in FILE.findall(page.read_text("utf-8")) if not (ROOT / name).exists()] == []
+
+
+def test_contributing_describes_each_room() -> None:
+    page = CONTRIBUTING.read_text("utf-8")
+    rooms = [folder.relative_to(ROOT).as_posix() for folder in package_folders().values()]
+    assert [room for room in rooms if f"| `{room}/`" not in page] == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
