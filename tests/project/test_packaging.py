@@ -37,10 +37,10 @@ def test_top_packages_are_typed() -> None:
 
 
 def test_every_dependency_has_its_reason_written_down() -> None:
-    """docs/decisions.md holds a sentence for each package a user must install."""
+    """The pages of docs/decisions hold a sentence for each package a user must install."""
     options = setup_cfg()
     listed = [*options["options"]["install_requires"].split(), *options["options.extras_require"]["demo"].split()]
-    reasons = (ROOT / "docs" / "decisions.md").read_text("utf-8")
+    reasons = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "decisions").glob("*.md"))
     assert [name for name in (entry.split(">")[0] for entry in listed) if f"**{name}**" not in reasons] == []
 
 

@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ can not drift: their examples run and print what the page says."""
+"""The README and the pages of docs/ cannot drift: their examples run and print what the page says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from pathlib import Path
 import pytest
 from support.parameters import mostly_slow
 from support.paths import ROOT
+from support.source_tree import package_folders
 
 README = ROOT / "README.md"
+DECISIONS = ROOT / "docs" / "decisions"
+DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = ROOT / "docs" / "reference.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+WIDTH = 120
 TASKS = (
     "capture-state",
     "time-travel",
@@ -28,6 +34,7 @@ TASKS = (
 )
 PAGES = {"README": README, **{name: ROOT / "docs" / f"{name}.md" for name in TASKS}}
 WITHOUT_SPARK = ("operate-a-store", "time-travel", "point-in-time-features")
+FILE = re.compile(r"`((?:formats|catalog|connector|tests|benchmarks|examples|docs)/[\w./-]+)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
@@ -50,15 +57,48 @@ def test_first_block_of_the_readme_is_the_two_commands() -> None:
     assert shlex.split(lines[0])[1:] == ["demo"]
 
 
-@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_to_files_resolve(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text("utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [link for link in file_links(page) if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*DOCUMENTS, CONTRIBUTING], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    assert [name for name in FILE.findall(page.read_text("utf-8")) if not (ROOT / name).exists()] == []
+
+
+def test_contributing_describes_each_room() -> None:
+    page = CONTRIBUTING.read_text("utf-8")
+    rooms = [folder.relative_to(ROOT).as_posix() for folder in package_folders().values()]
+    assert [room for room in rooms if f"| `{room}/`" not in page] == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    linked = set(re.findall(r"\]\(docs/([^)#]+)\)", README.read_text("utf-8")))
-    assert linked >= {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert {ROOT / link for link in file_links(README)} >= {*(ROOT / "docs").glob("*.md"), DECISIONS / "README.md"}
+
+
+def test_the_index_of_decisions_lists_each_page_once_and_in_order() -> None:
+    linked = [link for link in file_links(DECISIONS / "README.md") if not link.startswith("../")]
+    assert linked == sorted(page.name for page in DECISIONS.glob("[0-9]*.md"))
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [page.name[:4] for page in sorted(DECISIONS.glob("[0-9]*.md"))]
+    assert numbers == [f"{number:03}-" for number in range(1, len(numbers) + 1)]
+
+
+def test_the_glossary_is_in_order_and_has_each_term_once() -> None:
+    terms = re.findall(r"^\*\*(.+?)\*\*:", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_prose_is_wrapped(page: Path) -> None:
+    """Tables, code, images and long links may be wider than prose."""
+    prose = BLOCK.sub("", page.read_text("utf-8")) if page != GENERATED else ""
+    wide = [line for line in prose.splitlines() if len(line) > WIDTH and not line.startswith(("|", "!["))]
+    assert [line for line in wide if " " in line.strip()] == []
 
 
 def test_every_fence_is_of_a_kind_that_is_checked() -> None:
@@ -80,6 +120,11 @@ def test_examples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
 def test_the_reference_is_what_the_code_says() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["reference"]()
     assert (ROOT / "docs" / "reference.md").read_text("utf-8") == made, "run python docs/make_reference.py"
+
+
+def file_links(page: Path) -> list[str]:
+    """Links of a page to files of the clone, without their anchors."""
+    return re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text("utf-8"))
 
 
 def joined(parts: list[Block], language: str) -> str:
