@@ -2,7 +2,7 @@
 
 The newest value of a key is its latest row; other versions lie in the segment of their end, newest tombstones in that
 of their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are complete
-(docs/decisions.md). Times are epoch milliseconds.
+(docs/decisions/028-kafka-versioned-stores.md). Times are epoch milliseconds.
 """
 
 from __future__ import annotations
