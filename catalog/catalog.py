@@ -19,7 +19,6 @@ from statestore.catalog.checks.verification import Verification, verify
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.write import new_entry
 from statestore.catalog.keyed.keyed_store import KeyedStore, check_keyed_spec
-from statestore.catalog.kind_options import windowing_of
 from statestore.catalog.kinds import open_handle
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.snapshot import EMPTY
@@ -34,6 +33,7 @@ from statestore.catalog.log.store_spec import (
     encode_spec,
     row_key,
 )
+from statestore.catalog.stores.kind_options import windowing_of
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore

@@ -6,11 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
+from statestore.catalog.describe.store_summary import summarize
+from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
@@ -38,6 +42,10 @@ class StoreTables:
 
     root: Path
     stores: tuple[str, ...]
+
+    def pin(self) -> Self:
+        """The same: plans of reads are pinned by themselves."""
+        return self
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -81,6 +89,11 @@ class StoreTables:
             return TableInfo(keyed.info.kind, None)
         _, spec = self._located(name)
         return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
+
+    def summary(self, name: str) -> TableSummary:
+        """What is kept of a table. Raises CorruptError for one that is damaged."""
+        keyed = self._state(name)
+        return summarize(*self._located(name)) if keyed is None else summarize_state(keyed)
 
     def place(self, name: str) -> str:
         """Where a table is below ``root``, with the suffix of a metadata table."""

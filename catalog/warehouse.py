@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
+from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
@@ -42,6 +44,9 @@ class Tables(Protocol):
     def schemas(self) -> tuple[str, ...]:
         """What SQL may write before a dot in the name of a table."""
 
+    def pin(self) -> Tables:
+        """The same as they stand now."""
+
     def knows(self, name: str) -> bool:
         """Whether ``open`` finds a table with state, be it one that is not listed."""
 
@@ -49,6 +54,8 @@ class Tables(Protocol):
         """A table, or one of its metadata tables."""
 
     def about(self, name: str) -> TableInfo: ...
+
+    def summary(self, name: str) -> TableSummary: ...
 
     def address(self, name: str) -> str:
         """What `open_table` takes."""
@@ -66,6 +73,10 @@ class Warehouse:
 
     location: Location
     held: Tables
+
+    def pin(self) -> Warehouse:
+        """The tables as they stand now: state of an engine is looked at once for all questions to them."""
+        return replace(self, held=self.held.pin())
 
     @property
     def path(self) -> str:
@@ -102,6 +113,10 @@ class Warehouse:
         if (suffix and suffix not in TABLES) or not self.held.knows(base):
             raise self._not_found(name)
         return self.held.open(name)
+
+    def summary(self, name: str) -> TableSummary:
+        """What is kept of a table, from metadata. Raises CorruptError, NotFoundError for one that is damaged."""
+        return self.held.summary(name)
 
     def stores(self, name: str | None = None) -> list[str]:
         """What upkeep is done for: all, or the one that a name of a store or table means. NotFoundError
@@ -310,6 +325,10 @@ class _EngineState:
     location: Location
     opening: EngineOpening
     source: Source
+    pinned: bool = False
+
+    def pin(self) -> _EngineState:
+        return replace(self, pinned=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -328,7 +347,7 @@ class _EngineState:
 
     def open(self, name: str) -> StateTable:
         base, _, suffix = name.partition("$")
-        return _state_table(EngineTable(self.opening, base, base), suffix)
+        return _state_table(EngineTable(self.opening, base, base, self.source if self.pinned else None), suffix)
 
     def only(self) -> StateTable:
         """The state that is meant where none is named. Raises NotFoundError TABLE_NOT_FOUND, naming all of them."""
@@ -341,6 +360,9 @@ class _EngineState:
 
     def about(self, name: str) -> TableInfo:
         return TableInfo(self.source.info(name).kind, None)
+
+    def summary(self, name: str) -> TableSummary:
+        return summarize_state(EngineTable(self.opening, name, name, self.source))
 
     def address(self, name: str) -> str:
         return self.location.at(name).uri

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 import statestore
-from statestore.catalog import kind_options
+from statestore.catalog.stores import kind_options
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS, options_of_engines

@@ -101,8 +101,18 @@ class Part(Protocol):
         """Upper bound of the rows in it; None: unknown until it is read."""
 
 
+@dataclass(frozen=True)
+class WholePart:
+    """All rows of a state that is read in one piece."""
+
+    rows: int | None = None
+
+
 class StateAt(Protocol):
-    """One state as of one version. Its metadata is parsed once; files are opened while rows are read."""
+    """One state as of one version. Its metadata is parsed once; files are opened while rows are read.
+
+    An engine derives its class from this one and writes ``version``, ``schema`` and ``rows``.
+    """
 
     @property
     def version(self) -> int: ...
@@ -111,18 +121,24 @@ class StateAt(Protocol):
     def schema(self) -> pa.Schema:
         """All columns."""
 
-    def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
-        """Pieces that may hold rows which pass the filters; no row is in two of them."""
-
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """At least the rows of a part that pass the filters, with at least these columns."""
 
+    def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
+        """Pieces that may hold rows which pass the filters; no row is in two of them."""
+        return [WholePart()]
+
     def files(self) -> Iterator[StateFile]:
         """The files that this version needs."""
+        return iter(())
 
 
 class Source(Protocol):
-    """One checkpoint, job or application directory, or one keyed store, as it stood when it was opened."""
+    """One checkpoint, job or application directory, or one keyed store, as it stood when it was opened.
+
+    An engine derives its class from this one and writes ``path``, ``identity``, ``states``, ``info``, ``versions`` and
+    ``at``. The rest is derived from these, and overwritten where the engine knows a shorter way or another rule.
+    """
 
     @property
     def path(self) -> str:
@@ -132,49 +148,74 @@ class Source(Protocol):
     def identity(self) -> str:
         """Tells it from whatever else may once stand at the same place."""
 
-    @property
-    def version_words(self) -> tuple[str, str]:
-        """What the engine calls a version, and several of them."""
-
     def states(self) -> Sequence[str]:
         """Names of the states that are listed."""
-
-    @property
-    def default(self) -> str | None:
-        """The state that is meant where none is named; None if one of several must be named."""
 
     def info(self, state: str) -> StateInfo:
         """A state, be it one that is not listed; NotFoundError."""
 
-    def newest(self, state: str) -> int:
-        """The newest version, be it readable or not; NotFoundError where there is none."""
-
-    def last_known(self, state: str) -> int:
-        """The newest number in use: that of the newest version, or of an event after it."""
-
-    def kept(self, state: str) -> Sequence[int]:
-        """The versions that history goes over, ascending; NotFoundError where there is none."""
-
-    def check_readable(self, state: str, version: int) -> None:
-        """Raises NotFoundError VERSION_NOT_FOUND, stating what is kept, for a version that cannot be read."""
-
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         """These versions, by default all that are known, ascending; purged ones, too."""
-
-    def no_time(self, state: str, version: int) -> NotFoundError:
-        """The error for a history over a version whose time is unknown."""
-
-    def is_origin(self, state: str) -> bool:
-        """Whether nothing was before the oldest kept version, so that its rows are known to have begun with it."""
 
     def at(self, state: str, version: int) -> StateAt:
         """The state as of a version that is readable."""
 
+    @property
+    def version_words(self) -> tuple[str, str]:
+        """What the engine calls a version, and several of them."""
+        return "version", "versions"
+
+    @property
+    def default(self) -> str | None:
+        """The state that is meant where none is named; None if one of several must be named."""
+        states = self.states()
+        return states[0] if len(states) == 1 else None
+
+    def kept(self, state: str) -> Sequence[int]:
+        """The versions that history goes over, ascending; NotFoundError where there is none."""
+        found = [version.number for version in self.versions(state) if version.readable and version.holds_state]
+        if not found:
+            raise NotFoundError("VERSION_NOT_FOUND", f"{state} of {self.path} has no {self.version_words[0]} to read")
+        return found
+
+    def newest(self, state: str) -> int:
+        """The newest version, be it readable or not; NotFoundError where there is none."""
+        return self.kept(state)[-1]
+
+    def last_known(self, state: str) -> int:
+        """The newest number in use: that of the newest version, or of an event after it."""
+        return self.newest(state)
+
+    def check_readable(self, state: str, version: int) -> None:
+        """Raises NotFoundError VERSION_NOT_FOUND, stating what is kept, for a version that cannot be read."""
+        kept = self.kept(state)
+        if version not in kept:
+            word, words = self.version_words
+            raise NotFoundError(
+                "VERSION_NOT_FOUND",
+                f"{self.path} has no {state} of {word} {version}; {words} {kept[0]} to {kept[-1]} can be read",
+            )
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        """The error for a history over a version whose time is unknown."""
+        word = self.version_words[0]
+        return NotFoundError(
+            "TIME_NOT_KEPT",
+            f"{word} {version} of {self.path} has no time, which history and changes need; read single {word}s",
+        )
+
+    def is_origin(self, state: str) -> bool:
+        """Whether nothing was before the oldest kept version, so that its rows are known to have begun with it."""
+        return self.kept(state)[0] == self.versions(state)[0].number
+
     def shared_schema(self, state: str) -> pa.Schema:
         """Columns that the rows of every kept version fit."""
+        return self.info(state).columns
 
     def size(self, state: str) -> StateSize:
         """What is kept of the state."""
+        files = list(self.at(state, self.newest(state)).files())
+        return StateSize(sum(file.bytes for file in files), files=len(files))
 
 
 @runtime_checkable

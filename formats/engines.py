@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from statestore.formats.engine import Engine, EngineOption, Source
-from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.locations import Location
 
 BUILT_IN = ("statestore.formats.spark.engine",)
@@ -69,7 +69,9 @@ def expected() -> str:
 def _loaded(module: str) -> Engine:
     found = importlib.import_module(module).ENGINE
     if not isinstance(found, Engine):
-        raise NotFoundError("UNKNOWN_ENGINE", f"module {module} has no Engine called ENGINE, which an engine must have")
+        raise UnsupportedError(
+            "UNKNOWN_ENGINE", f"module {module} has no Engine called ENGINE, which an engine must have"
+        )
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ import numpy as np
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.store_changelogs import OURS
+from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -38,36 +38,7 @@ CACHE = "live/"  # the hot tier of live stores
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
-class StoreSummary:
-    """Numbers of the newest version. Times are epoch microseconds, sizes bytes; None: unknown, or there is none.
-
-    ``keys``: rows that are valid now. ``rows``: versions of keys that are stored. ``bytes``: the files that the newest
-    version needs. ``uncommitted``: acknowledged puts that no commit has yet. ``problems``: what to do, or what is
-    damaged; empty if all is well.
-    """
-
-    version: int
-    oldest_version: int
-    keys: int | None
-    rows: int
-    first_time: int | None
-    stream_time: int | None
-    kept_from: int | None
-    segments: int
-    deltas: int
-    bytes: int
-    changelog_bytes: int
-    uncommitted: int | None
-    cache_bytes: int
-    unreferenced_bytes: int
-    last_commit: int
-    writer: str
-    problems: tuple[str, ...]
-    damaged: bool
-
-
-def summarize(storage: Storage, spec: StoreSpec) -> StoreSummary:
+def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     """The summary of a store; CorruptError LOG_CORRUPT if nobody can tell what it holds."""
     files = SegmentFiles(storage, spec)
     snapshot = files.snapshot()
@@ -90,13 +61,13 @@ def summarize(storage: Storage, spec: StoreSpec) -> StoreSummary:
     if removable:
         problems.append(f"needs vacuum ({removable} bytes of unreferenced files)")
     versions = snapshot.versions
-    return StoreSummary(
+    return TableSummary(
         version=snapshot.version,
         oldest_version=0 if snapshot.horizon is None else snapshot.horizon.version,
         keys=None if unfolded is None else sum(unfolded[m.name] for m in values),
         rows=rows,
         first_time=min((m.min_valid_from for m in values), default=None),
-        stream_time=snapshot.stream_time,
+        last_time=snapshot.stream_time,
         kept_from=None if snapshot.horizon is None else snapshot.horizon.time,
         segments=len(snapshot.segments),
         deltas=deltas,

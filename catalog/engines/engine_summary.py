@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
+from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.formats.engine import StateSize
 
 
-@dataclass(frozen=True)
-class EngineSummary:
-    """``oldest`` and ``newest`` of ``count`` kept versions, ``first_time`` and ``last_time`` (epoch microseconds) when
-    these two began to hold, None where the time of either is unknown. ``word`` and ``words`` are what the engine calls
-    a version, and several."""
-
-    word: str
-    words: str
-    oldest: int
-    newest: int
-    count: int
-    first_time: int | None
-    last_time: int | None
-    size: StateSize
-
-
-def summarize_state(table: EngineTable) -> EngineSummary:
-    """Raises NotFoundError where no version can be read."""
+def summarize_state(table: EngineTable) -> TableSummary:
+    """The summary of a state. Raises NotFoundError where no version can be read."""
     source, state = table.source, table.state
+    word, words = source.version_words
     kept = source.kept(state)
-    ends = source.versions(state, sorted({kept[0], kept[-1]}))
-    times = [version.time for version in ends]
+    times = [version.time for version in source.versions(state, sorted({kept[0], kept[-1]}))]
     known = [time for time in times if time is not None]
     # A clock may have been set back: the oldest version held at most until the newest did.
-    first, last = (int(np.min(known)), known[-1]) if len(known) == len(times) else (None, None)
-    return EngineSummary(*source.version_words, kept[0], kept[-1], len(kept), first, last, source.size(state))
+    first, last = (min(known), known[-1]) if len(known) == len(times) else (None, None)
+    size = source.size(state)
+    ranges = tuple({f"first_{word}": a, f"last_{word}": b, "partitions": n} for a, b, n in size.partitions)
+    return TableSummary(
+        version=kept[-1],
+        oldest_version=kept[0],
+        keys=size.rows,
+        rows=size.rows,
+        first_time=first,
+        last_time=last,
+        kept_from=first,
+        segments=size.files,
+        bytes=size.bytes,
+        unreferenced_bytes=size.unreferenced_bytes,
+        last_commit=last,
+        writer=size.writer,
+        partitions=ranges,
+        kept=f"{len(kept)} {word if len(kept) == 1 else words}",
+        problems=size.problems,
+        notes=(_repartitioned(size.partitions, word),) if len(ranges) > 1 else (),
+        damaged=size.damaged,
+    )
+
+
+def _repartitioned(ranges: tuple[tuple[int, int, int], ...], word: str) -> str:
+    """How the number of partitions changed."""
+    (_, _, count), *later = ranges
+    return f"{count} partitions" + "".join(f", from {word} {first} on {number}" for first, _, number in later)

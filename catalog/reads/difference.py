@@ -73,6 +73,7 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     whichever point comes first. Raises NotFoundError for a version or time outside the kept range and for an unknown
     column, InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
+    table = table.pin()
     if isinstance(table, VersionedTable):
         names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
         schema = _schema(table.schema(Query()), names)

@@ -3,7 +3,8 @@
 *Minor* merges deltas and re-addresses their closures. *Major* sorts the rows of the open segment and the deltas apart:
 open rows become the new open segment, closed rows become closed segments in order of end, and rows that end before the
 newest closed segment become late segments, cut by end likewise. *Fold* rewrites a closed segment for its pending
-closures and late rows alone, *cold merge* joins neighbours. Rules and figures: docs/format.md, docs/decisions/017-compaction.md.
+closures and late rows alone, *cold merge* joins neighbours. Rules and figures: docs/format.md,
+docs/decisions/017-compaction.md.
 """
 
 from __future__ import annotations

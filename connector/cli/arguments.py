@@ -48,7 +48,7 @@ def _tables(root: Path) -> set[str]:
     from statestore.formats.errors import StateStoreError
 
     try:
-        return set(open_warehouse(root).tables())
+        return set(open_warehouse(root).pin().tables())
     except StateStoreError:
         return set()
 

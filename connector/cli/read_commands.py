@@ -15,9 +15,9 @@ from statestore.connector.terminal.output import grid_of, say, show_grid, show_j
 
 def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
     """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
+    from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
-    from statestore.connector.summaries import summaries
 
     found = summaries(path)
     if as_json:
@@ -28,7 +28,7 @@ def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = Fals
         show_grid(as_grid(found, shown), full=full)
         if shown != SHOWN:
             say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
-        for name in open_warehouse(path).waiting():
+        for name in open_warehouse(path).pin().waiting():
             say(f"{name}: a keyed store without a snapshot yet")
     damaged = [summary["store"] for summary in found if summary["status"] == "damaged"]
     if damaged:
@@ -107,7 +107,7 @@ def scan(
     from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
     from statestore.formats.state_table import Query
 
-    table = open_warehouse(path).table(store)
+    table = open_warehouse(path).pin().table(store)
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
     rows = scan_rows(table, query, limit) if where is None else where_rows(path, table, query, where, limit)
     if as_json:
@@ -140,7 +140,7 @@ def diff(
     from statestore.connector.cli.differences import as_grid, first_and_counts, objects
     from statestore.connector.cli.reading import column_names, point
 
-    table = open_warehouse(path).table(store)
+    table = open_warehouse(path).pin().table(store)
     reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
     shown, counts = first_and_counts(reader, limit)
     if as_json:
@@ -167,7 +167,7 @@ def changes(
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
 
-    table = open_warehouse(path).table(store)
+    table = open_warehouse(path).pin().table(store)
     rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
     if as_json:
         show_json(rows.batches())

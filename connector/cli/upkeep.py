@@ -15,10 +15,10 @@ from statestore.catalog.log.snapshot import Snapshot
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.upkeep.maintenance import run_compaction, run_expiry
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.terminal.output import human_duration, say, say_error
+from statestore.connector.terminal.output import say, say_error
 from statestore.connector.terminal.progress import progress
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.values.times import duration_ms, format_time
+from statestore.formats.values.times import duration_ms, format_duration, format_time
 
 Row = dict[str, Any]
 
@@ -33,7 +33,7 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
 
     ``Failures`` with the rows of the rest as its argument if one did.
     """
-    warehouse = open_warehouse(path)
+    warehouse = open_warehouse(path).pin()
     names = warehouse.stores(store)
     rows: list[Row] = []
     failed = False
@@ -92,7 +92,7 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
         {
             "store": files.spec.name,
             "version": after.version,
-            "retention": "for ever" if retention is None else human_duration(retention),
+            "retention": "for ever" if retention is None else format_duration(retention),
             "expired": after.version != before.version,
             "kept_from": None if kept is None else format_time(kept.time),
             "oldest_version": 0 if kept is None else kept.version,

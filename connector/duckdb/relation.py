@@ -49,8 +49,9 @@ def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTa
 
 @dataclass
 class _Pin:
-    """What one transaction reads: the version and the plans made so far."""
+    """What one transaction reads: the table as it stands, the version and the plans made so far."""
 
+    table: StateTable
     query: Query
     filterable: bool
     plans: dict[tuple[Filter, ...], Sequence[Split]] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class Reading:
             state = self._pin(pin)
             planned = filters if state.filterable else ()
             if planned not in state.plans:
-                state.plans[planned] = self.table.splits(replace(state.query, filters=planned))
+                state.plans[planned] = state.table.splits(replace(state.query, filters=planned))
             return replace(state.query, filters=filters), state.plans[planned]
 
     def _pin(self, pin: int) -> _Pin:
@@ -126,11 +127,11 @@ class Reading:
         return self._pins[pin]
 
     def _new_pin(self) -> _Pin:
-        query = self.query
+        query, table = self.query, self.table.pin()
         if query.version is None and query.mode != "changes":
-            query = replace(query, version=self.table.kept_versions()[1])
+            query = replace(query, version=table.kept_versions()[1])
         # Plans for different filters agree on the version only where the query states it.
-        return _Pin(query, filterable=query.version is not None)
+        return _Pin(table, query, filterable=query.version is not None)
 
     def _reader(self, splits: Sequence[Split], query: Query, asked: Sequence[str], pin: int) -> pa.RecordBatchReader:
         schema = self.source_schema()

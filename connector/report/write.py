@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.summaries import summaries
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.charts import charts_of, lifelines_of
 from statestore.connector.report.figures import figures_of
 from statestore.connector.report.page import page, panel, section, table
-from statestore.connector.summaries import summaries
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.errors import NotFoundError
 
@@ -35,7 +35,7 @@ def write_report(
     Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, or REPORT_NOT_INSTALLED without the extra.
     """
     bundle = _bundle()
-    warehouse = open_warehouse(path)
+    warehouse = open_warehouse(path).pin()
     names = warehouse.tables() if store is None else [warehouse.table(store).name]
     told = [item for item in summaries(path) if item["store"] in names]
     charts: dict[str, Any] = {}

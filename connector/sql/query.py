@@ -41,7 +41,7 @@ def sql(
     _check_query(query)
     if spark is not None:
         check_session(spark)
-    warehouse = open_warehouse(path)
+    warehouse = open_warehouse(path).pin()
     if spark is not None:
         from statestore.connector.sql.sql_spark import run_on_spark
 

@@ -214,12 +214,3 @@ def human_bytes(count: int) -> str:
             return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def human_duration(milliseconds: int) -> str:
-    """In the largest unit that gives a whole number: "30 days", "90 minutes", "250 ms"."""
-    for unit, worth in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
-        if milliseconds and milliseconds % worth == 0:
-            count = milliseconds // worth
-            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-    return f"{milliseconds} ms"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statestore.formats.engine import StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
@@ -33,7 +33,7 @@ class FeedPart:
 
 
 @dataclass(frozen=True)
-class FeedSource:
+class FeedSource(Source):
     """The changes of the batches from ``first`` to that of ``checkpoint``."""
 
     location: Location
@@ -53,10 +53,6 @@ class FeedSource:
     def version_words(self) -> tuple[str, str]:
         return "batch", "batches"
 
-    @property
-    def default(self) -> str | None:
-        return self.view.name
-
     def states(self) -> Sequence[str]:
         return [self.view.name]
 
@@ -66,9 +62,6 @@ class FeedSource:
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batch.batch_id
-
-    def last_known(self, state: str) -> int:
-        return self.newest(state)
 
     def kept(self, state: str) -> Sequence[int]:
         return range(self.first, self.newest(state) + 1)
@@ -96,7 +89,7 @@ class FeedSource:
 
 
 @dataclass(frozen=True)
-class FeedAt:
+class FeedAt(StateAt):
     """The whole feed."""
 
     source: FeedSource

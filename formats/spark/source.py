@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from statestore.formats.engine import Part, StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
@@ -94,7 +94,7 @@ def open_source(location: Location) -> CheckpointSource:
 
 
 @dataclass(frozen=True)
-class CheckpointSource:
+class CheckpointSource(Source):
     """A checkpoint as of the newest batch that was committed when it was opened."""
 
     location: Location
@@ -134,9 +134,6 @@ class CheckpointSource:
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batches[-1]
-
-    def last_known(self, state: str) -> int:
-        return self.newest(state)
 
     def kept(self, state: str) -> Sequence[int]:
         """The newest batches, without a gap, whose state can be read now."""
@@ -262,7 +259,7 @@ class CheckpointSource:
 
 
 @dataclass(frozen=True)
-class CheckpointAt:
+class CheckpointAt(StateAt):
     """One state as of one batch."""
 
     location: Location

@@ -25,7 +25,7 @@ OPTIONS = (
     EngineOption(
         "changeStartBatchId",
         "int",
-        "with readChangeFeed: what the batches from this one on wrote to the store",
+        "what the batches from this one on wrote to the store; needs readChangeFeed",
         feed=True,
     ),
     EngineOption("changeEndBatchId", "int", "up to this batch, inclusive; the last", feed=True),

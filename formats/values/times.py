@@ -174,3 +174,12 @@ def _invalid(value: object, what: str) -> InvalidInputError:
         f"{what} is {shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole ones, "
         'or a text with units ms, s, min, h, d, w like "30 days" or "1h 30m"',
     )
+
+
+def format_duration(milliseconds: int) -> str:
+    """In the largest unit that gives a whole number: "30 days", "90 minutes", "250 ms"."""
+    for unit, worth in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
+        if milliseconds and milliseconds % worth == 0:
+            count = milliseconds // worth
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{milliseconds} ms"

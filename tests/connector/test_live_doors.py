@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import statestore
 from statestore.connector.cli.main import app
-from statestore.connector.terminal.output import human_duration
+from statestore.formats.values.times import format_duration
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 MINUTE = 60_000
@@ -134,4 +134,4 @@ def test_command_line(warehouse: Path) -> None:
     [(0, "0 ms"), (250, "250 ms"), (1_000, "1 second"), (5_400_000, "90 minutes"), (30 * 86_400_000, "30 days")],
 )
 def test_durations_for_people(milliseconds: int, text: str) -> None:
-    assert human_duration(milliseconds) == text
+    assert format_duration(milliseconds) == text

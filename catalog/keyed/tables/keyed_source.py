@@ -26,7 +26,7 @@ from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
 from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
 from statestore.catalog.keyed.tables.keyed_size import size_of
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.formats.engine import StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.reading_threads import processors
@@ -66,7 +66,7 @@ def open_keyed(root: Path, spec: StoreSpec) -> KeyedSource:
 
 
 @dataclass(frozen=True)
-class KeyedSource:
+class KeyedSource(Source):
     """The snapshots of a keyed store. In another process it reads the log again: snapshots never change."""
 
     root: Path
@@ -98,11 +98,6 @@ class KeyedSource:
         entries = list(self.retained.values())[-1:]
         return sorted({spec.name for entry in entries for part in entry.handles for spec in part.states})
 
-    @property
-    def default(self) -> str | None:
-        states = self.states()
-        return states[0] if len(states) == 1 else None
-
     def info(self, state: str) -> StateInfo:
         """Raises NotFoundError STATE_NOT_FOUND, or NO_SNAPSHOT where there is none yet."""
         spec, keys = self._newest_state(state), tuple(self.spec.key_names)
@@ -112,9 +107,6 @@ class KeyedSource:
         known = {"value": "value", "user_key": "user_key", PLACE.name: PLACE.name}
         roles = {name: "key" if name in keys else known.get(name, "namespace") for name in columns.names}
         return StateInfo(state, f"keyed {spec.kind}", columns, keys, row_key, lookups, (), roles)
-
-    def newest(self, state: str) -> int:
-        return self.kept(state)[-1]
 
     def last_known(self, state: str) -> int:
         return self.log.newest
@@ -137,9 +129,6 @@ class KeyedSource:
         """By default all entries of the log, those that only discard a snapshot too."""
         chosen = self.log.entries if numbers is None else [self.log.entries[number - 1] for number in numbers]
         return [self._version(entry, state) for entry in chosen]
-
-    def no_time(self, state: str, version: int) -> NotFoundError:
-        raise AssertionError("every snapshot has the time of its commit")
 
     def is_origin(self, state: str) -> bool:
         first = next(entry.version for entry in self.log.entries if entry.operation == "snapshot")
@@ -257,12 +246,16 @@ class KeyedSource:
 
 
 @dataclass(frozen=True)
-class KeyedAt:
-    """One state as of one snapshot."""
+class KeyedAt(StateAt):
+    """One state as of one snapshot, ``number``."""
 
     source: KeyedSource
     state: str
-    version: int
+    number: int
+
+    @property
+    def version(self) -> int:
+        return self.number
 
     @cached_property
     def spec(self) -> StateSpec:

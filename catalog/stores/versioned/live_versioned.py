@@ -117,7 +117,8 @@ class LiveVersionedStore(LiveStore):
     ) -> Iterator[Record]:
         """Versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first (KIP-968).
 
-        Complete where Kafka's answer misses versions that end in a later segment (docs/decisions/028-kafka-versioned-stores.md).
+        Complete where Kafka's answer misses versions that end in a later segment
+        (docs/decisions/028-kafka-versioned-stores.md).
         """
         self._latencies["range"].count += 1
         key_bytes = self._forms.serde.key_bytes(key)

@@ -302,8 +302,9 @@ class VersionedStore(StoreHandle):
     ) -> Iterator[Record]:
         """Versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first (KIP-968).
 
-        Complete where Kafka's answer misses versions that end in a later segment (docs/decisions/028-kafka-versioned-stores.md). A range that
-        ends before the retention considers the newest version only.
+        Complete where Kafka's answer misses versions that end in a later segment
+        (docs/decisions/028-kafka-versioned-stores.md). A range that ends before the retention considers the newest
+        version only.
         """
         self._check_open()
         name = self._keys.normalize(key)

@@ -1,0 +1,70 @@
+"""What is kept of one table, for `inspect`, the report and Python: from metadata and the sizes of files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from statestore.formats.values.times import format_time
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """Numbers of the newest version. Times are epoch microseconds, sizes bytes; None: unknown, or there is none.
+
+    ``keys``: rows that are valid now. ``rows``: versions of keys that are stored. ``first_time`` and ``last_time``: of
+    the state that is kept; nothing is known of before ``kept_from``. ``bytes``: the files that the newest version
+    needs. ``uncommitted``: acknowledged puts that no commit has yet. ``partitions``: ranges of versions with their
+    number of partitions. ``kept``: how much history there is, where the table's kind has no retention ("5 snapshots").
+    ``problems``: what to do, or what is damaged. ``notes``: what is worth knowing.
+    """
+
+    version: int
+    oldest_version: int
+    keys: int | None = None
+    rows: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
+    kept_from: int | None = None
+    segments: int | None = None
+    deltas: int | None = None
+    bytes: int | None = None
+    changelog_bytes: int | None = None
+    uncommitted: int | None = None
+    cache_bytes: int | None = None
+    unreferenced_bytes: int | None = None
+    last_commit: int | None = None
+    writer: str | None = None
+    partitions: tuple[dict[str, int], ...] = ()
+    kept: str | None = None
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    damaged: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers under the names of `inspect`, times as ISO-8601; ``health`` and ``status`` say how it is."""
+        return {
+            "keys": self.keys,
+            "rows": self.rows,
+            "version": self.version,
+            "oldest_version": self.oldest_version,
+            "from": _time(self.first_time),
+            "to": _time(self.last_time),
+            "kept_from": _time(self.kept_from),
+            "segments": self.segments,
+            "deltas": self.deltas,
+            "bytes": self.bytes,
+            "changelog_bytes": self.changelog_bytes,
+            "uncommitted": self.uncommitted,
+            "cache_bytes": self.cache_bytes,
+            "unreferenced_bytes": self.unreferenced_bytes,
+            "last_commit": _time(self.last_commit),
+            "writer": self.writer,
+            "partitions": list(self.partitions) or None,
+            "health": [*self.notes, *self.problems],
+            "status": "damaged" if self.damaged else "attention" if self.problems else "ok",
+        }
+
+
+def _time(us: int | None) -> str | None:
+    return None if us is None else format_time(us)

@@ -1,0 +1,47 @@
+"""An object for each table at a path, from metadata: what `inspect` and the report show."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from statestore.catalog.describe.table_summary import TableSummary
+from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.times import format_duration
+from statestore.formats.values.types import shown_field
+
+UNKNOWN = TableSummary(0, 0).as_json() | {"version": None, "oldest_version": None}
+
+
+def summaries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """An object for each table at ``path``: sizes in bytes, times as ISO-8601, null where nothing is known. A table
+    that is damaged is listed with what is wrong, and does not hide the others."""
+    warehouse = open_warehouse(path).pin()
+    return [_summary(warehouse, name) for name in warehouse.tables()]
+
+
+def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
+    item |= {"retention": None, "retention_ms": None, **UNKNOWN}
+    try:
+        about = warehouse.about(name)
+        kept = about.retention
+        item |= {"kind": about.kind, "retention": None if kept is None else format_duration(kept), "retention_ms": kept}
+        item |= _columns(warehouse.table(name))
+        found = warehouse.summary(name)
+        item |= found.as_json()
+        if found.kept is not None:
+            item["retention"] = found.kept
+    except StateStoreError as error:
+        what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
+        item |= {"health": [f"{what}: {error}"], "status": "damaged"}
+    return item
+
+
+def _columns(table: StateTable) -> dict[str, Any]:
+    shown = {field.name: shown_field(field) for field in table.schema(Query())}
+    keys = table.row_key or table.key_columns
+    values = [name for name in shown if name not in (*keys, "valid_from", "valid_to")]
+    return {"key": {name: shown[name] for name in keys}, "value": {name: shown[name] for name in values}}
