@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka.byte_reader import INT64, NULL, Reader, int32, int64, sized
-from statestore.formats.kafka.headers import Header
+from statestore.formats.kafka_rows.byte_reader import INT64, NULL, Reader, int32, int64, sized
+from statestore.formats.kafka_rows.headers import Header
 
 SAME_AS_PRIOR = -2
 CURRENT_VERSION = 3

@@ -15,7 +15,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from statestore.formats.kafka.byte_reader import INT32, Reader, int32, sized
+from statestore.formats.kafka_rows.byte_reader import INT32, Reader, int32, sized
 
 JOIN_PREFIX = Struct(">qB")
 NO_HASH = 0x80

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from statestore.formats.kafka.byte_reader import Reader, corrupt, int32, int64, sized
+from statestore.formats.kafka_rows.byte_reader import Reader, corrupt, int32, int64, sized
 
 Position = dict[str, dict[int, int]]
 

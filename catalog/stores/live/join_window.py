@@ -21,7 +21,7 @@ from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, one_key
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.window import START, SUFFIX_BYTES
-from statestore.formats.kafka.window_keys import SUFFIX
+from statestore.formats.kafka_rows.window_keys import SUFFIX
 
 
 class JoinWindowStore(SegmentedStore):

@@ -13,7 +13,7 @@ from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
-from statestore.formats.kafka.session_keys import BOUNDS as SUFFIX
+from statestore.formats.kafka_rows.session_keys import BOUNDS as SUFFIX
 
 SUFFIX_BYTES = SUFFIX.size
 LAST = b"\x7f" + b"\xff" * 15

@@ -16,8 +16,8 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
-from statestore.formats.kafka.byte_reader import INT64
-from statestore.formats.kafka.window_keys import SUFFIX
+from statestore.formats.kafka_rows.byte_reader import INT64
+from statestore.formats.kafka_rows.window_keys import SUFFIX
 
 START = INT64
 SUFFIX_BYTES = SUFFIX.size

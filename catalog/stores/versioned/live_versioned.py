@@ -32,7 +32,7 @@ from statestore.catalog.stores.versioned.versioned import PutResult, Record
 from statestore.catalog.stores.versioned.versioned_content import put_rows, versions_content
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.formats.errors import StorageError
-from statestore.formats.kafka.versioned_store import decode_latest
+from statestore.formats.kafka_rows.versioned_store import decode_latest
 from statestore.formats.values.times import from_us
 
 

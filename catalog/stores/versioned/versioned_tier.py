@@ -12,7 +12,7 @@ import threading
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.formats.errors import CorruptError
-from statestore.formats.kafka.versioned_store import (
+from statestore.formats.kafka_rows.versioned_store import (
     LATEST_SEGMENT,
     TIME,
     SegmentRow,

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kafka import segments
 from statestore.formats.kafka.offset_files import decode_offsets, encode_offsets
 from statestore.formats.kafka.state_directory import (
     StorePath,
@@ -21,6 +20,7 @@ from statestore.formats.kafka.state_directory import (
     encode_process_metadata,
     encode_store_path,
 )
+from statestore.formats.kafka_rows import segments
 
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
 

@@ -10,20 +10,9 @@ import pytest
 from support.stores.kafka_vectors import cases
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.kafka import (
-    buffers,
-    headers,
-    joins,
-    offset_files,
-    segments,
-    session_keys,
-    state_directory,
-    stored_offsets,
-    timestamped,
-    versioned_store,
-    window_keys,
-)
-from statestore.formats.kafka.list_serde import any_deserializer, any_serializer
+from statestore.formats.kafka import buffers, joins, offset_files, state_directory, stored_offsets
+from statestore.formats.kafka_rows import headers, segments, session_keys, timestamped, versioned_store, window_keys
+from statestore.formats.kafka_rows.list_serde import any_deserializer, any_serializer
 
 Params = dict[str, Any]
 CASES = cases("encodings")

@@ -11,11 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka import buffers, headers, joins, session_keys, stored_offsets, timestamped, window_keys
+from statestore.formats.kafka import buffers, joins, stored_offsets
 from statestore.formats.kafka.buffers import Buffered, RecordContext
 from statestore.formats.kafka.changelog_records import logged_value, restored_value, user_headers
-from statestore.formats.kafka.headers import Header
 from statestore.formats.kafka.joins import Subscription
+from statestore.formats.kafka_rows import headers, session_keys, timestamped, window_keys
+from statestore.formats.kafka_rows.headers import Header
 
 KEYS = st.binary(max_size=5)
 TIMES = st.integers(-(2**63), 2**63 - 1)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka.columns import deserialize_column
-from statestore.formats.kafka.list_serde import any_deserializer, any_serializer, decode_list, encode_list
-from statestore.formats.kafka.serdes import NAMES, arrow_type_of, deserializer, serde_of, serializer
+from statestore.formats.kafka_rows.columns import deserialize_column
+from statestore.formats.kafka_rows.list_serde import any_deserializer, any_serializer, decode_list, encode_list
+from statestore.formats.kafka_rows.serdes import NAMES, arrow_type_of, deserializer, serde_of, serializer
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "String": st.text(),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kafka.versioned_columns import decode_rows, split_latest, split_row_keys
-from statestore.formats.kafka.versioned_store import SegmentRow, decode_row, encode_latest, encode_row, row_key
+from statestore.formats.kafka_rows.versioned_columns import decode_rows, split_latest, split_row_keys
+from statestore.formats.kafka_rows.versioned_store import SegmentRow, decode_row, encode_latest, encode_row, row_key
 
 Value = bytes | None
 VALUES = st.none() | st.binary(max_size=3)

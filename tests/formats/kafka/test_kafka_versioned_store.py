@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.paths import DATA
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.kafka.versioned_store import (
+from statestore.formats.kafka_rows.versioned_store import (
     SegmentRow,
     decode_latest,
     decode_row,

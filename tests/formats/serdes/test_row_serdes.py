@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.key_strategies import SCALARS, key_tables, key_types
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka.serdes import serde_of, serializer
+from statestore.formats.kafka_rows.serdes import serde_of, serializer
 from statestore.formats.serdes.plain_keys import key_cells
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.canonical import from_arrow

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.kafka.byte_reader import INT64, corrupt, require
-from statestore.formats.kafka.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka_rows.byte_reader import INT64, corrupt, require
+from statestore.formats.kafka_rows.columns import Ints, cut, int_field, require_length
 
 SUFFIX = Struct(">qi")
 TIME = INT64

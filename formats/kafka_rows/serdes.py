@@ -1,7 +1,7 @@
 """Kafka's built-in serdes for single values (``org.apache.kafka.common.serialization``).
 
 Numbers are big-endian, so in the order of bytes negative ones come after positive ones; text is UTF-8; a UUID is its
-text of 36 characters. None is Kafka's null in both directions. ``List<…>`` is in `statestore.formats.kafka.list_serde`.
+text of 36 characters. None is Kafka's null in both directions. ``List<…>`` is in `statestore.formats.kafka_rows.list_serde`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.kafka.byte_reader import corrupt
+from statestore.formats.kafka_rows.byte_reader import corrupt
 
 Serialize = Callable[[Any], bytes | None]
 Deserialize = Callable[[bytes | None], Any]

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from statestore.formats.kafka.byte_reader import corrupt, require
-from statestore.formats.kafka.columns import Ints, cut, int_field, require_length
-from statestore.formats.kafka.window_keys import BASE_PREFIX, INDEX_PREFIX, require_prefix
+from statestore.formats.kafka_rows.byte_reader import corrupt, require
+from statestore.formats.kafka_rows.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka_rows.window_keys import BASE_PREFIX, INDEX_PREFIX, require_prefix
 
 BOUNDS = Struct(">qq")
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.kafka.columns import Ints, bounds, cut, int_field, require_length
-from statestore.formats.kafka.versioned_store import BOUNDS, ENTRY, TIME, decode_row
+from statestore.formats.kafka_rows.columns import Ints, bounds, cut, int_field, require_length
+from statestore.formats.kafka_rows.versioned_store import BOUNDS, ENTRY, TIME, decode_row
 
 
 class Versions(NamedTuple):

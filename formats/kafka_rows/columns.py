@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.byte_reader import corrupt
-from statestore.formats.kafka.serdes import FORMS, arrow_type_of, serde_name
+from statestore.formats.kafka_rows.byte_reader import corrupt
+from statestore.formats.kafka_rows.serdes import FORMS, arrow_type_of, serde_name
 
 Ints = npt.NDArray[np.int64]
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from statestore.formats.kafka.byte_reader import INT64, Reader, require
-from statestore.formats.kafka.columns import Ints, cut, int_field, require_length
-from statestore.formats.kafka.headers import Header, encode_sized_headers, read_sized_headers
+from statestore.formats.kafka_rows.byte_reader import INT64, Reader, require
+from statestore.formats.kafka_rows.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka_rows.headers import Header, encode_sized_headers, read_sized_headers
 
 UNKNOWN = -1
 NO_HEADERS = b"\x00"

@@ -10,8 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.kafka.byte_reader import Reader, int32, sized
-from statestore.formats.kafka.serdes import UUID_LENGTH, Deserialize, Serialize, deserializer, serde_name, serializer
+from statestore.formats.kafka_rows.byte_reader import Reader, int32, sized
+from statestore.formats.kafka_rows.serdes import (
+    UUID_LENGTH,
+    Deserialize,
+    Serialize,
+    deserializer,
+    serde_name,
+    serializer,
+)
 
 FIXED, VARIABLE = 0, 1
 FIXED_SIZES = {"Short": 2, "Integer": 4, "Long": 8, "Float": 4, "Double": 8, "UUID": UUID_LENGTH}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.formats.kafka.byte_reader import NULL, Reader, varint
+from statestore.formats.kafka_rows.byte_reader import NULL, Reader, varint
 
 Header = tuple[str, bytes | None]
 
