@@ -22,8 +22,7 @@ from pyspark.sql.types import (
 
 from statestore.connector.spark.intervals import numbers_field
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.spark.checkpoint.spark_schema import SPARK_METADATA
-from statestore.formats.values.declared_types import declared_type
+from statestore.formats.values.declared_types import COLUMN_METADATA, declared_type
 from statestore.formats.values.types import shown_field
 
 _to_arrow: Any = spark_types.to_arrow_schema
@@ -77,7 +76,7 @@ def _spark_type(field: pa.Field) -> DataType:
 
 
 def _metadata(field: pa.Field) -> dict[str, Any] | None:
-    stated = (field.metadata or {}).get(SPARK_METADATA)
+    stated = (field.metadata or {}).get(COLUMN_METADATA)
     found: dict[str, Any] | None = None if stated is None else json.loads(stated)
     return found
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 DECLARED = b"statestore.type"
+COLUMN_METADATA = b"SPARK::metadata::json"
+"""Key of what a user stated of a column in the engine, as JSON: Spark's own key, which it passes on."""
 _COLLATED = b"string collate "
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import chain
@@ -14,6 +15,7 @@ from support.source_tree import Import, imports, modules, package_folders
 
 FOLDERS = ("connector", "catalog", "formats", "facade")  # importable by accident from the root of a clone
 SOURCES = tuple(str(ROOT / folder) for folder in (*FOLDERS, "tests"))
+FUTURE_ENGINES = ("flink", "kafka")  # folders with formats whose engines are to come
 MOST_FILES = 18  # in a room
 MOST_PARTS, MOST_FLOORS = 16, 12  # of the catalog
 LAYERS = ("statestore.formats", "statestore.catalog", "statestore.connector")  # each may import itself and those before
@@ -114,6 +116,45 @@ def test_the_catalog_is_a_house_of_few_rooms_and_floors() -> None:
         floors[part] = 1 + max((floors[below] for below in graph[part]), default=0)
     assert len(graph) <= MOST_PARTS, sorted(graph)
     assert max(floors.values()) <= MOST_FLOORS, floors
+
+
+# Engines
+
+
+def test_no_line_above_the_formats_names_an_engine() -> None:
+    """Engines are found by `statestore.formats.engines`; the rest works through the seam, ``formats/engine.py``."""
+    folders = [path.parent.name for path in (ROOT / "formats").glob("*/engine.py")]
+    assert "spark" in folders
+    rooms = tuple(f"statestore.formats.{name}" for name in {*folders, *FUTURE_ENGINES})
+    above = [i for i in all_imports() if layer(i.module) > LAYERS.index("statestore.formats")]
+    assert [str(i) for i in above if f"{i.name}.".startswith(tuple(f"{name}." for name in rooms))] == []
+
+
+def test_engines_know_only_what_all_formats_share() -> None:
+    """An engine imports neither another engine nor what finds the engines."""
+    engines = {path.parent.name for path in (ROOT / "formats").glob("*/engine.py")} | set(FUTURE_ENGINES)
+    others = [
+        str(i)
+        for i in all_imports()
+        for mine in engines
+        for other in (*(engines - {mine}), "engines")
+        if i.module.startswith(f"statestore.formats.{mine}.")
+        and f"{i.name}.".startswith(f"statestore.formats.{other}.")
+    ]
+    assert others == []
+
+
+def test_opening_a_store_of_ours_loads_no_engine() -> None:
+    """A path is recognised by a light module; what reads an engine's state is loaded when there is some."""
+    script = (
+        "import sys, tempfile, statestore; folder = tempfile.mkdtemp(); "
+        "statestore.connect(folder).create_store('s', key={'k': 'string'}, value={'v': 'int'}).close(); "
+        "statestore.inspect(folder).table('s').scan().read_all(); "
+        "print(sorted(m for m in sys.modules if m.startswith('statestore.formats.spark.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    light = ["statestore.formats.spark.engine", "statestore.formats.spark.state_options"]
+    assert done.stdout.strip() == str(light)
 
 
 def test_only_the_connector_knows_spark() -> None:

@@ -29,10 +29,9 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
-from statestore.formats.values.declared_types import DECLARED
+from statestore.formats.values.declared_types import COLUMN_METADATA, DECLARED
 
 MAX_DEPTH = 64
-SPARK_METADATA = b"SPARK::metadata::json"
 """The key under which PySpark keeps Spark's metadata in an Arrow field."""
 
 
@@ -246,5 +245,5 @@ def arrow_field(name: str, kind: SparkType, *, nullable: bool = True, metadata: 
     if isinstance(kind, Plain) and kind.declared is not None:
         stated[DECLARED] = kind.declared.encode()
     if metadata != "{}":
-        stated[SPARK_METADATA] = metadata.encode()
+        stated[COLUMN_METADATA] = metadata.encode()
     return pa.field(name, arrow_type(kind), nullable, stated or None)
