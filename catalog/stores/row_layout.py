@@ -1,8 +1,8 @@
 """Row keys of live stores: how each kind puts key bytes and times together, and how a batch of them becomes columns.
 
-The layouts are those of Kafka Streams (``formats/kafka_rows``): ``key | start | sequence`` in window stores, ``key | end |
-start`` in session stores, numbers big-endian. Here they are taken apart and put together for whole batches; the live
-stores do the same for one row.
+The layouts are those of Kafka Streams (``formats/kafka_rows``): ``key | start | sequence`` in window stores, ``key |
+end | start`` in session stores, numbers big-endian. Here they are taken apart and put together for whole batches; the
+live stores do the same for one row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kafka's built-in serdes for single values (``org.apache.kafka.common.serialization``).
 
 Numbers are big-endian, so in the order of bytes negative ones come after positive ones; text is UTF-8; a UUID is its
-text of 36 characters. None is Kafka's null in both directions. ``List<…>`` is in `statestore.formats.kafka_rows.list_serde`.
+text of 36 characters. None is Kafka's null in both directions. ``List<…>`` is in
+`statestore.formats.kafka_rows.list_serde`.
 """
 
 from __future__ import annotations

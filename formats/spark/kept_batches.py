@@ -11,20 +11,16 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS, DataFile, data_files
-from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
 from statestore.formats.spark.checkpoint.views import View
 from statestore.formats.spark.checkpoint.views import view as find_view
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
-from statestore.formats.spark.rows.byte_spans import Ints
 
 
 def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
@@ -64,25 +60,6 @@ def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
     """These committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
     root = with_batches(checkpoint.root, numbers)
     return [read_batch(root, number) for number in numbers]
-
-
-def begin_times(checkpoint: Checkpoint, batches: Sequence[Batch]) -> Ints:
-    """When batches began, in epoch microseconds: never descending.
-
-    A clock may have been set back. As of a moment is the newest batch that had begun by then, so a batch that began
-    after its successor, or with it, was never the newest, and its time is that of the successor.
-
-    Raises NotFoundError SPARK_STATE_NOT_FOUND if the log of offsets does not tell the time.
-    """
-    times = []
-    for batch in batches:
-        if batch.timestamp_ms is None:
-            path = checkpoint.root.at("offsets", batch.batch_id).path
-            raise missing(
-                path, "no time of the batch, which history and changes need; read the state of single batches"
-            )
-        times.append(batch.timestamp_ms * 1000)
-    return np.minimum.accumulate(np.array(times, np.int64)[::-1])[::-1]
 
 
 def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:

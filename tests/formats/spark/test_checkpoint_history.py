@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,10 +11,9 @@ from support.checkpoints.checkpoint_models import changes_of, history_of, states
 from support.checkpoints.spark_state_fixtures import QUICK, index, multiset, opened
 from support.parameters import mostly_slow
 
-from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.views import View, views
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
-from statestore.formats.spark.kept_batches import begin_times, kept_batches, read_batches
+from statestore.formats.spark.kept_batches import kept_batches, read_batches
 
 KEY_CELLS = {"rows": 1, "map": 2, "timers": 2}
 TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
@@ -57,11 +55,3 @@ def test_every_batch_of_every_checkpoint(name: str) -> None:
 
 def named(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(1, "kind", TYPES.take(batch.column("kind")))
-
-
-def test_batches_of_a_clock_that_was_set_back_begin_in_order() -> None:
-    """One that began after its successor, or with it, was never the newest as of a moment."""
-    checkpoint: Any = None
-    moments = [10, 30, 20, 40, 40]
-    batches = [Batch(number, number + 1, 1, True, moment, None, {}, {}) for number, moment in enumerate(moments)]
-    assert begin_times(checkpoint, batches).tolist() == [10_000, 20_000, 20_000, 40_000, 40_000]
