@@ -25,14 +25,16 @@ On = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class AsofRequest:
-    """A join of left rows with the history of ``table``; picklable.
+    """A join of left rows with the history of ``table``, which is pinned; picklable.
 
-    ``keys``: (left column, key column) pairs in order of the table's key. ``added``: (column of the history, its name
-    in the result). ``floor``: state times (epoch microseconds) before it find only versions that are still the newest.
-    ``known_from``: the first state time (epoch microseconds) of which the table's state is known; None: all of them.
+    ``live`` is the table as it will be, for streams that read the newest version each time. ``keys``: (left column, key
+    column) pairs in order of the table's key. ``added``: (column of the history, its name in the result). ``floor``:
+    state times (epoch microseconds) before it find only versions that are still the newest. ``known_from``: the first
+    state time (epoch microseconds) of which the table's state is known; None: all of them.
     """
 
     table: StateTable
+    live: StateTable
     keys: tuple[tuple[str, str], ...]
     left_time: str
     how: How
@@ -63,8 +65,10 @@ class AsofRequest:
 
     def at_newest(self, table: StateTable) -> AsofRequest:
         """The same request at the newest version that ``table`` has now."""
-        version = table.kept_versions()[1]
-        return replace(self, version=version, floor=table.lookup_floor(version), known_from=table.known_from(version))
+        now = table.pin()
+        version = now.kept_versions()[1]
+        floor, since = now.lookup_floor(version), now.known_from(version)
+        return replace(self, table=now, version=version, floor=floor, known_from=since)
 
     def check_times(self, first: int) -> None:
         """NotFoundError TIME_NOT_KEPT for left rows from ``first`` on (epoch microseconds) if that is before what is
@@ -96,7 +100,8 @@ def make_request(
     """Checks what was asked; raises InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
     if not isinstance(how, str) or how not in ("inner", "left"):
         raise InvalidInputError("INVALID_OPTION", f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
-    table = table_of(store)
+    live = table_of(store)
+    table = live.pin()
     keys = _key_pairs(table, on)
     for name in (*(left for left, _ in keys), left_time):
         if not isinstance(name, str) or name not in left_names:
@@ -115,7 +120,7 @@ def make_request(
     pinned = table.kept_versions()[1] if version is None else version
     how_: How = "inner" if how == "inner" else "left"
     floor, since = table.lookup_floor(pinned), table.known_from(pinned)
-    return AsofRequest(table, keys, left_time, how_, added, pinned, floor, since)
+    return AsofRequest(table, live, keys, left_time, how_, added, pinned, floor, since)
 
 
 def table_of(store: Any) -> StateTable:

@@ -56,7 +56,7 @@ def join_frame(
             f"column `{request.left_time}` is timestamp_ntz, so its moments are not known; expected TIMESTAMP",
         )
     schema = _result_schema(left, request)
-    table = None if pinned else request.table
+    table = None if pinned else request.live
     if grace is not None:
         return _join_with_grace(left, request, schema, _checked_grace(left, request, grace), table)
     if left.isStreaming:
