@@ -98,6 +98,9 @@ class MemoryTable:
 class MemoryWarehouse:
     held: dict[str, MemoryTable]
 
+    def pin(self) -> MemoryWarehouse:
+        return self
+
     def tables(self) -> list[str]:
         return sorted(n for n in self.held if "$" not in n)
 
