@@ -31,7 +31,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, str]]:
             "spark4.3.0-twsttl__rkv2",
             "spark4.0.1-chain__rkcl",
         ],
-        ["spark4.3.0-agg__hdfs", "spark4.3.0-sess__rkcl"],
+        ["spark4.3.0-sess__rkcl"],
     ),
 )
 def test_reads_leave_a_checkpoint_as_it_was(name: str, tmp_path: Path) -> None:

@@ -112,10 +112,15 @@ def test_the_same_refusals(spark: SparkSession, name: str, options: dict[str, An
 
 
 READS = [read for read in index()[VARIABLES]["reads"].values() if "error" not in read]
-FIRST_READS = list({str({**read["options"], "batchId": 0}): read for read in READS[::-1]}.values())
+BY_VARIABLE = {read["options"].get("stateVarName"): read for read in READS}
+BY_OPTIONS = {str(sorted(read["options"])): read for read in READS}
 
 
-@pytest.mark.parametrize("asked", mostly_slow(READS, FIRST_READS), ids=lambda read: str(list(read["options"].values())))
+@pytest.mark.parametrize(
+    "asked",
+    mostly_slow(READS, [*BY_VARIABLE.values(), *BY_OPTIONS.values()]),
+    ids=lambda read: str(list(read["options"].values())),
+)
 def test_variables_lists_maps_and_timers(spark: SparkSession, asked: dict[str, Any]) -> None:
     """Spark's own source can not read these where they lie now: it follows the path they were written at."""
     found = state(spark, VARIABLES, asked["options"], builtin=False)

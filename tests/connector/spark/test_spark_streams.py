@@ -209,7 +209,7 @@ def test_two_queries_on_one_live_store_take_turns(spark: SparkSession, warehouse
     assert state(warehouse / "totals") == {f"{n}{i}": 1.0 for n in ("left", "right") for i in range(3)} | {"both": 2.0}
 
 
-@pytest.mark.parametrize("mode", ["complete", "update"])
+@pytest.mark.parametrize("mode", mostly_slow(["complete", "update"], ["complete"]))
 def test_aggregations(spark: SparkSession, warehouse: Path, tmp_path: Path, mode: str) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None), ("naan", 2.0, T0, None))
     feed_file(tmp_path / "in", 2, ("curry", 1.0, T0 + 5, None))
