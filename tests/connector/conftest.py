@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from support.quick_spark import ENVIRONMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
 
 ZONE = "America/New_York"
 SETTINGS = {

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
+from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path, index, multiset, truth
+from support.parameters import mostly_slow
 
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
@@ -25,7 +26,7 @@ def read(name: str, options: dict[str, Any]) -> pa.Table:
     return pa.Table.from_batches(batches, table.schema(query))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_options_mean_what_they_mean_to_spark(name: str) -> None:
     for key, asked in index()[name]["reads"].items():
         if "error" in asked:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.parameters import mostly_slow
 from support.paths import ROOT
+from support.quick_spark import ENVIRONMENT
 from support.source_tree import package_folders
 
 README = ROOT / "README.md"
@@ -133,7 +134,7 @@ def joined(parts: list[Block], language: str) -> str:
 
 def run(command: list[str], folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, **ENVIRONMENT, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
     found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     return found.stdout

@@ -101,12 +101,13 @@ def operation(request: pytest.FixtureRequest) -> Iterator[Operation]:
         yield found
 
 
-def test_killed_at_every_step(operation: Operation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["third step", "step"])
+def test_killed_at_every_step(operation: Operation, every: int, tmp_path: Path) -> None:
     template, base = _prepare(tmp_path / "template", operation)
     first, steps = len(base.states) - 1, 0
     outcomes = set()
     while steps < MAX_STEPS:
-        steps += 1
+        steps += every
         root = tmp_path / str(steps)
         shutil.copytree(template, root)
         model = copy.deepcopy(base)
@@ -226,15 +227,16 @@ def _expected_files(store: VersionedStore) -> set[str]:
     return {"store.json"} | log | checkpoints | file_names(store._snapshot)
 
 
-FIRST, STEP, PROCESSES = 2, 2, 16
+FIRST, LAST = 2, 32
 
 
-def test_processes_that_kill_themselves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(2, marks=pytest.mark.slow)])
+def test_processes_that_kill_themselves(step: int, tmp_path: Path) -> None:
     """The same with real deaths, before calls of the operating system: acknowledged puts are there, versions whole."""
     kept = OPERATIONS["full compaction"]
     template, base = _prepare(tmp_path / "template", Operation(kept.run, kept.effects))
-    copies = [shutil.copytree(template, tmp_path / str(n)) for n in range(PROCESSES)]
-    deaths = command("dying_process", FIRST, STEP, *copies)
+    copies = [shutil.copytree(template, tmp_path / str(n)) for n in range(FIRST, LAST + step, step)]
+    deaths = command("dying_process", FIRST, step, *copies)
     done = subprocess.run(deaths, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     outcomes = []

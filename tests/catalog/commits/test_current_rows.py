@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.properties import few_or_many
 from support.stores.versioned_model import Model
 
 import statestore
@@ -62,8 +63,7 @@ def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
     return sorted(found)
 
 
-@settings(max_examples=60, deadline=None)
-@given(steps=STEPS)
+@few_or_many(15, 60, steps=STEPS)
 def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, list[tuple[str, Any, int]]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         catalog = statestore.connect(Path(folder) / "w")

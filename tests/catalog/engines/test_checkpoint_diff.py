@@ -40,7 +40,7 @@ def test_the_difference_makes_one_batch_of_another(name: str) -> None:
             assert min(rows.values(), default=0) >= 0 and +rows == states[new], table.table.name
 
 
-@pytest.mark.parametrize("name", sorted(index()))
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_inspect_names_the_types_of_every_state(name: str) -> None:
     """Also of those that stores of ours do not have: no state looks damaged for its types."""
     told = run("inspect", checkpoint_path(name), "--json").rows

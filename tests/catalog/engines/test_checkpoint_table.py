@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, opened, truth
+from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path, index, multiset, opened, truth
 from support.command_line import run
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable, PartSplit
@@ -47,7 +48,7 @@ def plain_reads(name: str) -> list[dict[str, Any]]:
     return [read for read in reads if "error" not in read and not other & set(read["options"])]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_each_batch_is_a_version(name: str) -> None:
     found = statestore.inspect(checkpoint_path(name))
     reads = plain_reads(name)
@@ -58,7 +59,7 @@ def test_each_batch_is_a_version(name: str) -> None:
         assert multiset(rows) == multiset(truth(read))
 
 
-@pytest.mark.parametrize("name", sorted(index()))
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_duckdb_reads_every_table(name: str) -> None:
     """Also those with several struct fields of one name, which DuckDB does not take."""
     path = str(checkpoint_path(name))

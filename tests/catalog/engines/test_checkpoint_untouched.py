@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
+from support.parameters import mostly_slow
 
 import statestore
 
@@ -22,13 +23,16 @@ def state_of(folder: Path) -> dict[str, tuple[int, str]]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "spark4.3.0-agg__hdfs",
-        "spark4.3.0-join__rkj4",
-        "spark4.3.0-sess__rkcl",
-        pytest.param("spark4.3.0-twsttl__rkv2", marks=pytest.mark.slow),
-        "spark4.0.1-chain__rkcl",
-    ],
+    mostly_slow(
+        [
+            "spark4.3.0-agg__hdfs",
+            "spark4.3.0-join__rkj4",
+            "spark4.3.0-sess__rkcl",
+            "spark4.3.0-twsttl__rkv2",
+            "spark4.0.1-chain__rkcl",
+        ],
+        ["spark4.3.0-sess__rkcl"],
+    ),
 )
 def test_reads_leave_a_checkpoint_as_it_was(name: str, tmp_path: Path) -> None:
     path = checkpoint_path(name)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from support.engines.cases import CASES, Case, Row, rows_of
 from support.engines.toys import write_package
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
@@ -22,6 +23,7 @@ from statestore.formats import engines
 from statestore.formats.state_table import Mode, Query
 from statestore.formats.values.times import to_datetime
 
+QUICK = ["toy", "keyed without its first snapshots", "spark spark4.3.0-join__hdfs"]
 MARKS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 MODES: tuple[Mode, ...] = ("snapshot", "history", "changes")
 OF_CHANGES = ("valid_from", "_change_type", "_commit_version", "_commit_timestamp")
@@ -55,7 +57,7 @@ class Subject:
         return max(version for version in self.states if self.case.times[version] <= moment)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=mostly_slow(list(CASES), QUICK))
 def subjects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Subject]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(write_package(tmp_path_factory.mktemp("package") / "toys.zip"))

@@ -28,9 +28,10 @@ HISTORIES = [
     (4, 3, 6, (1, 2, 5)),
     (5, 2, 5, (2, 5)),
 ]
+CASES = [pytest.param(case, marks=() if case in HISTORIES[1::2] else pytest.mark.slow) for case in HISTORIES]
 
 
-@pytest.fixture(scope="module", params=HISTORIES, ids=str)
+@pytest.fixture(scope="module", params=CASES, ids=str)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     seed, tasks, versions, discard = request.param
     return make(tmp_path_factory.mktemp("keyed"), seed, tasks, versions, discard)

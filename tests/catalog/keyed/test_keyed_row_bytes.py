@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.key_strategies import key_tables, key_types
+from support.properties import few_or_many
 
 from statestore.catalog.keyed.rows.row_keys import (
     GROUP_BYTES,
@@ -44,8 +44,7 @@ def user_keys(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
     return kind, draw(st.lists(values, min_size=1, max_size=3))
 
 
-@given(key_tables(), key_tables() | NO_NAMESPACE, user_keys(), st.sampled_from(["value", "list", "map"]))
-@settings(max_examples=120, deadline=None)
+@few_or_many(30, 120, key_tables(), key_tables() | NO_NAMESPACE, user_keys(), st.sampled_from(["value", "list", "map"]))
 def test_rows_by_columns_are_those_one_by_one(
     keys: Table, namespaces: Table, of_map: tuple[pa.DataType, list[Any]], kind: Kind
 ) -> None:

@@ -149,8 +149,9 @@ READS = {
 }
 
 
+@pytest.mark.parametrize("examples", [60, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SEQUENCES)
-def test_operations(kind: str) -> None:
+def test_operations(kind: str, examples: int) -> None:
     """Every operation can be applied; answers are plain, and a backward one is its twin's in reverse.
 
     In so few sequences every verb that reads has found something, and records were dropped as too late.
@@ -159,7 +160,7 @@ def test_operations(kind: str) -> None:
     found: set[str] = set()
 
     @given(operations=strategy)
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
     def run(operations: list[Operation]) -> None:
         model = new()
         for verb, arguments in operations:
@@ -174,7 +175,7 @@ def test_operations(kind: str) -> None:
             found.add("dropped_records")
 
     run()
-    assert found >= READS[kind]
+    assert found >= READS[kind] or examples < 300
 
 
 @given(operations=window_operations(), time_ordered=st.booleans(), duplicates=st.booleans())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.parameters import mostly_slow
 from support.stores.versioned_checks import CHANGE, HORIZON, INTERVAL, as_row, rows_of
 from support.stores.versioned_pair import Pair, small_thresholds
 
@@ -143,7 +144,7 @@ def refused(read: Callable[[], Any], code: str) -> None:
     assert error.value.code == code
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), range(6)))
 def test_what_the_horizon_keeps_is_exact(seed: int, tmp_path: Path) -> None:
     """Two expiries with writes (at the horizon or later) and compactions between them."""
     generate = Generator(seed)
@@ -157,7 +158,7 @@ def test_what_the_horizon_keeps_is_exact(seed: int, tmp_path: Path) -> None:
     expiring.pair.store.close()
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES // 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES // 2), range(6)))
 def test_expiry_by_retention(seed: int, tmp_path: Path) -> None:
     """Any put at all: the retention refuses those that are older than the horizon it gives."""
     generate = Generator(1_000_000 + seed)

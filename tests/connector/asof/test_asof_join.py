@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.in_memory_table import MemoryTable
+from support.properties import few_or_many
 
 import statestore
 from statestore.catalog.reads.table_reads import ReadableTable
@@ -58,8 +58,9 @@ def expected(versions: dict[tuple[str, int], int | None], rows: list[Any], how: 
     return [row for row in joined if how == "left" or row["price"] is not None]
 
 
-@settings(deadline=None)
-@given(st.lists(st.lists(PUT, max_size=6), min_size=1, max_size=4), st.lists(ROW, max_size=12), st.booleans())
+@few_or_many(
+    10, 100, st.lists(st.lists(PUT, max_size=6), min_size=1, max_size=4), st.lists(ROW, max_size=12), st.booleans()
+)
 def test_each_engine_against_the_model(
     tmp_path_factory: pytest.TempPathFactory, commits: list[Any], rows: list[Any], compacted: bool
 ) -> None:
@@ -87,8 +88,9 @@ def test_each_engine_against_the_model(
                     assert found.schema.names == ["item", "at", "n", "price"]
 
 
-@settings(deadline=None)
-@given(st.lists(PUT, min_size=1, max_size=12), st.lists(ROW, min_size=1, max_size=12), st.integers(0, 20))
+@few_or_many(
+    10, 100, st.lists(PUT, min_size=1, max_size=12), st.lists(ROW, min_size=1, max_size=12), st.integers(0, 20)
+)
 def test_the_retention_rule_is_that_of_get(
     tmp_path_factory: pytest.TempPathFactory, puts: list[Any], rows: list[Any], retention: int
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T0 = 1_700_000_000_000
+WAYS = [("left", None), ("inner", 3), ("inner", None), ("left", 3)]
 SCHEMA = "item string, at timestamp, n bigint"
 
 
@@ -47,8 +49,7 @@ def rows_of(table: pa.Table) -> list[str]:
     return sorted(str([str(cell) for cell in row.values()]) for row in table.select(["n", "item", "price"]).to_pylist())
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("version", [None, 3])
+@pytest.mark.parametrize(("how", "version"), mostly_slow(WAYS, WAYS[:2]))
 def test_a_batch(spark: SparkSession, store_path: str, how: str, version: int | None) -> None:
     left = left_table()
     options: dict[str, Any] = {"on": "item", "left_time": "at", "how": how, "version": version}

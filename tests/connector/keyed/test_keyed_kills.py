@@ -50,7 +50,8 @@ def test_kills_do_not_show(tmp_path: Path) -> None:
     catalog.create_store("users", "keyed", key={"user": "bigint"}).close()
     (tmp_path / "sunk").mkdir()
     places = [str(tmp_path / name) for name in ("in", "w/users", "checkpoint", "sunk")]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}  # for Spark's workers
+    inherited = os.environ.get("PYTHONPATH")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), inherited)))}  # for Spark's workers
     for tasks, batch, when in RUNS:
         run = command("keyed_streaming_process", *places, tasks, batch, when)
         ended = subprocess.run(run, start_new_session=True, capture_output=True, timeout=600, check=False, env=env)

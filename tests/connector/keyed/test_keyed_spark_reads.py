@@ -19,6 +19,7 @@ from support.keyed.keyed_made import (
     told_changes,
     told_history,
 )
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.errors import NotFoundError, ReadOnlyError
@@ -41,7 +42,7 @@ def collected(frame: DataFrame) -> Rows:
     return rows(frame.toArrow())
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", mostly_slow(STATES, ["attrs"]))
 def test_versions_times_and_filters(spark: SparkSession, made: Made, state: str) -> None:
     path = f"{made.path}/sessions/{state}"
     assert collected(load(spark, path)) == made.newest[state]

@@ -39,13 +39,13 @@ def refusal(spark: SparkSession, name: str | Path, **options: Any) -> str:
     ("name", "shown", "options"),
     [
         (AGGREGATION, "state", {}),
-        (JOIN, "left", {"joinSide": "left"}),
         (JOIN, "right", {"joinSide": "RIGHT"}),
-        (CHAIN, "state_0", {}),
         (CHAIN, "state_1", {"operatorId": 1}),
         (VARIABLES, "tmp", {"stateVarName": "tmp"}),
-        (VARIABLES, "lst", {"stateVarName": "lst"}),
         (VARIABLES, "timers", {"readRegisteredTimers": "true"}),
+        pytest.param(JOIN, "left", {"joinSide": "left"}, marks=pytest.mark.slow),
+        pytest.param(CHAIN, "state_0", {}, marks=pytest.mark.slow),
+        pytest.param(VARIABLES, "lst", {"stateVarName": "lst"}, marks=pytest.mark.slow),
     ],
 )
 def test_the_same_rows_as_in_python(spark: SparkSession, name: str, shown: str, options: dict[str, Any]) -> None:
@@ -122,24 +122,24 @@ FILTERS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def as_spark_filters(spark: SparkSession) -> list[pa.Table]:
-    """The answers with nothing pushed down; the setting is changed once only, which starts new workers."""
+@pytest.mark.parametrize("filters", [FILTERS[::2], pytest.param(FILTERS[1::2], marks=pytest.mark.slow)])
+def test_pushed_filters_mean_what_they_mean_to_spark(
+    spark: SparkSession, filters: list[tuple[str, dict[str, Any], str]]
+) -> None:
+    """The setting is changed once for all filters, because that starts new workers."""
+
+    def answers() -> list[pa.Table]:
+        return [load(spark, name, **options).where(where).toArrow() for name, options, where in filters]
+
     before = str(spark.conf.get(PUSHDOWN))
     spark.conf.set(PUSHDOWN, "false")
     try:
-        return [load(spark, name, **options).where(where).toArrow() for name, options, where in FILTERS]
+        as_spark_filters = answers()
     finally:
         spark.conf.set(PUSHDOWN, before)
-
-
-@pytest.mark.parametrize("number", range(len(FILTERS)), ids=[where for _, _, where in FILTERS])
-def test_pushed_filters_mean_what_they_mean_to_spark(
-    spark: SparkSession, as_spark_filters: list[pa.Table], number: int
-) -> None:
-    name, options, where = FILTERS[number]
-    assert bool(as_spark_filters[number].num_rows) is (where != "partition_id = 7")
-    assert multiset(load(spark, name, **options).where(where).toArrow()) == multiset(as_spark_filters[number])
+    for (_, _, where), pushed, expected in zip(filters, answers(), as_spark_filters, strict=True):
+        assert bool(expected.num_rows) is (where != "partition_id = 7")
+        assert multiset(pushed) == multiset(expected), where
 
 
 def test_partitions_and_keys_that_are_filtered_out_are_no_tasks(spark: SparkSession) -> None:

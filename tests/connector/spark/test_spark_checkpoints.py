@@ -55,8 +55,10 @@ def duplicates(rows: DataFrame) -> DataFrame:
     return rows.dropDuplicates(["k", "id"])
 
 
-@pytest.mark.parametrize("provider", [ROCKSDB, HDFS], ids=["rocksdb", "hdfs"])
-@pytest.mark.parametrize("query", mostly_slow([aggregation, windows, duplicates], [aggregation]))
+QUERIES = [(query, provider) for query in (aggregation, windows, duplicates) for provider in (ROCKSDB, HDFS)]
+
+
+@pytest.mark.parametrize(("query", "provider"), mostly_slow(QUERIES, QUERIES[:1]))
 def test_state_is_what_spark_reads(spark: SparkSession, tmp_path: Path, provider: str, query: Any) -> None:
     folder = tmp_path / ("Agg" if query is aggregation else "other")
     folder.mkdir()

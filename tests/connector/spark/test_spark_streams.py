@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.connector.spark.source import StateStoreSource
@@ -208,7 +209,7 @@ def test_two_queries_on_one_live_store_take_turns(spark: SparkSession, warehouse
     assert state(warehouse / "totals") == {f"{n}{i}": 1.0 for n in ("left", "right") for i in range(3)} | {"both": 2.0}
 
 
-@pytest.mark.parametrize("mode", ["complete", "update"])
+@pytest.mark.parametrize("mode", mostly_slow(["complete", "update"], ["complete"]))
 def test_aggregations(spark: SparkSession, warehouse: Path, tmp_path: Path, mode: str) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None), ("naan", 2.0, T0, None))
     feed_file(tmp_path / "in", 2, ("curry", 1.0, T0 + 5, None))
@@ -345,15 +346,15 @@ def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: Path
     assert [sorted({row[0] for row in batch}) for batch in seen[3:]] == [[4, 5], [6]]
 
 
-@pytest.mark.parametrize(
-    ("options", "versions"),
-    [
-        ({"startingVersion": 2}, [2, 3]),
-        ({"startingVersion": "latest"}, []),
-        ({"startingVersion": 4}, []),
-        ({"startingTimestamp": T0 + 1}, [2, 3]),
-    ],
-)
+STARTS: list[tuple[dict[str, Any], list[int]]] = [
+    ({"startingVersion": "latest"}, []),
+    ({"startingTimestamp": T0 + 1}, [2, 3]),
+    ({"startingVersion": 2}, [2, 3]),
+    ({"startingVersion": 4}, []),
+]
+
+
+@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, STARTS[:2]))
 def test_where_a_stream_begins(
     spark: SparkSession, filled: Path, tmp_path: Path, options: dict[str, Any], versions: list[int]
 ) -> None:

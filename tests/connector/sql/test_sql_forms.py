@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.state_table import Query
@@ -88,8 +89,12 @@ SNAPSHOTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("clause", "asked"), SNAPSHOTS)
-@pytest.mark.parametrize("alias", ["", "p", "AS p"])
+ALIASES = ("", "p", "AS p")
+ALIASED = [(clause, asked, alias) for clause, asked in SNAPSHOTS for alias in ALIASES]
+EACH_ONCE = [(*clause, ALIASES[number % 3]) for number, clause in enumerate(SNAPSHOTS)]
+
+
+@pytest.mark.parametrize(("clause", "asked", "alias"), mostly_slow(ALIASED, EACH_ONCE))
 def test_snapshots(spark: SparkSession, warehouse: str, clause: str, asked: dict[str, Any], alias: str) -> None:
     expected = truth(warehouse, lambda store: store.scan(columns=COLUMNS, **asked))
     prefix = "p." if alias else "prices."
@@ -123,7 +128,7 @@ def test_functions(spark: SparkSession, warehouse: str, call: str, ask: Callable
     assert both(spark, warehouse, f"SELECT f.item, f.price FROM {call} AS f") == [expected, expected]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, NAMES[1:3]))
 def test_any_name_goes_around(spark: SparkSession, warehouse: str, name: str) -> None:
     now = truth(warehouse, lambda s: s.scan(columns=COLUMNS), name)
     old = truth(warehouse, lambda s: s.scan(columns=COLUMNS, version=1), name)

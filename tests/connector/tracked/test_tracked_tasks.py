@@ -18,6 +18,7 @@ import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.tracked_cases import CASES, Case, count
 from support.keyed.tracked_tasks import GROUPS, Tracking, as_table
+from support.parameters import mostly_slow
 
 from statestore import StateSpec
 from statestore.catalog.keyed.rows.database import LocalDatabase
@@ -428,7 +429,7 @@ def scripted_columns(batch_time: datetime, keys: pa.Array, rows: pa.RecordBatch,
     return pa.array(held, pa.int64()), as_table(emitted, schema).combine_chunks().to_batches()[0] if emitted else None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4), [1]))
 def test_columns_do_what_records_do(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     timeout = 2000 if seed % 2 else None

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.offset_files import decode_offsets, encode_offsets
@@ -28,10 +29,12 @@ NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
 # Offset files
 
 
-@given(
+@few_or_many(
+    25,
+    100,
     offsets=st.dictionaries(
         NAMES, st.dictionaries(st.integers(0, 9), st.none() | st.integers(0, 2**63 - 1), min_size=1), max_size=3
-    )
+    ),
 )
 def test_offset_files_come_back(offsets: dict[str, dict[int, int | None]]) -> None:
     assert decode_offsets(encode_offsets(offsets)) == offsets

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka import buffers, joins, stored_offsets
@@ -356,7 +357,7 @@ def test_wrong_fields_are_refused(form: str, data: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@given(data=st.binary(max_size=60), front=st.integers(0, 70))
+@few_or_many(25, 100, data=st.binary(max_size=60), front=st.integers(0, 70))
 @example(data=b"\xff" * 60, front=0)
 def test_any_bytes_are_read_or_refused(form: str, data: bytes, front: int) -> None:
     """Random ones, also behind the beginning of a good example: no other error, and none of them takes long."""

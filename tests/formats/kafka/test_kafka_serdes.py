@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka_rows.columns import deserialize_column
@@ -34,7 +35,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(data=st.data())
+@few_or_many(20, 100, data=st.data())
 def test_values_come_back(name: str, data: st.DataObject) -> None:
     """Null is null, and a list of the values comes back with its nulls."""
     values = data.draw(st.lists(st.none() | VALUES[name], max_size=4))
@@ -147,7 +148,7 @@ def test_lists_of_byte_arrays_come_back(entries: list[bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES])
-@given(data=st.data())
+@few_or_many(20, 100, data=st.data())
 def test_columns_read_as_single_values(name: str, data: st.DataObject) -> None:
     """Slices too, with and without nulls."""
     values = data.draw(st.lists(data.draw(st.sampled_from([VALUES[name], st.none() | VALUES[name]])), max_size=5))

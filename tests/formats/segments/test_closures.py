@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.segments.closures import Part, encode_closures, read_closures
@@ -27,8 +27,7 @@ def _example() -> tuple[pa.Buffer, tuple[ClosureSlice, ...]]:
     return encode_closures("c.arrow", [_part("a", 3, {5: 50, 1: 10}), _part("b", 3, {0: 7}), _part("a", 4, {1: 9})])
 
 
-@settings(deadline=None)
-@given(st.lists(rows_to_ends, min_size=1, max_size=5))
+@few_or_many(25, 100, st.lists(rows_to_ends, min_size=1, max_size=5))
 def test_round_trip(parts: list[dict[int, int]]) -> None:
     """Every part comes back as its own slice, rows ascending."""
     data, slices = encode_closures("c.arrow", [_part(f"s{n}", n, part) for n, part in enumerate(parts)])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.closures import encode_closures
@@ -53,8 +54,7 @@ def test_find_agrees_with_a_dictionary(hashes: list[int], others: list[int]) -> 
             assert index.find(probe) == expected[probe]
 
 
-@settings(deadline=None)
-@given(hash_lists, hash_lists)
+@few_or_many(25, 100, hash_lists, hash_lists)
 def test_match_agrees_with_loops(hashes: list[int], probes: list[int]) -> None:
     """Every pair of equal hashes once, whether or not the probes are sorted."""
     index = KeyIndex.build(np.array(hashes, np.uint64))

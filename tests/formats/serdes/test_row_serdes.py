@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.key_strategies import SCALARS, key_tables, key_types
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka_rows.serdes import serde_of, serializer
@@ -57,8 +57,7 @@ def plain_tables(draw: st.DrawFn) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
     return schema, draw(st.lists(st.tuples(*(values for _, values in types)), min_size=1, max_size=5))
 
 
-@settings(deadline=None, max_examples=150)
-@given(key_tables())
+@few_or_many(20, 150, key_tables())
 def test_keys_come_back_and_columns_agree(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     schema, keys = table
     serde, codec = row_serde("natural", schema, ONE_VALUE), KeyCodec(schema)
@@ -77,8 +76,7 @@ def without_fold(row: tuple[Any, ...]) -> str:
     return repr(row).replace(", fold=1", "")
 
 
-@settings(deadline=None, max_examples=150)
-@given(value_tables())
+@few_or_many(20, 150, value_tables())
 def test_values_come_back_and_columns_agree(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     """Nulls in any column and in every type; a null row is a row of nulls."""
     schema, values = table
@@ -97,11 +95,12 @@ def test_values_come_back_and_columns_agree(table: tuple[pa.Schema, list[tuple[A
     ]
 
 
-@settings(deadline=None, max_examples=300)
-@given(
+@few_or_many(
+    40,
+    300,
     st.lists(st.sampled_from(SCALARS), min_size=1, max_size=3).flatmap(
         lambda types: st.tuples(st.just([kind for kind, _ in types]), *[st.tuples(*(v for _, v in types))] * 2)
-    )
+    ),
 )
 def test_natural_keys_sort_like_their_type(drawn: tuple[list[pa.DataType], tuple[Any, ...], tuple[Any, ...]]) -> None:
     """Text by its UTF-8, numbers with negative ones first; the first columns begin the whole key."""
@@ -196,8 +195,7 @@ def test_wrong_values_are_refused(serde: str, value: Any) -> None:
         row_serde(serde, ONE_KEY, ONE_VALUE).value_bytes(value)
 
 
-@settings(deadline=None, max_examples=150)
-@given(plain_tables())
+@few_or_many(20, 150, plain_tables())
 def test_plain_columns_agree_with_single_rows(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     """Two or more columns of numbers and text, as keys and as values."""
     schema, rows = table
@@ -297,8 +295,7 @@ def first_row(codec: KeyCodec | ValueCodec, columns: list[pa.Array]) -> tuple[An
     return codec.normalize(codec.to_user(tuple([to(cell) for to, cell in zip(to_canonical, cells, strict=True)])))
 
 
-@settings(deadline=None, max_examples=300)
-@given(table=value_tables(), data=st.data())
+@few_or_many(40, 300, table=value_tables(), data=st.data())
 def test_broken_values_are_read_the_same_in_columns(
     table: tuple[pa.Schema, list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:
@@ -311,8 +308,7 @@ def test_broken_values_are_read_the_same_in_columns(
     assert single == columns or (single == "TIME_OUT_OF_RANGE" and columns == "ROW_CORRUPT")
 
 
-@settings(deadline=None, max_examples=300)
-@given(table=key_tables(), data=st.data())
+@few_or_many(40, 300, table=key_tables(), data=st.data())
 def test_broken_keys_are_read_the_same_in_columns(
     table: tuple[pa.Schema, list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:
@@ -327,8 +323,7 @@ def test_broken_keys_are_read_the_same_in_columns(
         assert serde.key_bytes(serde.key_of(bad)) == bad
 
 
-@settings(deadline=None, max_examples=150)
-@given(key_tables())
+@few_or_many(20, 150, key_tables())
 def test_first_columns_begin_the_key(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     """A scan by these bytes finds the keys with these first columns and no other."""
     schema, keys = table
@@ -350,8 +345,7 @@ def in_order(kind: pa.DataType, cell: Any) -> Any:
     return (1, cell.encode() if isinstance(cell, str) else cell)
 
 
-@settings(deadline=None, max_examples=200)
-@given(key_tables())
+@few_or_many(40, 200, key_tables())
 def test_nested_keys_sort_like_their_type(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     schema, keys = table
     serde, codec = row_serde("natural", schema, ONE_VALUE), KeyCodec(schema)

@@ -14,12 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path, index, multiset, truth, unpacked
+from support.parameters import mostly_slow
 
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.formats.spark.checkpoint.unique_names import renamed
 
 NAMES = sorted(index(MORE))
+QUICK = ("spark3.5.9-join1__hdfs", "spark4.0.5-tws__rkav", "spark4.1.4-scala__rkcl", "spark4.3.0-evolved__rkav")
 
 
 def reads(name: str) -> dict[str, dict[str, Any]]:
@@ -41,7 +43,7 @@ def test_the_archive_has_what_these_tests_are_of() -> None:
     assert sum(len(reads(name)) for name in NAMES) == 182
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if reads(name)])
+@pytest.mark.parametrize("name", mostly_slow([name for name in NAMES if reads(name)], QUICK))
 def test_state_equals_what_spark_read(name: str) -> None:
     for key, read in reads(name).items():
         found, expected = answer(name, read["options"]), truth(read, MORE)

@@ -22,6 +22,7 @@ from support.checkpoints.checkpoint_tables import (
 from support.checkpoints.purged_checkpoints import purged
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.reads.table_reads import ReadableTable
@@ -33,19 +34,17 @@ AGGREGATION, HDFS, JOIN = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs", "spark
 
 
 PURGES = [
-    (HDFS, 4, 0, 3),
     (HDFS, 2, 0, 3),  # a delta is left without those before it
     (HDFS, 4, 4, 4),
     (AGGREGATION, 3, 3, 3),
     ("spark4.3.0-agg__rkv2", 3, 0, 2),
     ("spark4.3.0-agg__rk", 6, 5, 5),
-    ("spark4.3.0-agg__rk", 1, 2, 2),
     (JOIN, 4, 0, 3),
-    ("spark4.3.0-twsttl__rkv2", 4, 2, 3),
 ]
+MORE_PURGES = [(HDFS, 4, 0, 3), ("spark4.3.0-agg__rk", 1, 2, 2), ("spark4.3.0-twsttl__rkv2", 4, 2, 3)]
 
 
-@pytest.mark.parametrize(("name", "below", "logs_below", "first"), PURGES)
+@pytest.mark.parametrize(("name", "below", "logs_below", "first"), mostly_slow([*PURGES, *MORE_PURGES], PURGES))
 def test_purged_batches_are_told_and_the_others_read(
     name: str, below: int, logs_below: int, first: int, tmp_path: Path
 ) -> None:

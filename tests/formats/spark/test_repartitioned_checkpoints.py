@@ -86,7 +86,7 @@ def test_the_archive_has_what_these_tests_are_of() -> None:
 COUNT, READS = 22, 139
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_each_batch_is_what_spark_reads_of_it(name: str) -> None:
     """State and change feed, cell by cell, ``partition_id`` included."""
     for key, read in index(REPARTITIONED)[name]["reads"].items():
@@ -151,7 +151,10 @@ def differing_rows(old: Counter[Any], new: Counter[Any], cells: int | None) -> C
     return +Counter(removed=gone.total() - len(changed), added=come.total() - len(changed), changed=len(changed))
 
 
-@pytest.mark.parametrize("name", ["agg__rk", "agg__f2", "grow__cl", "tws__cl", "sess__cl", "twschecked__cl"])
+@pytest.mark.parametrize(
+    "name",
+    mostly_slow(["agg__rk", "agg__f2", "grow__cl", "tws__cl", "sess__cl", "twschecked__cl"], ["agg__rk", "grow__cl"]),
+)
 def test_the_partition_is_that_of_the_batch_that_wrote_the_row(name: str) -> None:
     for table in tables(path_of(name)).values():
         states = states_of(table)
@@ -168,7 +171,7 @@ def rows_of(table: pa.Table) -> list[Any]:
     return list(multiset(table))
 
 
-@pytest.mark.parametrize("name", mostly_slow(["agg__rk", "agg__cl", "agg__f2", "agg__rf2"], QUICK))
+@pytest.mark.parametrize("name", mostly_slow(["agg__rk", "agg__cl", "agg__f2", "agg__rf2"], ["agg__cl"]))
 def test_keys_are_looked_up_where_their_batch_put_them(name: str) -> None:
     table = tables(path_of(name))["state"]
     for batch, rows in states_of(table).items():
@@ -260,7 +263,7 @@ PURGES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "below", "first"), PURGES)
+@pytest.mark.parametrize(("name", "below", "first"), mostly_slow(PURGES, PURGES[:5]))
 def test_what_purging_left_is_read_on_either_side(name: str, below: int, first: int, tmp_path: Path) -> None:
     """Old partitions keep their files for ever: nobody opens them again, and nobody cleans up."""
     path, whole = copied(name, tmp_path), tables(path_of(name))

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import (
+    QUICK,
     answer,
     checkpoint_path,
     index,
@@ -19,6 +20,7 @@ from support.checkpoints.spark_state_fixtures import (
     unpacked,
     view_of,
 )
+from support.parameters import mostly_slow
 
 from statestore.formats.errors import NotFoundError
 from statestore.formats.spark.change_feed import feed_schema
@@ -33,7 +35,7 @@ def test_every_checkpoint_of_the_archive_is_read() -> None:
     assert len(NAMES) == 41
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_state_equals_what_spark_read(name: str) -> None:
     reads = {key: read for key, read in index()[name]["reads"].items() if "error" not in read}
     assert reads

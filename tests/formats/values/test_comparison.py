@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.filter_truth import NUMBERS, ORDERINGS, TEXT, holds, number_columns
 from support.key_strategies import SCALARS, key_types
+from support.properties import few_or_many
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.filters import Filter, Op, check_filters, mask, parse_filters
@@ -80,7 +81,7 @@ def test_in_is_equality_with_any_member(column: tuple[pa.DataType, list[Any]], v
     assert selected(Filter("x", "in", tuple(values)), rows, kind) == [holds("in", row, values) for row in rows]
 
 
-@given(st.data())
+@few_or_many(25, 100, st.data())
 def test_other_values_compare_as_in_python(data: st.DataObject) -> None:
     """Texts, bytes, booleans, dates, times and durations."""
     kind, values = data.draw(st.sampled_from(CANONICAL))
@@ -91,7 +92,7 @@ def test_other_values_compare_as_in_python(data: st.DataObject) -> None:
     assert selected(Filter("x", "in", (value, None)), rows, kind) == [holds("=", row, value) for row in rows]
 
 
-@given(st.data())
+@few_or_many(25, 100, st.data())
 def test_nested_values_are_equal_or_not(data: st.DataObject) -> None:
     """Structs (from tuples) and lists to any depth; inside them null equals null."""
     kind, values = data.draw(key_types().filter(lambda typed: pa.types.is_nested(typed[0])))

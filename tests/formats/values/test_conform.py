@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.key_strategies import LIMITS, key_types
+from support.properties import few_or_many
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.types import conform
@@ -109,7 +110,7 @@ def fits(value: int, kind: pa.DataType) -> bool:
     return -LIMITS[kind.bit_width] - 1 <= value <= LIMITS[kind.bit_width]
 
 
-@given(st.data())
+@few_or_many(25, 100, st.data())
 def test_what_is_of_the_type_is_handed_on(data: st.DataObject) -> None:
     """All key types, without a copy."""
     kind, _ = data.draw(key_types())

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.key_strategies import key_tables
 from support.paths import DATA
+from support.properties import few_or_many
 
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.key_codec import KeyCodec
@@ -121,8 +121,7 @@ def test_key_groups_are_those_that_flink_stored() -> None:
 PARALLELISMS = st.sampled_from([1, 2, 3, 7, 127, 128, 1000, MAX_PARALLELISM - 1, MAX_PARALLELISM])
 
 
-@given(key_tables(), PARALLELISMS)
-@settings(max_examples=150, deadline=None)
+@few_or_many(30, 150, key_tables(), PARALLELISMS)
 def test_key_groups_are_those_of_flink_s_rules(table: tuple[pa.Schema, list[tuple[Any, ...]]], most: int) -> None:
     """Keys of all types; those that Java has no hash code for have half of the key hash in its place."""
     schema, keys = table

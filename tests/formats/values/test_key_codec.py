@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from support.key_strategies import key_tables
+from support.properties import few_or_many
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
@@ -21,8 +21,7 @@ POINT = pa.struct([("x", pa.int64()), ("y", pa.int64())])
 Pair = namedtuple("Pair", "size item")
 
 
-@settings(deadline=None)
-@given(key_tables())
+@few_or_many(25, 100, key_tables())
 def test_rows_survive_columns_and_user_form(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     """Canonical rows are their own normal form and come back from columns, dicts and bare values."""
     schema, keys = table

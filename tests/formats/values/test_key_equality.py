@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.key_strategies import key_tables
+from support.properties import few_or_many
 
 from statestore.formats.values import key_equality
 from statestore.formats.values.key_codec import KeyCodec
@@ -23,8 +23,7 @@ def _all_pairs(rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return grid[0].ravel(), grid[1].ravel()
 
 
-@settings(deadline=None)
-@given(key_tables(), st.data())
+@few_or_many(25, 100, key_tables(), st.data())
 def test_equal_exactly_if_canonical_values_are(
     table: tuple[pa.Schema, list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.key_strategies import key_types
+from support.properties import few_or_many
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.values.types import (
@@ -45,13 +46,13 @@ def error_of(spec: Any, role: Any = "key") -> StateStoreError:
     return caught.value
 
 
-@given(TYPES)
+@few_or_many(25, 100, TYPES)
 def test_names_are_read_back(kind: pa.DataType) -> None:
     """Every type has one name, whatever its fields are called."""
     assert parse_type(type_name(kind)) == kind
 
 
-@given(key_types())
+@few_or_many(25, 100, key_types())
 def test_arrows_own_names_are_read(typed: tuple[pa.DataType, object]) -> None:
     """What ``str`` says of a type whose field names need no quotes."""
     assert parse_type(str(typed[0])) == typed[0]
@@ -276,7 +277,7 @@ def test_deeper_than_can_be_opened_again() -> None:
     assert error_of({"x": kind}, "value").code == "UNSUPPORTED_TYPE"
 
 
-@given(st.dictionaries(FIELD_NAMES, TYPES, max_size=4))
+@few_or_many(25, 100, st.dictionaries(FIELD_NAMES, TYPES, max_size=4))
 def test_schemas_survive_json(columns: Mapping[str, pa.DataType]) -> None:
     """Names and types; whether a column may be null follows from its role."""
     schema = pa.schema(list(columns.items()))

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 WINDOW: dict[str, Any] = {"retention": "1 hour", "window_size": "1 minute"}
+
+DEATHS = [(0, 0), (50_123, 0), (99_999, 0), (2_500, 1_000), (2_999, 1_000)]
 
 # Acknowledges by writing the number of the put; dies by its own hand right after one, or by the parent's at any point.
 WRITER = """
@@ -47,7 +50,7 @@ def expected(last: int) -> dict[str, int]:
     return {f"key-{number % 1000}": number for number in range(last + 1)}
 
 
-@pytest.mark.parametrize(("die_at", "commit_every"), [(0, 0), (50_123, 0), (99_999, 0), (2_500, 1_000), (2_999, 1_000)])
+@pytest.mark.parametrize(("die_at", "commit_every"), mostly_slow(DEATHS, [(0, 0), (2_500, 1_000), (2_999, 1_000)]))
 def test_every_acknowledged_put_is_there(tmp_path: Path, die_at: int, commit_every: int) -> None:
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", kind="key_value", **COLUMNS).close()

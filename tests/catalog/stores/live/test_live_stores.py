@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.stores.live.live_rows import apply_rows
@@ -116,6 +117,7 @@ def test_reading_only_takes_no_lock(catalog: statestore.Catalog, kind: str) -> N
             live_rows(reader)
 
 
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["session"]))
 def test_a_dropped_handle_gives_up_its_lock(catalog: statestore.Catalog, kind: str) -> None:
     """And what it had acknowledged is taken over, in another process, too."""
     store = create(catalog, kind)
@@ -130,6 +132,7 @@ def test_a_dropped_handle_gives_up_its_lock(catalog: statestore.Catalog, kind: s
     assert done.stdout.strip() == "[{'k': 'a', 'v': 1}]"
 
 
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["key_value"]))
 def test_another_process_is_refused_too(catalog: statestore.Catalog, kind: str) -> None:
     code = "import statestore, sys; statestore.connect(sys.argv[1]).open_store('s').commit()"
     with create(catalog, kind) as store:
