@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -36,7 +37,7 @@ class EngineOpening:
 def engines() -> Iterator[Engine]:
     """All engines; those of installed packages come last."""
     yield from map(_loaded, BUILT_IN)
-    yield from map(_loaded, _installed())
+    yield from map(_loaded, _installed(tuple(sys.path)))
 
 
 def engine_named(name: str) -> Engine:
@@ -75,6 +76,7 @@ def _loaded(module: str) -> Engine:
     return found
 
 
-@functools.cache
-def _installed() -> tuple[str, ...]:
+@functools.lru_cache(maxsize=8)
+def _installed(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Modules of engines in packages on the path, which may grow while a process runs (Spark's files)."""
     return tuple(sorted({entry.value for entry in entry_points(group=GROUP)}))

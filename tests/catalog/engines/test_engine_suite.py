@@ -19,7 +19,6 @@ from support.parameters import mostly_slow
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.table_reads import ReadableTable
-from statestore.formats import engines
 from statestore.formats.state_table import Mode, Query
 from statestore.formats.values.times import to_datetime
 
@@ -61,12 +60,10 @@ class Subject:
 def subjects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Subject]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(write_package(tmp_path_factory.mktemp("package") / "toys.zip"))
-        engines._installed.cache_clear()
         case = CASES[request.param](tmp_path_factory.mktemp("case"))
         found = statestore.inspect(case.path)
         assert set(case.states) <= set(found.tables())
         yield [Subject(case, name, found.table(name), states) for name, states in case.states.items()]
-    engines._installed.cache_clear()
 
 
 def without(table: pa.Table, names: tuple[str, ...]) -> list[Row]:

@@ -12,7 +12,6 @@ from support.command_line import run
 from support.engines.toys import STEP, VERSIONS, Toys, as_toys, write_package, write_toys, write_version
 
 import statestore
-from statestore.formats import engines
 
 KINDS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 
@@ -21,9 +20,7 @@ KINDS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1
 def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(write_package(tmp_path_factory.mktemp("package") / "toys.zip"))
-        engines._installed.cache_clear()
         yield
-    engines._installed.cache_clear()
 
 
 @pytest.fixture

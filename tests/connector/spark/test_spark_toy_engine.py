@@ -10,7 +10,6 @@ import pytest
 from support.engines.toys import VERSIONS, as_toys, write_package, write_toys
 
 from statestore.connector.spark.register import register
-from statestore.formats import engines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +22,7 @@ def package(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(file)
     spark.sparkContext.addPyFile(str(file))
     register(spark)  # sources get the files that the session had when they were registered
-    engines._installed.cache_clear()
     yield
-    engines._installed.cache_clear()
 
 
 @pytest.mark.usefixtures("package")
