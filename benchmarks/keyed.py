@@ -27,7 +27,7 @@ from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows.row_keys import ONLY
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, encoder
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart
 from statestore.formats.values.key_groups import key_groups
 
 ROUNDS = 10
@@ -69,13 +69,13 @@ def update(backend: KeyedBackend, numbers: list[int]) -> None:
         state.update(number + 1)
 
 
-def committed(store: KeyedStore, backend: KeyedBackend, kind: SnapshotKind) -> Handle:
+def committed(store: KeyedStore, backend: KeyedBackend, kind: SnapshotKind) -> SnapshotPart:
     handle = backend.snapshot(kind).result()
     backend.notify_complete(store.commit([handle]))
     return handle
 
 
-def size(handle: Handle, *, new: bool) -> int:
+def size(handle: SnapshotPart, *, new: bool) -> int:
     return sum(file.bytes for name, file in handle.files().items() if not (new and name in handle.reused))
 
 

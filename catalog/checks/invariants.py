@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.row_state import SegmentView, ends_at, newest_ends, views_of
-from statestore.catalog.reads.scan import Window, plan
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.row_state import SegmentWithClosures, ends_at, newest_ends, views_of
+from statestore.catalog.reads.scan import TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.formats.segments.segment_meta import OPEN
@@ -24,7 +24,7 @@ from statestore.formats.values.key_hash import hash_keys
 Ints = npt.NDArray[np.int64]
 
 
-def layout_violations(files: SegmentFiles, snapshot: Snapshot) -> list[str]:
+def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:
     """Everything that does not depend on a chosen version and time."""
     found: list[str] = []
     for view in views_of(snapshot.segments, snapshot.closures):
@@ -33,7 +33,7 @@ def layout_violations(files: SegmentFiles, snapshot: Snapshot) -> list[str]:
     return found + commit_violations(snapshot)
 
 
-def segment_violations(files: SegmentFiles, snapshot: Snapshot, view: SegmentView) -> list[str]:
+def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures) -> list[str]:
     """Rows are sorted, and the statistics that reads prune by are those of the rows."""
     meta, segment = view.meta, files.segment(view.meta)
     starts, ends = segment.int64("valid_from"), segment.int64("valid_to")
@@ -73,7 +73,7 @@ def segment_violations(files: SegmentFiles, snapshot: Snapshot, view: SegmentVie
     return found
 
 
-def closure_violations(files: SegmentFiles, view: SegmentView) -> list[str]:
+def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[str]:
     """Invariant 1: ends only shrink, and a rewritten segment has only closures newer than its rows' own ends."""
     found = []
     segment = files.segment(view.meta)
@@ -98,7 +98,7 @@ def closure_violations(files: SegmentFiles, view: SegmentView) -> list[str]:
     return found
 
 
-def commit_violations(snapshot: Snapshot) -> list[str]:
+def commit_violations(snapshot: LogState) -> list[str]:
     """Commit times and stream times never go back."""
     versions = snapshot.versions
     found = []
@@ -109,7 +109,7 @@ def commit_violations(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def uniqueness_violations(files: SegmentFiles, snapshot: Snapshot, version: int) -> list[str]:
+def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int) -> list[str]:
     """Invariant 2: as a version believed it, no key has two rows (values or tombstones) at one moment."""
     keys, hashes, starts, ends = [], [], [], []
     for view in views_of(snapshot.segments, snapshot.closures):
@@ -148,7 +148,7 @@ class Touched:
         return self.rows - self.live
 
 
-def touched(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int | None = None) -> Touched:
+def touched(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> Touched:
     """Invariant 5: dead rows touched <= x live (closed or open segments) + late segments spanning T + deltas."""
     window = _window(snapshot, moment, version)
     rows = live = spare = 0
@@ -162,12 +162,12 @@ def touched(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int |
     return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
 
 
-def _value_views(snapshot: Snapshot) -> list[SegmentView]:
+def _value_views(snapshot: LogState) -> list[SegmentWithClosures]:
     views = views_of(snapshot.segments, snapshot.closures)
     return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
 
 
-def pruning_violations(files: SegmentFiles, snapshot: Snapshot, moment: int, version: int | None = None) -> list[str]:
+def pruning_violations(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> list[str]:
     """Invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
     window = _window(snapshot, moment, version)
     clamped = window.clamped(snapshot)
@@ -189,6 +189,6 @@ def pruning_violations(files: SegmentFiles, snapshot: Snapshot, moment: int, ver
     return found
 
 
-def _window(snapshot: Snapshot, moment: int, version: int | None) -> Window:
+def _window(snapshot: LogState, moment: int, version: int | None) -> TimeRange:
     chosen = snapshot.version if version is None else version
-    return Window(moment, moment, chosen, chosen == snapshot.version)
+    return TimeRange(moment, moment, chosen, chosen == snapshot.version)

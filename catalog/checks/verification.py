@@ -19,7 +19,7 @@ from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.log_checkpoint import load_snapshot
+from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.maintenance import file_names
@@ -188,7 +188,7 @@ def _drop_overtaken(storage: Storage, log: LogFindings, report: Report) -> None:
     if not missing:
         return
     try:
-        overtaken = missing - file_names(load_snapshot(storage))
+        overtaken = missing - file_names(load_log_state(storage))
     except StateStoreError:
         return
     report.problems[:] = [p for p in report.problems if p.code != "FILE_NOT_FOUND" or p.file not in overtaken]

@@ -9,12 +9,12 @@ import pyarrow as pa
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import FOLDER, OURS, foreign_note
-from statestore.catalog.log.log_checkpoint import load_snapshot
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.missing_changelogs import expected_extents, missing
-from statestore.catalog.stores.live.tier_checkpoint import read_checkpoint
+from statestore.catalog.stores.live.tier_checkpoint import read_position
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in
@@ -22,7 +22,7 @@ from statestore.formats.places.file_presence import names_in
 AFFECTS = "acknowledged puts that are not committed, and opening the store to write"
 
 
-def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: Snapshot | None, report: Report) -> int:
+def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: LogState | None, report: Report) -> int:
     """How many acknowledged puts wait for a commit."""
     root = local_root(storage)
     if root is None:
@@ -80,12 +80,12 @@ def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: R
     return waiting
 
 
-def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: Snapshot, report: Report) -> None:
+def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState, report: Report) -> None:
     known = {problem.file for problem in report.problems}
     problems = [p for p in _extent_problems(storage, root, spec, snapshot) if p.file not in known]
     if problems:  # look again: what is missing may have been committed meanwhile
         try:
-            again = _extent_problems(storage, root, spec, load_snapshot(storage))
+            again = _extent_problems(storage, root, spec, load_log_state(storage))
         except StateStoreError:
             again = problems
         for problem in problems:
@@ -93,8 +93,8 @@ def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: Sna
                 report.add(problem)
 
 
-def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, snapshot: Snapshot) -> list[Problem]:
-    checkpoint = read_checkpoint(root / "live")
+def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState) -> list[Problem]:
+    checkpoint = read_position(root / "live")
     if checkpoint is None:
         return []
     try:

@@ -14,10 +14,10 @@ import xxhash
 from statestore.catalog.checks.invariants import closure_violations, segment_violations
 from statestore.catalog.checks.verify_log import LogFindings, Reference
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_state import SegmentView, ends_at, views_of
+from statestore.catalog.reads.row_state import SegmentWithClosures, ends_at, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
 from statestore.formats.errors import NotFoundError, StateStoreError
@@ -59,7 +59,7 @@ def verify_data(
         _verify_rows(SegmentFiles(storage, spec), snapshot, intact, report)
 
 
-def _of_snapshot(snapshot: Snapshot, known: dict[str, Reference]) -> dict[str, Reference]:
+def _of_snapshot(snapshot: LogState, known: dict[str, Reference]) -> dict[str, Reference]:
     """Files that only a checkpoint names, because the entries that added them are lost."""
     found = {}
     for meta in snapshot.segments:
@@ -119,7 +119,7 @@ class _Extent:
         return _Extent(first, last, min(self.start, other.start), max(self.end, other.end))
 
 
-def _extents(snapshot: Snapshot | None) -> dict[str, _Extent]:
+def _extents(snapshot: LogState | None) -> dict[str, _Extent]:
     """The extent of each file that the newest version needs."""
     found: dict[str, _Extent] = {}
     if snapshot is None:
@@ -134,7 +134,7 @@ def _extents(snapshot: Snapshot | None) -> dict[str, _Extent]:
     return found
 
 
-def _extent(meta: SegmentMeta, snapshot: Snapshot) -> _Extent:
+def _extent(meta: SegmentMeta, snapshot: LogState) -> _Extent:
     last = meta.max_dropped - 1 if meta.role == "belief" else snapshot.version
     return _Extent(meta.min_added, last, meta.min_valid_from, meta.max_valid_to)
 
@@ -154,7 +154,7 @@ def _affecting(problem: Problem, extent: _Extent | None, unknown: str) -> Proble
 # Rows
 
 
-def _verify_rows(files: SegmentFiles, snapshot: Snapshot, intact: set[str], report: Report) -> None:
+def _verify_rows(files: SegmentFiles, snapshot: LogState, intact: set[str], report: Report) -> None:
     whole = []
     for view in views_of(snapshot.segments, snapshot.closures):
         names = {view.meta.name, *(piece.file.name for piece in view.closures)}
@@ -177,7 +177,9 @@ def _row_bytes(meta: SegmentMeta) -> int:
     return meta.file.bytes + (0 if meta.index is None else meta.index.bytes)
 
 
-def _segment_problems(files: SegmentFiles, snapshot: Snapshot, view: SegmentView, intact: set[str]) -> list[Problem]:
+def _segment_problems(
+    files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, intact: set[str]
+) -> list[Problem]:
     meta = view.meta
     index_intact = meta.index is None or meta.index.name in intact
     closures_intact = all(piece.file.name in intact for piece in view.closures)
@@ -224,7 +226,7 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
 
 
 def _verify_keys(
-    files: SegmentFiles, snapshot: Snapshot, views: list[SegmentView], version: int, report: Report
+    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], version: int, report: Report
 ) -> None:
     """No key has two rows at one moment, as a version believed it; keys are compared part by part of their hashes."""
     total = sum(view.meta.rows for view in views)
@@ -237,7 +239,7 @@ def _verify_keys(
         report.add(Problem("INVARIANT", "log/", message, affects, versions=(version, version)))
 
 
-def _overlaps(files: SegmentFiles, views: list[SegmentView], version: int, part: int, bits: int) -> int:
+def _overlaps(files: SegmentFiles, views: list[SegmentWithClosures], version: int, part: int, bits: int) -> int:
     keys: list[list[pa.Array]] = []
     hashes, starts, ends = [], [], []
     for view in views:

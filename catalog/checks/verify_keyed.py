@@ -16,9 +16,9 @@ from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
 from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import (
-    Entry,
+    SnapshotEntry,
     SnapshotLog,
     check_complete,
     checkpoints,
@@ -98,7 +98,7 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
         name = entry_name(version)
         message = f"{name} is missing; restore the file from a copy"
         report.add(Problem("LOG_CORRUPT", name, message, EVERYTHING, versions=(version, version)))
-    found: list[Entry] = []
+    found: list[SnapshotEntry] = []
     for version in versions:
         name = entry_name(version)
         try:
@@ -117,7 +117,7 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
     return SnapshotLog(tuple(found))
 
 
-def _wrong_entries(entries: Iterable[Entry]) -> Iterator[Problem]:
+def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
     kept: set[int] = set()
     transactions: set[tuple[str, int]] = set()
     time = 0
@@ -136,7 +136,7 @@ def _wrong_entries(entries: Iterable[Entry]) -> Iterator[Problem]:
         transactions |= set() if entry.transaction is None else {entry.transaction}
 
 
-def _wrong(entry: Entry, found: str) -> Problem:
+def _wrong(entry: SnapshotEntry, found: str) -> Problem:
     name = entry_name(entry.version)
     versions = (entry.version, entry.version)
     return Problem("LOG_WRONG", name, f"{name} {found}", f"what version {entry.version} recorded", versions=versions)
@@ -185,7 +185,7 @@ def _whole(root: Path, file: FileRef, needed_by: str, report: Report) -> bool:
 
 
 def _verify_snapshot(
-    root: Path, spec: StoreSpec, entry: Entry, damaged: set[str], findings: KeyedFindings, report: Report
+    root: Path, spec: StoreSpec, entry: SnapshotEntry, damaged: set[str], findings: KeyedFindings, report: Report
 ) -> None:
     affects, name = f"snapshot {entry.version}", entry_name(entry.version)
     try:
@@ -203,7 +203,7 @@ def _verify_snapshot(
                 report.add(problem_of(error, name, affects))
 
 
-def _verify_part(root: Path, spec: StoreSpec, part: Handle) -> int:
+def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
     """How many rows it has. Raises CorruptError ROW_CORRUPT, ROCKSDB_FILE or WRONG_KEY_GROUP."""
     if part.kind == "full":
         return sum(_verify_table(root, spec, part, state) for state in part.tables)
@@ -218,7 +218,7 @@ def _verify_part(root: Path, spec: StoreSpec, part: Handle) -> int:
         return count
 
 
-def _verify_table(root: Path, spec: StoreSpec, part: Handle, state: str) -> int:
+def _verify_table(root: Path, spec: StoreSpec, part: SnapshotPart, state: str) -> int:
     table = part.tables[state]
     count = 0
     schema = next(table_schema(spec.key, known) for known in part.states if known.name == state)
@@ -232,7 +232,7 @@ def _verify_table(root: Path, spec: StoreSpec, part: Handle, state: str) -> int:
     return count
 
 
-def _check_groups(spec: StoreSpec, part: Handle, state: str, found: Grouped) -> None:
+def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, found: Grouped) -> None:
     groups = key_groups([found.rows.column(name) for name in spec.key.names], spec.key_groups)
     wrong = np.flatnonzero(groups != found.groups)
     if len(wrong):

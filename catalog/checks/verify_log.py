@@ -10,8 +10,8 @@ import numpy as np
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
-from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_checkpoint
-from statestore.catalog.log.snapshot import EMPTY, NUMBERS, TEXTS, Snapshot, Versions, advance, check_layout
+from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_log_checkpoint
+from statestore.catalog.log.snapshot import EMPTY, NUMBERS, TEXTS, LogState, Versions, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
@@ -32,7 +32,7 @@ class Reference:
 class LogFindings:
     """``snapshot``: the newest version, None if nobody can tell it. ``references``: all files that were ever added."""
 
-    snapshot: Snapshot | None = None
+    snapshot: LogState | None = None
     references: dict[str, Reference] = field(default_factory=dict)
     entries: int = 0
     checkpoints: int = 0
@@ -48,7 +48,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     if not entries and not marks:
         report.add(_missing(0, 0, "every read and write of the store: its log is empty"))
         return findings
-    snapshot: Snapshot | None = replace(EMPTY, store=store)
+    snapshot: LogState | None = replace(EMPTY, store=store)
     expected = 0
     for version in sorted({*entries, *marks}):
         absent = version - 1 if version in entries else version
@@ -99,7 +99,7 @@ def _references(entry: CommitEntry) -> Iterator[Reference]:
         yield Reference(piece.file, "closures", entry.version)
 
 
-def _advanced(snapshot: Snapshot, entry: CommitEntry, report: Report) -> Snapshot | None:
+def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogState | None:
     if snapshot.version >= 0:
         versions = snapshot.versions
         if entry.timestamp < versions.timestamp[-1]:
@@ -119,11 +119,11 @@ def _advanced(snapshot: Snapshot, entry: CommitEntry, report: Report) -> Snapsho
 
 
 def _checkpoint(
-    storage: Storage, name: str, sizes: dict[str, int], replayed: Snapshot | None, report: Report, findings: LogFindings
-) -> Snapshot | None:
+    storage: Storage, name: str, sizes: dict[str, int], replayed: LogState | None, report: Report, findings: LogFindings
+) -> LogState | None:
     """The snapshot to go on from: what was replayed, or where that is lost, the checkpoint's."""
     try:
-        found = read_checkpoint(name, storage.read(name))
+        found = read_log_checkpoint(name, storage.read(name))
     except NotFoundError:  # a writer has made a newer one meanwhile
         return replayed
     except StateStoreError as error:
@@ -142,7 +142,7 @@ def _checkpoint(
     return replayed
 
 
-def _difference(left: Snapshot, right: Snapshot) -> str:
+def _difference(left: LogState, right: LogState) -> str:
     parts = ("segments", "horizon")
     found = [name for name in parts if getattr(left, name) != getattr(right, name)]
     found += [name for name in ("closures", "changelogs") if dict(getattr(left, name)) != dict(getattr(right, name))]
@@ -157,7 +157,7 @@ def _same_versions(left: Versions, right: Versions) -> bool:
     )
 
 
-def _checked_layout(snapshot: Snapshot | None, report: Report) -> Snapshot | None:
+def _checked_layout(snapshot: LogState | None, report: Report) -> LogState | None:
     if snapshot is not None:
         try:
             check_layout(snapshot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from statestore.catalog.log.entries import entry_name, was_committed
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage
 
 
@@ -19,7 +19,7 @@ class CommitAttempt:
     dropped: int = 0
     commit_id: str = ""
 
-    def took_place(self, storage: Storage, newest: Snapshot) -> bool:
+    def took_place(self, storage: Storage, newest: LogState) -> bool:
         """Whether the log has the commit; if it has, the commit is durable now. Raises StorageError."""
         if self.consumed and all(newest.changelogs.get(name, -1) >= end for name, end in self.consumed):
             storage.settle(entry_name(newest.version))

@@ -8,13 +8,13 @@ from pathlib import Path
 from statestore.catalog.commits.store_changelogs import FOLDER
 from statestore.catalog.log import snapshot as snapshots
 from statestore.catalog.log.entries import read_entry
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import StateStoreError
 
 
-def consumed_ends(storage: Storage, snapshot: Snapshot, names: Iterable[str]) -> dict[str, int]:
+def consumed_ends(storage: Storage, snapshot: LogState, names: Iterable[str]) -> dict[str, int]:
     """The offset up to which each of these changelogs was committed, of those that a commit up to ``snapshot`` names.
 
     The snapshot keeps the newest names only. Where it may have forgotten one, the log entries are asked, the newest

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -33,7 +33,7 @@ ROW_MASK = np.uint64(0xFFFFFFFF)
 
 
 @dataclass
-class CurrentRows:
+class OpenRows:
     """Open rows by the hash of their key, no two of them equal. ``address``: number of the segment in ``names`` in the
     upper 32 bits, row in the lower ones."""
 
@@ -101,13 +101,13 @@ class OpenRowsChange:
     """What a commit does to the open rows: those it adds, how many it ends (-1: not known), and where the index
     has the keys of what is added, if it was asked for exactly these, by hash."""
 
-    index: CurrentRows | None
+    index: OpenRows | None
     added: tuple[NewOpenRows, ...]
     ended: int
     known: tuple[Ints, Ints] | None
 
 
-def take_index(files: SegmentFiles, snapshot: Snapshot, keys: int) -> CurrentRows | None:
+def take_index(files: SegmentFiles, snapshot: LogState, keys: int) -> OpenRows | None:
     """The index of this snapshot, if a commit of so many keys is worth it and it is not the first such commit.
 
     It is the caller's until ``carry_on`` or ``give_back``.
@@ -116,7 +116,7 @@ def take_index(files: SegmentFiles, snapshot: Snapshot, keys: int) -> CurrentRow
         return None
     found = files.exchange_current(None)
     uses = 0
-    if isinstance(found, CurrentRows):
+    if isinstance(found, OpenRows):
         uses = found.uses
         if found.version > snapshot.version:
             files.exchange_current(found)
@@ -128,15 +128,15 @@ def take_index(files: SegmentFiles, snapshot: Snapshot, keys: int) -> CurrentRow
     return _build(files, snapshot) if files.bulk_commits > 1 or uses >= MIN_USES else None
 
 
-def give_back(files: SegmentFiles, index: CurrentRows | None) -> None:
+def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
     """Leave an index that was taken as it is to the next commit."""
     if index is not None:
         other = files.exchange_current(index)
-        if isinstance(other, CurrentRows) and other.version > index.version:
+        if isinstance(other, OpenRows) and other.version > index.version:
             files.exchange_current(other)
 
 
-def carry_on(files: SegmentFiles, snapshot: Snapshot, change: OpenRowsChange) -> None:
+def carry_on(files: SegmentFiles, snapshot: LogState, change: OpenRowsChange) -> None:
     """Bring the index that a commit took to ``snapshot``, which the commit made. Where the rows that it adds and ends
     do not replace each other one for one the index stays behind."""
     index, added = change.index, change.added
@@ -172,12 +172,12 @@ def _has_equal(hashes: Hashes) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _open_views(snapshot: Snapshot) -> list[SegmentView]:
+def _open_views(snapshot: LogState) -> list[SegmentWithClosures]:
     views = views_of(snapshot.segments, snapshot.closures)
     return [v for v in views if v.meta.role != "belief" and v.meta.max_valid_to == OPEN]
 
 
-def _open_rows(files: SegmentFiles, view: SegmentView) -> NewOpenRows:
+def _open_rows(files: SegmentFiles, view: SegmentWithClosures) -> NewOpenRows:
     """The open rows of a segment, by hash."""
     index = files.index(view.meta)
     hashes, rows = index.hashes, index.rows.astype(np.int64)
@@ -187,7 +187,7 @@ def _open_rows(files: SegmentFiles, view: SegmentView) -> NewOpenRows:
     return NewOpenRows(view.meta.name, hashes, rows, files.segment(view.meta).int64("valid_from")[rows])
 
 
-def _build(files: SegmentFiles, snapshot: Snapshot) -> CurrentRows | None:
+def _build(files: SegmentFiles, snapshot: LogState) -> OpenRows | None:
     """None if there are too many rows, or two keys share a hash."""
     views = _open_views(snapshot)
     if sum(v.meta.rows for v in views) > MAX_ROWS:
@@ -197,10 +197,10 @@ def _build(files: SegmentFiles, snapshot: Snapshot) -> CurrentRows | None:
     if _has_equal(hashes):
         files.bulk_commits = GIVEN_UP
         return None
-    return CurrentRows(snapshot.version, hashes.copy(), address, start, [view.meta.name for view in views])
+    return OpenRows(snapshot.version, hashes.copy(), address, start, [view.meta.name for view in views])
 
 
-def _catch_up(files: SegmentFiles, index: CurrentRows, snapshot: Snapshot) -> bool:
+def _catch_up(files: SegmentFiles, index: OpenRows, snapshot: LogState) -> bool:
     """Bring the index to a later snapshot by the segments and closures that came; False (the index is then spoilt or
     as it was) after a compaction, and unless the open rows that were ended are exactly those of the keys that came."""
     views = {view.meta.name: view for view in _open_views(snapshot)}
@@ -220,7 +220,7 @@ def _catch_up(files: SegmentFiles, index: CurrentRows, snapshot: Snapshot) -> bo
     return True
 
 
-def _ended(files: SegmentFiles, index: CurrentRows, views: dict[str, SegmentView]) -> Addresses:
+def _ended(files: SegmentFiles, index: OpenRows, views: dict[str, SegmentWithClosures]) -> Addresses:
     """Addresses, ascending, of rows that were open at the index's version and are no longer."""
     found = [np.empty(0, np.uint64)]
     for number, name in enumerate(index.names):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.resolve import Resolution
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -25,7 +25,7 @@ TICK = 1_000  # microseconds in a millisecond
 
 
 def end_expired(
-    files: SegmentFiles, snapshot: Snapshot, found: Resolution, rule: Windowing, stream_time: int
+    files: SegmentFiles, snapshot: LogState, found: Resolution, rule: Windowing, stream_time: int
 ) -> Resolution:
     """What a commit adds and closes, with the rows ended that are no longer visible at ``stream_time`` (epoch us)."""
     first = rule.first_visible(stream_time // TICK) * TICK
@@ -47,7 +47,7 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
     return starts + (rule.retention + (1 if rule.time_ordered else 0)) * TICK
 
 
-def _expired(files: SegmentFiles, snapshot: Snapshot, first: int, rule: Windowing) -> list[Closure]:
+def _expired(files: SegmentFiles, snapshot: LogState, first: int, rule: Windowing) -> list[Closure]:
     """Open value rows that began before ``first``."""
     found = []
     for view in views_of(snapshot.segments, snapshot.closures):

@@ -21,7 +21,7 @@ from statestore.formats.segments.segment_meta import OPEN
 Value = tuple[Any, ...] | None
 
 
-class Entry(NamedTuple):
+class KeyVersion(NamedTuple):
     """A version, or (``value`` None) a tombstone. ``origin`` identifies a committed row, None for a new put."""
 
     start: int
@@ -40,8 +40,8 @@ class _Committed:
 class Timeline:
     """The entries of one key, from some committed row on, and what puts make of them."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.entries: list[Entry] = sorted(entries, key=lambda e: e.start)
+    def __init__(self, entries: Iterable[KeyVersion] = ()) -> None:
+        self.entries: list[KeyVersion] = sorted(entries, key=lambda e: e.start)
         self._committed = [_Committed(e.start, e.end, e.origin) for e in self.entries]
 
     def put(self, time: int, value: Value) -> int:
@@ -49,7 +49,7 @@ class Timeline:
         at = bisect_right(self.entries, time, key=lambda e: e.start)
         following = self.entries[at].start if at < len(self.entries) else OPEN
         if at == 0:
-            self.entries.insert(0, Entry(time, following, value))
+            self.entries.insert(0, KeyVersion(time, following, value))
             return following
         before = self.entries[at - 1]
         if before.start == time:
@@ -57,20 +57,20 @@ class Timeline:
         end = min(following, before.end) if before.end > time else following
         if before.end > time:
             self.entries[at - 1] = before._replace(end=time)
-        self.entries.insert(at, Entry(time, end, value))
+        self.entries.insert(at, KeyVersion(time, end, value))
         return end
 
-    def get(self, time: int) -> Entry | None:
+    def get(self, time: int) -> KeyVersion | None:
         """The entry (possibly a tombstone) valid at ``time``."""
         at = bisect_right(self.entries, time, key=lambda e: e.start)
         found = self.entries[at - 1] if at else None
         return found if found is not None and time < found.end else None
 
-    def newest(self) -> Entry | None:
+    def newest(self) -> KeyVersion | None:
         """The entry that is still valid."""
         return self.entries[-1] if self.entries and self.entries[-1].end == OPEN else None
 
-    def versions(self, low: int, high: int, ascending: bool) -> Iterator[Entry]:
+    def versions(self, low: int, high: int, ascending: bool) -> Iterator[KeyVersion]:
         """Values that were valid at some moment from ``low`` to ``high``, both inclusive."""
         found = [e for e in self.entries if e.value is not None and e.start <= high and e.end > low]
         return iter(found if ascending else found[::-1])
@@ -100,5 +100,5 @@ class Timeline:
             if before is not None:
                 self.entries[at - 1] = before._replace(end=OPEN)
             return OPEN
-        self.entries[at] = Entry(old.start, old.end, value)
+        self.entries[at] = KeyVersion(old.start, old.end, value)
         return old.end

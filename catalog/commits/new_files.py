@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.key_index import encode_index
@@ -119,7 +119,7 @@ def block_table(spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool) -
     return pa.Table.from_arrays([*block.columns, *system], schema=schema)
 
 
-def late_rows(snapshot: Snapshot, block: RowBlock) -> Bools:
+def late_rows(snapshot: LogState, block: RowBlock) -> Bools:
     """Rows whose start was not after the stream time before the commit that wrote them."""
     late: Bools = block.start <= snapshot.versions.stream_time_before(block.added)
     return late

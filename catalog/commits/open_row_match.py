@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.current_rows import ROW_BITS, ROW_MASK, CurrentRows
-from statestore.catalog.reads.row_state import SegmentView
+from statestore.catalog.commits.current_rows import ROW_BITS, ROW_MASK, OpenRows
+from statestore.catalog.reads.row_state import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 
@@ -34,8 +34,8 @@ class OpenMatches:
 
 def match_open_rows(
     files: SegmentFiles,
-    views: Sequence[SegmentView],
-    index: CurrentRows,
+    views: Sequence[SegmentWithClosures],
+    index: OpenRows,
     entries: Ints,
     keys: Sequence[pa.Array],
     records: Ints,

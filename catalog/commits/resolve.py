@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.current_rows import CurrentRows, take_index
-from statestore.catalog.commits.key_timeline import Entry, Timeline
+from statestore.catalog.commits.current_rows import OpenRows, take_index
+from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.catalog.commits.open_row_match import match_open_rows, sorted_with_positions
 from statestore.catalog.commits.version_ends import Existing, NewRows, merged, place
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
@@ -55,7 +55,7 @@ class Resolution:
     closures: list[Closure]
     hashes: Hashes
     ended: int = -1  # how many of the closed rows were open; -1: not known
-    index: CurrentRows | None = None  # taken to resolve this
+    index: OpenRows | None = None  # taken to resolve this
     known: tuple[Ints, Ints] | None = None  # the keys' (numbers by hash, entries) in it
     unchecked: Callable[[], list[Closure] | None] | None = None
     """Instead of ``closures``: compares the keys, which takes its time, and answers the closures, or None where a key
@@ -78,7 +78,7 @@ class _Sorted:
         return self.time[self.first]
 
 
-def resolve(files: SegmentFiles, snapshot: Snapshot, records: Records, *, checked: bool = True) -> Resolution:
+def resolve(files: SegmentFiles, snapshot: LogState, records: Records, *, checked: bool = True) -> Resolution:
     """Place ``records`` into the history that ``snapshot`` holds; the answer is ``unchecked`` only if asked for."""
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
@@ -152,7 +152,7 @@ def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
 
 
 def _find_existing(
-    files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, after: Ints
+    files: SegmentFiles, views: list[SegmentWithClosures], records: Records, ordered: _Sorted, after: Ints
 ) -> Existing:
     """Rows of each group that end after its ``after`` time; rows that were replaced are left out."""
     found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
@@ -186,11 +186,11 @@ def _find_existing(
 
 def _follow_on(
     files: SegmentFiles,
-    views: list[SegmentView],
+    views: list[SegmentWithClosures],
     records: Records,
     hashes: Hashes,
     ordered: _Sorted,
-    index: CurrentRows,
+    index: OpenRows,
     known: tuple[Ints, Ints],
 ) -> Resolution | None:
     """The result where it is the plainest: values in order of time, each key once and nothing stored after it, so that
@@ -216,10 +216,10 @@ def _follow_on(
 
 def _find_current(
     files: SegmentFiles,
-    views: list[SegmentView],
+    views: list[SegmentWithClosures],
     records: Records,
     ordered: _Sorted,
-    index: CurrentRows,
+    index: OpenRows,
     known: tuple[Ints, Ints],
 ) -> Existing:
     """As ``_find_existing`` with the index of open rows: an open row that began before all of its key's records is the
@@ -291,7 +291,7 @@ def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, In
 
 
 def _replay(
-    files: SegmentFiles, views: list[SegmentView], records: Records, ordered: _Sorted, odd: Ints
+    files: SegmentFiles, views: list[SegmentWithClosures], records: Records, ordered: _Sorted, odd: Ints
 ) -> tuple[NewRows, list[Ints]]:
     """The same for keys whose result depends on the order of their puts: one timeline each."""
     touching = np.full(len(ordered.first), OPEN, np.int64)
@@ -303,7 +303,7 @@ def _replay(
     for group in odd.tolist():
         mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
         entries = [
-            Entry(int(s), int(e), None if dead else (), (int(v), int(r)))
+            KeyVersion(int(s), int(e), None if dead else (), (int(v), int(r)))
             for s, e, dead, v, r in zip(mine.start, mine.end, mine.tombstone, mine.view, mine.row, strict=True)
         ]
         timeline = Timeline(entries)
@@ -340,7 +340,7 @@ def _by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> N
     return NewRows(rows.record[picked], rows.start[picked], rows.end[picked], by_hash)
 
 
-def _by_segment(views: list[SegmentView], view: Ints, row: Ints, end: Ints) -> list[tuple[str, Ints, Ints]]:
+def _by_segment(views: list[SegmentWithClosures], view: Ints, row: Ints, end: Ints) -> list[tuple[str, Ints, Ints]]:
     closures = []
     for number in np.flatnonzero(np.bincount(view, minlength=1)).tolist():
         mine = np.flatnonzero(view == number)

@@ -24,8 +24,8 @@ from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
-from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_snapshot, write_checkpoint
-from statestore.catalog.log.snapshot import Snapshot, advance
+from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.snapshot import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -49,7 +49,7 @@ class Change:
     expiring: Windowing | None = None  # the rule by which rows end when the stream time moves
 
 
-def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapshot], Change | None]) -> Snapshot:
+def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogState], Change | None]) -> LogState:
     """Commit what ``change`` makes of the newest snapshot; returns the snapshot that holds it.
 
     ``change`` is called again for each attempt and may answer None to leave the store as it is. A transaction that is
@@ -60,7 +60,7 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
     files.check_identity()
     files.settle()
     for _ in range(MAX_ATTEMPTS):
-        snapshot = load_snapshot(files.storage, base=snapshot)
+        snapshot = load_log_state(files.storage, base=snapshot)
         wanted = change(snapshot)
         if wanted is None or is_committed(snapshot, wanted.transaction):
             return snapshot
@@ -74,7 +74,7 @@ def commit_change(files: SegmentFiles, base: Snapshot, change: Callable[[Snapsho
     )
 
 
-def _attempt(files: SegmentFiles, snapshot: Snapshot, wanted: Change) -> Snapshot | None:
+def _attempt(files: SegmentFiles, snapshot: LogState, wanted: Change) -> LogState | None:
     """The snapshot with the change as the next version; None if another commit took the version."""
     with claim(files.storage) as claimed:
         prepared = _prepare(files, snapshot, wanted, claimed)
@@ -96,7 +96,7 @@ def _attempt(files: SegmentFiles, snapshot: Snapshot, wanted: Change) -> Snapsho
     return committed
 
 
-def is_committed(snapshot: Snapshot, transaction: tuple[str, int] | None) -> bool:
+def is_committed(snapshot: LogState, transaction: tuple[str, int] | None) -> bool:
     return transaction is not None and snapshot.versions.find_transaction(*transaction) is not None
 
 
@@ -111,7 +111,7 @@ def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
     return True
 
 
-def after_publish(storage: Storage, snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
+def after_publish(storage: Storage, snapshot: LogState, entry: CommitEntry) -> LogState:
     """The snapshot with the new entry; writes a log checkpoint when one is due.
 
     The commit exists: a failure here must not look like a failed commit, which would be tried again.
@@ -119,7 +119,7 @@ def after_publish(storage: Storage, snapshot: Snapshot, entry: CommitEntry) -> S
     snapshot = advance(snapshot, entry)
     if snapshot.version % CHECKPOINT_INTERVAL == 0:
         with contextlib.suppress(Exception):  # the log says the same, only slower
-            write_checkpoint(storage, snapshot)
+            write_log_checkpoint(storage, snapshot)
     return snapshot
 
 
@@ -132,7 +132,7 @@ def remove_files(storage: Storage, new: NewFiles) -> None:
             continue
 
 
-def commit_time(snapshot: Snapshot) -> int:
+def commit_time(snapshot: LogState) -> int:
     """Now in epoch microseconds, at least the time of the newest commit, so that commit times never go back."""
     now = time.time_ns() // 1_000_000 * 1_000
     return now if snapshot.version < 0 else max(now, int(snapshot.versions.timestamp[snapshot.version]))
@@ -143,7 +143,7 @@ def writer_name() -> str:
 
 
 def new_entry(
-    snapshot: Snapshot,
+    snapshot: LogState,
     operation: str,
     new: NewFiles,
     *,
@@ -192,7 +192,7 @@ class _Prepared:
     written: bool
 
 
-def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change, claimed: str) -> _Prepared:
+def _prepare(files: SegmentFiles, snapshot: LogState, change: Change, claimed: str) -> _Prepared:
     found = resolve(files, snapshot, change.records, checked=False)
     if found.unchecked is not None:
         prepared = _prepare_at_once(files, snapshot, change, found, found.unchecked, claimed)
@@ -211,7 +211,7 @@ def _prepare(files: SegmentFiles, snapshot: Snapshot, change: Change, claimed: s
 
 def _prepare_at_once(
     files: SegmentFiles,
-    snapshot: Snapshot,
+    snapshot: LogState,
     change: Change,
     found: Resolution,
     check: Callable[[], list[Closure] | None],
@@ -249,7 +249,7 @@ def _prepare_at_once(
 
 
 def _prepared(
-    snapshot: Snapshot,
+    snapshot: LogState,
     change: Change,
     found: Resolution,
     new: NewFiles,
@@ -272,7 +272,7 @@ def _prepared(
 
 
 def _add_rows(
-    files: SegmentFiles, snapshot: Snapshot, records: Records, found: Resolution, new: NewFiles
+    files: SegmentFiles, snapshot: LogState, records: Records, found: Resolution, new: NewFiles
 ) -> tuple[NewOpenRows, ...]:
     """Add segments of the new rows; answers those of them that are open, if there is an index to be carried on."""
     version, opened = snapshot.version + 1, []
@@ -290,7 +290,7 @@ def _add_rows(
     return tuple(opened)
 
 
-def _closure_parts(snapshot: Snapshot, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
+def _closure_parts(snapshot: LogState, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
     return [(segment, snapshot.version + 1, rows, ends) for segment, rows, ends in closures]
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.describe.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
-from statestore.catalog.log.log_checkpoint import load_snapshot
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import TIME, type_name
 
 
-def versions_table(snapshot: Snapshot) -> pa.Table:
+def versions_table(snapshot: LogState) -> pa.Table:
     """One row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
     versions = snapshot.versions
     transactions = list(versions.transaction)
@@ -34,7 +34,7 @@ def versions_table(snapshot: Snapshot) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=VERSIONS_SCHEMA)
 
 
-def segments_table(snapshot: Snapshot) -> pa.Table:
+def segments_table(snapshot: LogState) -> pa.Table:
     """One row per segment file of the newest version, with the statistics that reads prune by."""
     metas = snapshot.segments
     columns = [
@@ -55,7 +55,7 @@ def segments_table(snapshot: Snapshot) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SEGMENTS_SCHEMA)
 
 
-def snapshots_table(snapshot: Snapshot) -> pa.Table:
+def snapshots_table(snapshot: LogState) -> pa.Table:
     """One row per version: when it was committed, what stream time it knew, whether it can still be read."""
     versions = versions_table(snapshot)
     oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
@@ -91,10 +91,10 @@ class StoreMetadata:
         return self.spec.store_id
 
     def versions(self) -> tuple[int, int]:
-        return 0, load_snapshot(self.storage, store=self.spec.store_id).version
+        return 0, load_log_state(self.storage, store=self.spec.store_id).version
 
     def table(self, suffix: str, version: int) -> pa.Table:
-        snapshot = load_snapshot(self.storage, version=version, store=self.spec.store_id)
+        snapshot = load_log_state(self.storage, version=version, store=self.spec.store_id)
         if suffix == "schema":
             return schema_table(self.spec)
         return {"versions": versions_table, "segments": segments_table, "snapshots": snapshots_table}[suffix](snapshot)

@@ -18,10 +18,10 @@ from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.store_changelogs import OURS
 from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND, file_names, run_vacuum
@@ -97,12 +97,12 @@ def _missing(listed: list[ObjectInfo], needed: set[str]) -> list[str]:
     return [f"{name} is missing" for name in sorted(needed - {item.name for item in listed})]
 
 
-def _open_rows(files: SegmentFiles, snapshot: Snapshot) -> dict[str, int]:
+def _open_rows(files: SegmentFiles, snapshot: LogState) -> dict[str, int]:
     """How many rows of each segment are still open."""
     return {view.meta.name: _open_rows_of(files, view) for view in views_of(snapshot.segments, snapshot.closures)}
 
 
-def _open_rows_of(files: SegmentFiles, view: SegmentView) -> int:
+def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
     meta, closures = view.meta, view.closures
     if meta.max_valid_to != OPEN or meta.role == "belief":
         return 0
@@ -114,7 +114,7 @@ def _open_rows_of(files: SegmentFiles, view: SegmentView) -> int:
     return int(np.count_nonzero(newest_ends(files, view) == OPEN))
 
 
-def _compaction_due(snapshot: Snapshot, unfolded: dict[str, int]) -> bool:
+def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
     """The rules by which a compaction of the segments that are not sealed is due."""
     for tombstone in (False, True):
         recent = [m for m in snapshot.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
@@ -125,7 +125,7 @@ def _compaction_due(snapshot: Snapshot, unfolded: dict[str, int]) -> bool:
     return False
 
 
-def _uncommitted(storage: Storage, snapshot: Snapshot) -> tuple[int, int | None]:
+def _uncommitted(storage: Storage, snapshot: LogState) -> tuple[int, int | None]:
     """(bytes, puts) that are acknowledged and not committed; the puts None where counting them would take long."""
     root = local_root(storage)
     if root is None:
@@ -155,7 +155,7 @@ def _size(path: Path) -> int:
         raise storage_error(error, "look at", path) from error
 
 
-def _removable(files: SegmentFiles, snapshot: Snapshot, spare: list[ObjectInfo]) -> int:
+def _removable(files: SegmentFiles, snapshot: LogState, spare: list[ObjectInfo]) -> int:
     """Bytes that `vacuum` would free; the log is only asked where a file is old enough."""
     cutoff = time.time_ns() // 1000 - KEPT_US
     if not any(item.modified_us <= cutoff for item in spare):

@@ -24,10 +24,17 @@ from statestore.catalog.keyed.rows.row_keys import (
     prefix_encoder,
     state_rows,
 )
-from statestore.catalog.keyed.rows.state_spec import Kind, StateSpec, check_columns, check_name, migrated, widest
+from statestore.catalog.keyed.rows.state_spec import (
+    StateDescriptor,
+    StateKind,
+    check_columns,
+    check_name,
+    migrated,
+    widest,
+)
 from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, opens_in_place, place
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
 from statestore.catalog.keyed.snapshots.take_snapshot import Running, start
 from statestore.catalog.keyed.states import (
@@ -66,9 +73,9 @@ class KeyedBackend:
         self.key_groups = key_groups
         self._folder, self._store_id, self._key, self._local = folder, store.store_id, store.key, local
         self._forgotten = weakref.finalize(self, local.remove)
-        self._base: tuple[int, Handle, str] | None = None  # a snapshot, and the lineage of files that it is of
+        self._base: tuple[int, SnapshotPart, str] | None = None  # a snapshot, and the lineage of files that it is of
         self._running: list[Running] = []
-        self._states: dict[str, StateSpec] = {}
+        self._states: dict[str, StateDescriptor] = {}
         self._objects: dict[str, weakref.WeakSet[KeyedState]] = {}
         self._codec = KeyCodec(store.key)
         self._encode, self._decode = prefix_encoder(store.key), prefix_decoder(store.key)
@@ -84,7 +91,7 @@ class KeyedBackend:
         key_groups: range,
         folder: Path,
         version: int | None,
-        parts: Sequence[Handle],
+        parts: Sequence[SnapshotPart],
         directory: str | Path | None,
     ) -> Self:
         """A backend with what the parts of snapshot ``version`` have for the key groups; ``folder`` is the store's,
@@ -100,7 +107,7 @@ class KeyedBackend:
             raise
         return backend
 
-    def _restore(self, version: int | None, parts: Sequence[Handle]) -> None:
+    def _restore(self, version: int | None, parts: Sequence[SnapshotPart]) -> None:
         self._states = widest(spec for handle in parts for spec in handle.states)
         self._place = max((handle.next_place for handle in parts), default=0)
         path = self._local.path / "database"
@@ -232,7 +239,7 @@ class KeyedBackend:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
         uid = self.database.lineage
-        handle = Handle(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
+        handle = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
         running = start(checkpoint, self._folder, self._key, handle, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
@@ -253,7 +260,7 @@ class KeyedBackend:
             if handle.backend == self.database.lineage and handle.kind == "incremental":
                 self._base = version, handle, handle.backend
 
-    def _usable_base(self, kind: SnapshotKind) -> Handle | None:
+    def _usable_base(self, kind: SnapshotKind) -> SnapshotPart | None:
         """The confirmed snapshot that a new one may build on; none if it was discarded, as its files may be gone."""
         retained = self._log().retained()
         if kind == "full" or self._base is None or self._base[0] not in retained:
@@ -291,13 +298,15 @@ class KeyedBackend:
         self._forgotten.detach()
         self._local.remove()
 
-    def _register(self, name: str, kind: Kind, type: Type, namespace: Columns, user_key: Any = None) -> StateSpec:
+    def _register(
+        self, name: str, kind: StateKind, type: Type, namespace: Columns, user_key: Any = None
+    ) -> StateDescriptor:
         """Raises InvalidInputError INVALID_NAME, WRONG_SCHEMA or INCOMPATIBLE_STATE, UnsupportedError UNSUPPORTED_TYPE
         or UNSUPPORTED_KEY_TYPE."""
         value = make_schema({"value": type}, "value").field(0).type
         keys = None if user_key is None else make_schema({"user_key": user_key}, "key").field(0).type
         self.database.check()
-        spec = StateSpec(check_name(name), kind, value, keys, _namespace_schema(namespace))
+        spec = StateDescriptor(check_name(name), kind, value, keys, _namespace_schema(namespace))
         check_columns(self._key, spec.namespace, name)
         state_rows(spec)  # refuses types that can not be stored
         known = self._states.get(name)
@@ -317,7 +326,7 @@ class KeyedBackend:
                 "INVALID_NAME", f"state name {name!r}: there is a state {alike[0]!r}, which SQL does not tell apart"
             )
 
-    def _migrate(self, old: StateSpec, new: StateSpec) -> None:
+    def _migrate(self, old: StateDescriptor, new: StateDescriptor) -> None:
         """Write the rows of a state again, in its new type; a backend on which that fails is of no use any more."""
         checkpoint = self._checkpoint()
         try:
@@ -336,7 +345,7 @@ class KeyedBackend:
         self.database.checkpoint(path)
         return path
 
-    def _spec(self, name: str) -> StateSpec:
+    def _spec(self, name: str) -> StateDescriptor:
         if name not in self._states:
             known = ", ".join(sorted(self._states)) or "none"
             raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; there are {known}")

@@ -19,8 +19,14 @@ from statestore.catalog.keyed.rows.row_keys import prefix_encoder
 from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.keyed.snapshots.shared_log import newer_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
-from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog, check_complete, publish, was_committed
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
+from statestore.catalog.keyed.snapshots.snapshot_log import (
+    SnapshotEntry,
+    SnapshotLog,
+    check_complete,
+    publish,
+    was_committed,
+)
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
@@ -59,7 +65,7 @@ class KeyedStore:
         self._storage = storage
         self._folder = root
         self._log = SnapshotLog(())
-        self._attempt: tuple[int, tuple[Handle, ...]] | None = None  # a commit whose outcome is open
+        self._attempt: tuple[int, tuple[SnapshotPart, ...]] | None = None  # a commit whose outcome is open
         self._settled = False
         self._closed = False
 
@@ -115,7 +121,7 @@ class KeyedStore:
 
     def commit(
         self,
-        handles: Handle | Iterable[Handle],
+        handles: SnapshotPart | Iterable[SnapshotPart],
         *,
         transaction: tuple[str, int] | None = None,
         outputs: Sequence[FileRef] = (),
@@ -147,7 +153,9 @@ class KeyedStore:
             with commit_lock(self._folder, alone=False):
                 self._check_files(log, parts, outputs)
                 version = log.newest + 1
-                entry = Entry(version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs))
+                entry = SnapshotEntry(
+                    version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs)
+                )
                 self._attempt = version, parts
                 published = publish(self._storage, log, entry, self.spec.store_id)
                 self._attempt = None
@@ -167,14 +175,14 @@ class KeyedStore:
             entry = log.snapshot(_checked_version(version))
             if entry is None:
                 raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it can not be discarded")
-            new = Entry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
+            new = SnapshotEntry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
             published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:
                 self._log = published
                 self._remove_if_possible(set(log.files()) - set(published.files()))
                 return
 
-    def discard_files(self, handles: Iterable[Handle], outputs: Iterable[FileRef] = ()) -> None:
+    def discard_files(self, handles: Iterable[SnapshotPart], outputs: Iterable[FileRef] = ()) -> None:
         """Remove the files of parts that will not be committed, but for those that a kept snapshot names."""
         self._check_writable()
         self._remove([name for part in handles for name in part.files()] + [file.name for file in outputs])
@@ -287,7 +295,7 @@ class KeyedStore:
             self._storage.settle(entry_name(0))
             self._settled = True
 
-    def _made_before(self, log: SnapshotLog, parts: tuple[Handle, ...]) -> int | None:
+    def _made_before(self, log: SnapshotLog, parts: tuple[SnapshotPart, ...]) -> int | None:
         """The version of an attempt to commit these parts that raised although it took place."""
         if self._attempt is None or self._attempt[1] != parts:
             return None
@@ -307,7 +315,7 @@ class KeyedStore:
                 "somebody else committed or discarded one; begin again from that",
             )
 
-    def _check_files(self, log: SnapshotLog, parts: Sequence[Handle], outputs: Sequence[FileRef]) -> None:
+    def _check_files(self, log: SnapshotLog, parts: Sequence[SnapshotPart], outputs: Sequence[FileRef]) -> None:
         """New files have to be there; what a part names again, to be needed by a kept snapshot: else it was removed, or
         will be.
 
@@ -367,9 +375,9 @@ def check_keyed_spec(spec: StoreSpec) -> None:
     prefix_encoder(spec.key)
 
 
-def _parts(given: Any) -> tuple[Handle, ...]:
+def _parts(given: Any) -> tuple[SnapshotPart, ...]:
     """One part, or those of all tasks. Raises InvalidInputError INCOMPLETE_SNAPSHOT."""
-    if isinstance(given, Handle):
+    if isinstance(given, SnapshotPart):
         return (given,)
     if not isinstance(given, Iterable):
         raise InvalidInputError(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from statestore.catalog.keyed.rows.database import LocalDatabase, Row
 from statestore.catalog.keyed.rows.row_keys import ONLY, StateRows, place_bytes, state_rows
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.formats.errors import InvalidInputError
 
 Reduce = Callable[[Any, Any], Any]
@@ -56,14 +56,14 @@ class Owner(Protocol):
 class KeyedState:
     """What all kinds have in common. ``clear`` removes what is under the current key and namespace."""
 
-    def __init__(self, owner: Owner, spec: StateSpec) -> None:
+    def __init__(self, owner: Owner, spec: StateDescriptor) -> None:
         self._owner = owner
         self._database = owner.database
         self._namespace: bytes | None = None if len(spec.namespace) else b""
         self.adopt(spec)
         owner.attach(self)
 
-    def adopt(self, spec: StateSpec) -> None:
+    def adopt(self, spec: StateDescriptor) -> None:
         """The state's rows are as ``spec`` says from now on."""
         self.spec = spec
         self._rows: StateRows = state_rows(spec)
@@ -132,7 +132,7 @@ class _OneRow(KeyedState):
 class ValueState(_OneRow):
     """One value; ``default`` where none is set."""
 
-    def __init__(self, owner: Owner, spec: StateSpec, default: Any = None) -> None:
+    def __init__(self, owner: Owner, spec: StateDescriptor, default: Any = None) -> None:
         """Raises InvalidInputError WRONG_VALUE for a default that is not of the state's type."""
         super().__init__(owner, spec)
         # As bytes, so that nobody changes it who changes what `value` answered; of the type that it was given for.
@@ -157,7 +157,7 @@ class ReducingState(_OneRow):
     """The values added so far, reduced to one: ``reduce`` is called with what is stored, and the value as it was
     given."""
 
-    def __init__(self, owner: Owner, spec: StateSpec, reduce: Reduce) -> None:
+    def __init__(self, owner: Owner, spec: StateDescriptor, reduce: Reduce) -> None:
         super().__init__(owner, spec)
         self._reduce = reduce
 
@@ -178,7 +178,7 @@ class ReducingState(_OneRow):
 class AggregatingState(_OneRow):
     """An accumulator of the values added so far; the aggregate gets values as they were given."""
 
-    def __init__(self, owner: Owner, spec: StateSpec, aggregate: Aggregate) -> None:
+    def __init__(self, owner: Owner, spec: StateDescriptor, aggregate: Aggregate) -> None:
         super().__init__(owner, spec)
         self._aggregate = aggregate
 
@@ -278,13 +278,13 @@ class MapState(KeyedState):
         return next(self._database.rows(self.spec.name, self._place()), None) is None
 
 
-def _given(spec: StateSpec, elements: Iterable[Any]) -> Iterable[Any]:
+def _given(spec: StateDescriptor, elements: Iterable[Any]) -> Iterable[Any]:
     if elements is None:
         raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None is given; expected elements, none is []")
     return elements
 
 
-def _present(spec: StateSpec, value: Any) -> Any:
+def _present(spec: StateDescriptor, value: Any) -> Any:
     if value is None:
         raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None can not be added; expected a {spec.value}")
     return value

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.catalog.keyed.rows.row_keys import group_bytes, stored_key
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, Ints, encoder, table_schema
 from statestore.formats.serdes import natural_keys
 from statestore.formats.values.types import TIME
@@ -35,7 +35,7 @@ class Due:
 class TimerState:
     """Times of keys; a key may have several. For whole columns only."""
 
-    def __init__(self, database: LocalDatabase, key: pa.Schema, key_groups: range, spec: StateSpec) -> None:
+    def __init__(self, database: LocalDatabase, key: pa.Schema, key_groups: range, spec: StateDescriptor) -> None:
         self.spec = spec
         self._database, self._key, self._groups = database, key, key_groups
         self._encode = encoder(key, spec)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.catalog.keyed.rows.row_keys import stored_key
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Ints
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import ValueLayout, value_layout
@@ -22,7 +22,7 @@ class ValueColumns:
 
     database: LocalDatabase
     key: pa.Schema
-    spec: StateSpec
+    spec: StateDescriptor
 
     def stored_keys(self, groups: Ints, keys: Sequence[pa.Array]) -> pa.Array:
         """The stored key of each row of the key columns, whose key groups are ``groups``."""

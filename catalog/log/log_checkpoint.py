@@ -13,7 +13,7 @@ import xxhash
 
 from statestore.catalog.log.entries import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
 from statestore.catalog.log.log_checks import check_changelog, check_closure, check_segment, check_text
-from statestore.catalog.log.snapshot import EMPTY, NUMBERS, Snapshot, Versions, advance, check_layout, versions_from
+from statestore.catalog.log.snapshot import EMPTY, NUMBERS, LogState, Versions, advance, check_layout, versions_from
 from statestore.catalog.log.storage import Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard, replaced
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
@@ -43,9 +43,9 @@ UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticErro
 NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 
 
-def load_snapshot(
-    storage: Storage, version: int | None = None, base: Snapshot | None = None, store: str = ""
-) -> Snapshot:
+def load_log_state(
+    storage: Storage, version: int | None = None, base: LogState | None = None, store: str = ""
+) -> LogState:
     """The store as of ``version`` (None: the newest), from ``base`` or the newest checkpoint and the entries after it.
 
     ``store`` is the identity that the store has to have (empty: any). Raises NotFoundError VERSION_NOT_FOUND for a
@@ -58,7 +58,7 @@ def load_snapshot(
     at_least = _version_of(names[0]) if names else 0
     for name in names:
         try:
-            found = read_checkpoint(name, storage.read(name))
+            found = read_log_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
         if store and found.store not in ("", store):
@@ -68,7 +68,7 @@ def load_snapshot(
     return _without_gap(storage, _replay(storage, replace(EMPTY, store=store), version, at_least))
 
 
-def write_checkpoint(storage: Storage, snapshot: Snapshot) -> None:
+def write_log_checkpoint(storage: Storage, snapshot: LogState) -> None:
     """Fold the log up to ``snapshot`` into one file and remove all but the newest two of these."""
     data = _encode_checkpoint(snapshot)
     if len(data) > MAX_METADATA_BYTES:  # nobody would read it
@@ -89,7 +89,7 @@ def newest_version(storage: Storage, at_least: int) -> int:
     return at_least
 
 
-def _replay(storage: Storage, start: Snapshot, version: int | None, at_least: int) -> Snapshot:
+def _replay(storage: Storage, start: LogState, version: int | None, at_least: int) -> LogState:
     """``at_least`` is a version that is known to have been committed: ending before it means that the log has a gap."""
     snapshot = start
     for entry in _following(storage, start.version, version):
@@ -106,7 +106,7 @@ def _replay(storage: Storage, start: Snapshot, version: int | None, at_least: in
     return snapshot
 
 
-def _check_versions(snapshot: Snapshot) -> None:
+def _check_versions(snapshot: LogState) -> None:
     """CorruptError LOG_CORRUPT if a segment or closure speaks of a commit that is still to come."""
     for meta in snapshot.segments:
         named = meta.max_added, meta.last_closed, meta.split_closed, meta.late_added, meta.max_dropped
@@ -117,14 +117,14 @@ def _check_versions(snapshot: Snapshot) -> None:
             raise _later(snapshot, name)
 
 
-def _later(snapshot: Snapshot, name: str) -> CorruptError:
+def _later(snapshot: LogState, name: str) -> CorruptError:
     return CorruptError(
         "LOG_CORRUPT",
         f"version {snapshot.version}: {name} has rows of a later version; restore the log from a copy",
     )
 
 
-def _without_gap(storage: Storage, found: Snapshot) -> Snapshot:
+def _without_gap(storage: Storage, found: LogState) -> LogState:
     """``found``, if no entry lies behind the first one that is not there: a commit would take its place in history.
 
     Asked when a store is opened; who follows it from there has seen every entry.
@@ -171,7 +171,7 @@ def _version_of(name: str) -> int:
     return int(found[1])
 
 
-def _encode_checkpoint(snapshot: Snapshot) -> bytes:
+def _encode_checkpoint(snapshot: LogState) -> bytes:
     versions = snapshot.versions
     transactions = versions.transaction
     table = pa.table(
@@ -201,7 +201,7 @@ def _encode_checkpoint(snapshot: Snapshot) -> bytes:
     return bytes(data) + xxhash.xxh3_64_digest(data)
 
 
-def read_checkpoint(name: str, data: bytes) -> Snapshot:
+def read_log_checkpoint(name: str, data: bytes) -> LogState:
     """The snapshot in the bytes of the checkpoint file ``name``; CorruptError LOG_CORRUPT if they are damaged."""
     body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
     if len(checksum) < CHECKSUM_BYTES or xxhash.xxh3_64_digest(body) != checksum:
@@ -242,7 +242,7 @@ def _versions(table: pa.Table) -> Versions:
     return versions_from({name: table[name].to_numpy() for name in NUMBERS}, texts)
 
 
-def _snapshot(state: dict[str, Any], versions: Versions) -> Snapshot:
+def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
     segments = tuple(segment_meta_from_json(meta) for meta in state["segments"])
     closures = {
         name: tuple(closure_slice_from_json(piece) for piece in pieces) for name, pieces in state["closures"].items()
@@ -258,7 +258,7 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> Snapshot:
         check_horizon(horizon)
     if len(versions) != state["version"] + 1:
         raise ValueError(f"{len(versions)} commits for version {state['version']}")
-    snapshot = Snapshot(
+    snapshot = LogState(
         state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", "")
     )
     check_text(snapshot.store, "store")

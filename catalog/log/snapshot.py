@@ -167,7 +167,7 @@ def versions_from(numbers: Mapping[str, Ints], texts: Mapping[str, list[Any]]) -
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class LogState:
     """A version of a store. ``closures`` are those not folded yet, by segment name, in order of their commits."""
 
     version: int
@@ -189,10 +189,10 @@ class Snapshot:
         return None if self.stream_time_us == NO_TIME else self.stream_time_us
 
 
-EMPTY = Snapshot(-1, Versions(_Columns(64), 0))
+EMPTY = LogState(-1, Versions(_Columns(64), 0))
 
 
-def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
+def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
     """The snapshot after one more commit.
 
     Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it is another store's.
@@ -219,7 +219,7 @@ def advance(snapshot: Snapshot, entry: CommitEntry) -> Snapshot:
     versions = snapshot.versions.append(
         {**numbers, "stream_time": stream_time}, {name: getattr(entry, name) for name in TEXTS}
     )
-    return Snapshot(
+    return LogState(
         entry.version,
         versions,
         segments,
@@ -240,7 +240,7 @@ def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -
     return found
 
 
-def check_layout(snapshot: Snapshot) -> None:
+def check_layout(snapshot: LogState) -> None:
     """CorruptError LOG_CORRUPT if two segments have one name, or closures are given for a segment that is not there.
 
     Not part of `advance`, which replays thousands of entries: what counts is the layout that is read in the end.

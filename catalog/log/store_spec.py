@@ -11,7 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
-from statestore.formats.kafka_rows.segments import default_versioned_interval, segment_id
+from statestore.formats.kafka_rows.segments import default_versioned_interval, time_segment
 from statestore.formats.values.times import MAX_MS
 from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
 
@@ -40,7 +40,7 @@ class Windowing:
 
     def segment(self, time: int) -> int:
         """The segment of a time."""
-        return segment_id(time, self.segment_interval)
+        return time_segment(time, self.segment_interval)
 
     def first_live_segment(self, stream_time: int) -> int:
         """Segments before this one are dropped, and what would be written into them is refused."""

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.event_relations import NOWHERE, Events, Places, related
-from statestore.catalog.reads.row_state import SegmentView, newest_ends, pair_ends, views_of
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.event_relations import NOWHERE, Events, StoredRows, related
+from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, pair_ends, views_of
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
@@ -51,7 +51,7 @@ CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")  # no
 class ChangeSplit:
     """The events of commits [first, last], or (``by_time``) of state times [first, last] at version ``version``."""
 
-    views: tuple[SegmentView, ...]
+    views: tuple[SegmentWithClosures, ...]
     first: int
     last: int
     by_time: bool
@@ -62,7 +62,7 @@ class ChangeSplit:
     after: int  # events at or before this state time are gone with an expiry, so none of them are told
 
 
-def plan_changes(files: SegmentFiles, snapshot: Snapshot, query: Query) -> list[ChangeSplit]:
+def plan_changes(files: SegmentFiles, snapshot: LogState, query: Query) -> list[ChangeSplit]:
     """Splits in order; each holds about SPLIT_EVENTS events. Raises for ranges outside what is kept."""
     views = tuple(views_of(snapshot.segments, snapshot.closures))
     if query.start_time is not None or query.end_time is not None:
@@ -71,7 +71,7 @@ def plan_changes(files: SegmentFiles, snapshot: Snapshot, query: Query) -> list[
 
 
 def _plan_by_version(
-    files: SegmentFiles, snapshot: Snapshot, query: Query, views: tuple[SegmentView, ...]
+    files: SegmentFiles, snapshot: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
     oldest = 0 if snapshot.horizon is None else snapshot.horizon.version + 1
     for version in (query.start_version, query.end_version):
@@ -106,7 +106,7 @@ def _plan_by_version(
 
 
 def _plan_by_time(
-    files: SegmentFiles, snapshot: Snapshot, query: Query, views: tuple[SegmentView, ...]
+    files: SegmentFiles, snapshot: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
     first = BEGINNING if query.start_time is None else query.start_time
     last = NOW if query.end_time is None else query.end_time
@@ -130,7 +130,9 @@ def _plan_by_time(
     ]
 
 
-def _time_ranges(files: SegmentFiles, views: tuple[SegmentView, ...], first: int, last: int) -> list[tuple[int, int]]:
+def _time_ranges(
+    files: SegmentFiles, views: tuple[SegmentWithClosures, ...], first: int, last: int
+) -> list[tuple[int, int]]:
     """Parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
     samples = []
     for view in views:
@@ -144,7 +146,13 @@ def _time_ranges(files: SegmentFiles, views: tuple[SegmentView, ...], first: int
 
 
 def _split(
-    snapshot: Snapshot, views: tuple[SegmentView, ...], first: int, last: int, by_time: bool, version: int, rows: int
+    snapshot: LogState,
+    views: tuple[SegmentWithClosures, ...],
+    first: int,
+    last: int,
+    by_time: bool,
+    version: int,
+    rows: int,
 ) -> ChangeSplit:
     base, top = (0, snapshot.version) if by_time else (first, last)
     times = tuple(snapshot.versions.timestamp[base : top + 1].tolist())
@@ -249,18 +257,18 @@ def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints
     )
 
 
-def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[Places, Ints, Ints, Ints]:
+def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[StoredRows, Ints, Ints, Ints]:
     """Output rows as (where the values are, event, change type, commit version), in order."""
     own = _own_commit(files, split, events)
     taken_back = np.zeros(len(events), bool) if split.by_time else own != events.version
     replaced, preceding, still_there = related(files, split.views, events, taken_back, split.by_time)
     tombstones = np.array([v.meta.tombstone for v in split.views], bool)
     has_replaced = replaced.view != NOWHERE
-    old = Places(
+    old = StoredRows(
         np.where(has_replaced, replaced.view, preceding.view), np.where(has_replaced, replaced.row, preceding.row)
     )
     has_old = (old.view != NOWHERE) & ~tombstones[old.view]
-    itself = Places(events.view, events.row)
+    itself = StoredRows(events.view, events.row)
     value = ~events.tombstone & ~taken_back
     parts = [
         (itself, value & ~has_old, INSERT),
@@ -276,7 +284,7 @@ def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[Pl
     row = np.concatenate([place.row[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
     version = (own if split.by_time else events.version)[event]
     order = np.lexsort((kind, event, events.start[event], version))
-    return Places(view[order], row[order]), event[order], kind[order], version[order]
+    return StoredRows(view[order], row[order]), event[order], kind[order], version[order]
 
 
 def _own_commit(files: SegmentFiles, split: ChangeSplit, events: Events) -> Ints:

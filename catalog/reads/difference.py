@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
 from statestore.catalog.reads.row_state import ends_at, newest_ends
-from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, Window, plan
+from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -140,7 +140,7 @@ def _of_store(
     )
 
 
-def _only(files: SegmentFiles, snapshot: Snapshot, windows: list[Window]) -> tuple[list[_Rows], list[_Rows]]:
+def _only(files: SegmentFiles, snapshot: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
     """The rows that are valid at the first point only, and those that are at the second only."""
     pieces = [{piece.view.meta.name: piece for piece in plan(files, snapshot, window, ())} for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
@@ -153,7 +153,7 @@ def _only(files: SegmentFiles, snapshot: Snapshot, windows: list[Window]) -> tup
     return sides
 
 
-def _live_rows(files: SegmentFiles, piece: Piece | None, window: Window, count: int) -> Bools:
+def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, count: int) -> Bools:
     """Which rows of the segment are valid at the point."""
     live = np.zeros(count, bool)
     if piece is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.row_state import SegmentView, pair_ends
+from statestore.catalog.reads.row_state import SegmentWithClosures, pair_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 
@@ -36,15 +36,15 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Places:
+class StoredRows:
     """A stored row for each event (parallel arrays), ``view`` NOWHERE where there is none."""
 
     view: Ints
     row: Ints
 
     @staticmethod
-    def nowhere(count: int) -> Places:
-        return Places(np.full(count, NOWHERE), np.full(count, NOWHERE))
+    def nowhere(count: int) -> StoredRows:
+        return StoredRows(np.full(count, NOWHERE), np.full(count, NOWHERE))
 
     def put(self, events: Ints, view: int, rows: Ints) -> None:
         self.view[events] = view
@@ -52,12 +52,12 @@ class Places:
 
 
 def related(
-    files: SegmentFiles, views: Sequence[SegmentView], events: Events, taken_back: Bools, by_time: bool
-) -> tuple[Places, Places, Bools]:
+    files: SegmentFiles, views: Sequence[SegmentWithClosures], events: Events, taken_back: Bools, by_time: bool
+) -> tuple[StoredRows, StoredRows, Bools]:
     """The row each event replaced, the value row that ends where it starts, and (for rows that were taken back)
     whether the key has a row at that start after the commit nevertheless."""
     count = len(events)
-    replaced, preceding = Places.nowhere(count), Places.nowhere(count)
+    replaced, preceding = StoredRows.nowhere(count), StoredRows.nowhere(count)
     still_there = np.zeros(count, bool)
     if not count:
         return replaced, preceding, still_there
@@ -70,12 +70,12 @@ def related(
 
 def _relate(
     files: SegmentFiles,
-    view: SegmentView,
+    view: SegmentWithClosures,
     number: int,
     events: Events,
     taken_back: Bools,
     by_time: bool,
-    answer: tuple[Places, Places, Bools],
+    answer: tuple[StoredRows, StoredRows, Bools],
 ) -> None:
     """What one segment has to do with the events.
 
@@ -110,10 +110,10 @@ def _relate(
 def _precede(
     files: SegmentFiles,
     events: Events,
-    view: SegmentView,
+    view: SegmentWithClosures,
     number: int,
     asked: tuple[Ints, Ints, Ints],
-    preceding: Places,
+    preceding: StoredRows,
 ) -> None:
     """The row that ends where an event starts, if this segment has it: the last before it that the event's commit
     believed. ``asked``: (events, the first entry of each one's key, the entry to begin at, from which it goes back)."""
@@ -144,14 +144,14 @@ def _lower_bound(starts: Ints, rows: npt.NDArray[np.uint32], low: Ints, high: In
     return low
 
 
-def _same_keys(files: SegmentFiles, view: SegmentView, events: Events, probe: Ints, rows: Ints) -> Bools:
+def _same_keys(files: SegmentFiles, view: SegmentWithClosures, events: Events, probe: Ints, rows: Ints) -> Bools:
     if not len(rows):
         return np.zeros(0, bool)
     stored = [files.segment(view.meta).column_array(name) for name in files.spec.key_names]
     return keys_equal(events.keys, probe, stored, rows)
 
 
-def _may_be_related(view: SegmentView, low: int, high: int) -> bool:
+def _may_be_related(view: SegmentWithClosures, low: int, high: int) -> bool:
     meta = view.meta
     if meta.min_valid_from > high:
         return False

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.canonical import from_arrow
@@ -50,7 +50,7 @@ class _Probe(NamedTuple):
 class PointLookup:
     """Answers for one snapshot; segments are opened when a question first reaches them."""
 
-    def __init__(self, files: SegmentFiles, snapshot: Snapshot, codec: KeyCodec) -> None:
+    def __init__(self, files: SegmentFiles, snapshot: LogState, codec: KeyCodec) -> None:
         self._files = files
         self._codec = codec
         views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]

@@ -22,22 +22,22 @@ ABSENT = -(2**63)  # the "end" of a row that a version did not hold: before ever
 
 
 @dataclass(frozen=True)
-class SegmentView:
+class SegmentWithClosures:
     """One segment as a snapshot sees it: its statistics and the closures that are not folded, in version order."""
 
     meta: SegmentMeta
     closures: tuple[ClosureSlice, ...] = ()
 
-    def until(self, version: int) -> SegmentView:
-        return SegmentView(self.meta, tuple(c for c in self.closures if c.version <= version))
+    def until(self, version: int) -> SegmentWithClosures:
+        return SegmentWithClosures(self.meta, tuple(c for c in self.closures if c.version <= version))
 
 
-def newest_ends(files: SegmentFiles, view: SegmentView) -> Ints:
+def newest_ends(files: SegmentFiles, view: SegmentWithClosures) -> Ints:
     """Ends as of the newest version; equal to the row's own start where the row was replaced."""
     return files.newest_ends(view.meta, view.closures)
 
 
-def ends_at(files: SegmentFiles, view: SegmentView, version: int) -> Ints:
+def ends_at(files: SegmentFiles, view: SegmentWithClosures, version: int) -> Ints:
     """Ends as the commit ``version`` believed them, ABSENT where it did not hold the row."""
     segment = files.segment(view.meta)
     ends = segment.int64("valid_to").copy()
@@ -55,7 +55,7 @@ def ends_at(files: SegmentFiles, view: SegmentView, version: int) -> Ints:
     return ends
 
 
-def pair_ends(files: SegmentFiles, view: SegmentView, rows: Ints, versions: Ints) -> Ints:
+def pair_ends(files: SegmentFiles, view: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
     """Like ends_at, for chosen rows each at its own version."""
     segment = files.segment(view.meta)
     ends = segment.int64("valid_to")[rows].copy()
@@ -73,6 +73,8 @@ def pair_ends(files: SegmentFiles, view: SegmentView, rows: Ints, versions: Ints
     return ends
 
 
-def views_of(segments: Sequence[SegmentMeta], closures: Mapping[str, tuple[ClosureSlice, ...]]) -> list[SegmentView]:
+def views_of(
+    segments: Sequence[SegmentMeta], closures: Mapping[str, tuple[ClosureSlice, ...]]
+) -> list[SegmentWithClosures]:
     """Views of these segments with their closures, which are given by segment name."""
-    return [SegmentView(meta, closures.get(meta.name, ())) for meta in segments]
+    return [SegmentWithClosures(meta, closures.get(meta.name, ())) for meta in segments]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.row_state import SegmentView, ends_at, newest_ends, views_of
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.row_state import SegmentWithClosures, ends_at, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.segments.regions import corrupt
@@ -39,7 +39,7 @@ VERSION_COLUMN = "_commit_version"
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeRange:
     """State times [low, high], both inclusive, as recorded by ``version``; ``newest``: no later commit exists."""
 
     low: int
@@ -47,19 +47,19 @@ class Window:
     version: int
     newest: bool
 
-    def clamped(self, snapshot: Snapshot) -> Window:
+    def clamped(self, snapshot: LogState) -> TimeRange:
         """Nothing a commit knew starts after its stream time, so later moments are answered as of that time."""
         if self.newest:
             return self
         stream_time = snapshot.versions.stream_time_at(self.version)
-        return Window(min(self.low, stream_time), min(self.high, stream_time), self.version, False)
+        return TimeRange(min(self.low, stream_time), min(self.high, stream_time), self.version, False)
 
 
 @dataclass(frozen=True)
 class Piece:
     """Rows [start, stop) of one segment; ``cut`` if some of them may not be part of the answer."""
 
-    view: SegmentView
+    view: SegmentWithClosures
     start: int
     stop: int
     cut: bool
@@ -74,11 +74,11 @@ class StoreSplit:
     """Pieces that one task reads, pinned to a version. Small and picklable."""
 
     pieces: tuple[Piece, ...]
-    window: Window
+    window: TimeRange
     rows: int
 
 
-def plan(files: SegmentFiles, snapshot: Snapshot, window: Window, filters: tuple[Filter, ...]) -> list[Piece]:
+def plan(files: SegmentFiles, snapshot: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
     """The pieces that may hold rows of the window; tombstones are never among them."""
     window = window.clamped(snapshot)
     pieces = []
@@ -95,7 +95,7 @@ def plan(files: SegmentFiles, snapshot: Snapshot, window: Window, filters: tuple
     return pieces
 
 
-def _skips(meta: SegmentMeta, window: Window) -> bool:
+def _skips(meta: SegmentMeta, window: TimeRange) -> bool:
     if meta.role == "belief" and (window.newest or meta.max_dropped <= window.version):
         return True
     if meta.min_added > window.version or meta.min_valid_from > window.high:
@@ -104,7 +104,7 @@ def _skips(meta: SegmentMeta, window: Window) -> bool:
     return ended and (window.newest or meta.last_closed <= window.version)
 
 
-def _passes_uncut(view: SegmentView, window: Window) -> bool:
+def _passes_uncut(view: SegmentWithClosures, window: TimeRange) -> bool:
     meta = view.meta
     if meta.role == "belief" or meta.min_valid_to <= window.low:
         return False
@@ -128,7 +128,7 @@ def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filte
     return True
 
 
-def splits_of(pieces: list[Piece], window: Window, rows_per_split: int = SPLIT_ROWS) -> list[StoreSplit]:
+def splits_of(pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLIT_ROWS) -> list[StoreSplit]:
     """Pieces cut and packed into splits of about ``rows_per_split`` rows; uncut and cut pieces apart."""
     splits = []
     for cut in (False, True):
@@ -149,7 +149,7 @@ def splits_of(pieces: list[Piece], window: Window, rows_per_split: int = SPLIT_R
     return splits
 
 
-def _split(pieces: list[Piece], window: Window) -> StoreSplit:
+def _split(pieces: list[Piece], window: TimeRange) -> StoreSplit:
     return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces))
 
 
@@ -197,7 +197,7 @@ def _and(left: Bools | None, right: Bools | None) -> Bools | None:
     return left & right
 
 
-def _piece_ends(files: SegmentFiles, piece: Piece, window: Window, wanted: bool) -> Ints | None:
+def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, wanted: bool) -> Ints | None:
     """Ends where the stored column is not the answer or rows must be judged by them; else None."""
     if window.newest:
         if piece.cut or (wanted and piece.view.closures):
@@ -208,7 +208,7 @@ def _piece_ends(files: SegmentFiles, piece: Piece, window: Window, wanted: bool)
     return None
 
 
-def _live(ends: Ints, starts: Ints, window: Window) -> Bools | None:
+def _live(ends: Ints, starts: Ints, window: TimeRange) -> Bools | None:
     """Which rows belong to the window; None if all do."""
     live = ends > window.low
     if window.low < window.high:
@@ -217,7 +217,7 @@ def _live(ends: Ints, starts: Ints, window: Window) -> Bools | None:
 
 
 def _all_rows(
-    files: SegmentFiles, piece: Piece, window: Window, names: list[str], ends: Ints | None
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], ends: Ints | None
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
     segment = files.segment(piece.view.meta)
     starts = segment.int64("valid_from") if piece.cut else None
@@ -235,7 +235,7 @@ def _all_rows(
 def _looked_up(
     files: SegmentFiles,
     piece: Piece,
-    window: Window,
+    window: TimeRange,
     names: list[str],
     ends: Ints | None,
     lookups: list[int],

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.log_checkpoint import load_snapshot
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
@@ -50,7 +50,7 @@ class SegmentFiles:
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
         self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
-        self._newest: Snapshot | None = None
+        self._newest: LogState | None = None
         self._identity: Hashable = None  # the state of the store's description when its identity was compared
         self._settled = False
         # Kept here for bulk writers (``current_rows``): one for all handles of the process.
@@ -63,12 +63,12 @@ class SegmentFiles:
         self._lock = threading.RLock()
         leave_in_forks(self._in_fork)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LogState:
         """The store as of its newest commit: one look for further log entries, none of them read twice.
 
         Raises NotFoundError STORE_REPLACED if the store was dropped, or another one is in its place.
         """
-        newest = self._newest = load_snapshot(self.storage, base=self._newest, store=self.spec.store_id)
+        newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
         self.check_identity()
         return newest
 

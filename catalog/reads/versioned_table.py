@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
@@ -17,7 +17,7 @@ from statestore.catalog.reads.scan import (
     NOW,
     VERSION_COLUMN,
     StoreSplit,
-    Window,
+    TimeRange,
     plan,
     read_split,
     splits_of,
@@ -155,7 +155,7 @@ class VersionedTable:
         check_filters(query.filters, pa.schema(fields))
 
 
-def window_of(name: str, snapshot: Snapshot, query: Query) -> Window:
+def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:
     """The state times and version a snapshot or history query asks for, checked against the kept range."""
     version = check_version(name, snapshot, query.version)
     newest = version == snapshot.version
@@ -170,17 +170,17 @@ def window_of(name: str, snapshot: Snapshot, query: Query) -> Window:
             )
         if query.start_time is not None:
             check_time(name, snapshot, low)
-        return Window(low, high, version, newest)
+        return TimeRange(low, high, version, newest)
     moment = NOW if query.as_of is None else check_time(name, snapshot, query.as_of)
-    return Window(moment, moment, version, newest)
+    return TimeRange(moment, moment, version, newest)
 
 
-def oldest_version(snapshot: Snapshot) -> int:
+def oldest_version(snapshot: LogState) -> int:
     """The oldest version that can be read, after the last expiry."""
     return 0 if snapshot.horizon is None else snapshot.horizon.version
 
 
-def check_version(name: str, snapshot: Snapshot, version: int | None) -> int:
+def check_version(name: str, snapshot: LogState, version: int | None) -> int:
     """The version to read; NotFoundError VERSION_NOT_FOUND states the kept range."""
     first = oldest_version(snapshot)
     if version is None:
@@ -195,7 +195,7 @@ def check_version(name: str, snapshot: Snapshot, version: int | None) -> int:
     return int(version)
 
 
-def check_time(name: str, snapshot: Snapshot, moment: int) -> int:
+def check_time(name: str, snapshot: LogState, moment: int) -> int:
     """The state time to read; NotFoundError TIME_NOT_KEPT states the kept range after an expiry."""
     horizon = snapshot.horizon
     if horizon is not None and moment < horizon.time:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from statestore.catalog.describe.store_metadata import versions_table
 from statestore.catalog.log.entries import was_committed
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
@@ -230,12 +230,12 @@ class StoreHandle:
     def _stream_time_of(self) -> int | None:
         return None if self._stream_time == NO_STREAM_TIME else self._stream_time
 
-    def _advance(self, snapshot: Snapshot) -> int:
+    def _advance(self, snapshot: LogState) -> int:
         """Go on from another snapshot; answers its version."""
         self._snapshot = snapshot
         return snapshot.version
 
-    def _committed(self, snapshot: Snapshot) -> int:
+    def _committed(self, snapshot: LogState) -> int:
         """Go on from a commit, and compact if that is due. The commit exists: a compaction that fails raises nothing
         here, is reported (`metrics`, and the log), and is due again after the next commit."""
         version = self._advance(snapshot)

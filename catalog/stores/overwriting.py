@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.commits.resolve import Records
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.reads.row_state import newest_ends, views_of
-from statestore.catalog.reads.scan import NOW, Window, plan, read_split, splits_of
+from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.segments.key_index import KeyIndex
@@ -23,7 +23,7 @@ from statestore.formats.values.times import format_time
 Ints = npt.NDArray[np.int64]
 
 
-def overwrite_records(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Records:
+def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
     """What of ``records`` is new, and a tombstone for each live key that is not among them.
 
     The tombstones are at the earliest of the records' times, or at the stream time where that is later. A record that
@@ -46,7 +46,7 @@ def overwrite_records(files: SegmentFiles, snapshot: Snapshot, records: Records)
     )
 
 
-def _without_unchanged(files: SegmentFiles, snapshot: Snapshot, records: Records) -> Records:
+def _without_unchanged(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
     if not len(records):
         return records
     hashes = hash_keys(records.keys)
@@ -95,10 +95,10 @@ def _refuse_older(files: SegmentFiles, records: Records, record: Ints, start: In
         )
 
 
-def _live_keys_without(files: SegmentFiles, snapshot: Snapshot, records: Records) -> list[pa.Array]:
+def _live_keys_without(files: SegmentFiles, snapshot: LogState, records: Records) -> list[pa.Array]:
     names = files.spec.key_names
     index = KeyIndex.build(hash_keys(records.keys)) if len(records) else None
-    window = Window(NOW, NOW, snapshot.version, newest=True)
+    window = TimeRange(NOW, NOW, snapshot.version, newest=True)
     found: list[list[pa.Array]] = [[pa.array([], field.type)] for field in files.spec.key]
     for split in splits_of(plan(files, snapshot, window, ()), window):
         for batch in read_split(files, split, names):

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from statestore.catalog.commits.new_files import RowBlock
 from statestore.catalog.log.entries import Horizon
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.row_state import SegmentView
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.row_state import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -43,7 +43,9 @@ class Folded:
     beliefs: RowBlock
 
 
-def fold(files: SegmentFiles, snapshot: Snapshot, views: list[SegmentView], *, keep_closures: bool = False) -> Folded:
+def fold(
+    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], *, keep_closures: bool = False
+) -> Folded:
     """Read the segments of one shape (values, or tombstones) and fold their closures.
 
     ``keep_closures``: fold nothing, for a compaction that re-addresses the closures instead.
@@ -65,7 +67,7 @@ def fold(files: SegmentFiles, snapshot: Snapshot, views: list[SegmentView], *, k
     return Folded(join_blocks(blocks, width), source, join_blocks([nothing, *beliefs], width))
 
 
-def read_block(files: SegmentFiles, view: SegmentView) -> RowBlock:
+def read_block(files: SegmentFiles, view: SegmentWithClosures) -> RowBlock:
     """All rows of a segment as stored; the arrays that folding changes are copies."""
     segment = files.segment(view.meta)
     names = files.spec.key_names if view.meta.tombstone else (*files.spec.key_names, *files.spec.value_names)
@@ -105,7 +107,7 @@ def _no_rows() -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 def _apply(
-    files: SegmentFiles, snapshot: Snapshot, view: SegmentView, block: RowBlock, kept: npt.NDArray[np.bool_]
+    files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, block: RowBlock, kept: npt.NDArray[np.bool_]
 ) -> list[RowBlock]:
     """Fold the closures into ``block`` (in place) in commit order; answers the belief rows."""
     beliefs = []

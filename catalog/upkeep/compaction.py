@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock, late_rows
-from statestore.catalog.log.snapshot import Snapshot
-from statestore.catalog.reads.row_state import SegmentView, newest_ends, views_of
+from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import Folded, Source, fold, join_blocks, read_block
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
@@ -50,7 +50,7 @@ class Backlog:
     deltas: int
 
 
-def compact(files: SegmentFiles, snapshot: Snapshot, full: bool, claimed: str = "") -> Rewrite:
+def compact(files: SegmentFiles, snapshot: LogState, full: bool, claimed: str = "") -> Rewrite:
     """The rewrite that is due by the defaults, or (``full``) of everything that can be folded; nothing is published
     here. ``claimed`` is the claim under which its files will be created."""
     rewrite = Rewrite(NewFiles(claimed))
@@ -69,7 +69,7 @@ def compact(files: SegmentFiles, snapshot: Snapshot, full: bool, claimed: str = 
     return rewrite
 
 
-def _backlog(files: SegmentFiles, recent: list[SegmentView]) -> Backlog:
+def _backlog(files: SegmentFiles, recent: list[SegmentWithClosures]) -> Backlog:
     rows = closed = 0
     for view in recent:
         rows += view.meta.rows
@@ -77,7 +77,7 @@ def _backlog(files: SegmentFiles, recent: list[SegmentView]) -> Backlog:
     return Backlog(rows - closed, closed, sum(v.meta.role == "delta" for v in recent))
 
 
-def _major_due(load: Backlog, recent: list[SegmentView], full: bool) -> bool:
+def _major_due(load: Backlog, recent: list[SegmentWithClosures], full: bool) -> bool:
     if full:
         return load.deltas > 0 or any(v.closures for v in recent)
     return load.closed >= max(SEAL_RATIO * load.live, SEAL_MIN_ROWS)
@@ -85,10 +85,10 @@ def _major_due(load: Backlog, recent: list[SegmentView], full: bool) -> bool:
 
 def _major(
     files: SegmentFiles,
-    snapshot: Snapshot,
+    snapshot: LogState,
     rewrite: Rewrite,
-    recent: list[SegmentView],
-    sealed: list[SegmentView],
+    recent: list[SegmentWithClosures],
+    sealed: list[SegmentWithClosures],
     live: int,
 ) -> None:
     folded = fold(files, snapshot, recent)
@@ -108,7 +108,7 @@ def _major(
     _record_moves(rewrite, recent, folded.source, placed)
 
 
-def _minor(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, deltas: list[SegmentView]) -> None:
+def _minor(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, deltas: list[SegmentWithClosures]) -> None:
     folded = fold(files, snapshot, deltas, keep_closures=True)
     placed = _Placed(len(folded.rows))
     writer = _Writer(files, snapshot, rewrite, folded, deltas[0].meta.tombstone, placed)
@@ -117,11 +117,11 @@ def _minor(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, deltas: li
     rewrite.new.add_closures(moved_closures(files, rewrite, [c for view in deltas for c in view.closures]))
 
 
-def _fold_groups(sealed: list[SegmentView], live: int, full: bool) -> list[list[SegmentView]]:
+def _fold_groups(sealed: list[SegmentWithClosures], live: int, full: bool) -> list[list[SegmentWithClosures]]:
     """Closed segments to rewrite with the late segments among their ends, and cold neighbours to merge."""
     closed = sorted((v for v in sealed if v.meta.role == "closed"), key=lambda v: v.meta.max_valid_to)
     late = [v for v in sealed if v.meta.role == "late"]
-    groups: list[list[SegmentView]] = []
+    groups: list[list[SegmentWithClosures]] = []
     taken: set[str] = set()
     for view in closed:
         mine = [s for s in late if s.meta.name not in taken and _ends_overlap(s.meta, view.meta)]
@@ -136,9 +136,9 @@ def _fold_groups(sealed: list[SegmentView], live: int, full: bool) -> list[list[
     return groups + _cold_neighbours(cold, live)
 
 
-def _cold_neighbours(cold: list[SegmentView], live: int) -> list[list[SegmentView]]:
-    groups: list[list[SegmentView]] = []
-    pack: list[SegmentView] = []
+def _cold_neighbours(cold: list[SegmentWithClosures], live: int) -> list[list[SegmentWithClosures]]:
+    groups: list[list[SegmentWithClosures]] = []
+    pack: list[SegmentWithClosures] = []
     limit = max(COLD_RATIO * live, SEAL_MIN_ROWS)
     for view in cold:
         if sum(v.meta.rows for v in pack) + view.meta.rows > limit:
@@ -151,7 +151,9 @@ def _ends_overlap(left: SegmentMeta, right: SegmentMeta) -> bool:
     return left.min_valid_to <= right.max_valid_to and right.min_valid_to <= left.max_valid_to
 
 
-def _refold(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, group: list[SegmentView], live: int) -> None:
+def _refold(
+    files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, group: list[SegmentWithClosures], live: int
+) -> None:
     folded = fold(files, snapshot, group)
     placed = _Placed(len(folded.rows))
     writer = _Writer(files, snapshot, rewrite, folded, group[0].meta.tombstone, placed)
@@ -163,9 +165,9 @@ def _refold(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, group: li
     _record_moves(rewrite, group, folded.source, placed)
 
 
-def _merge_beliefs(files: SegmentFiles, snapshot: Snapshot, rewrite: Rewrite, full: bool) -> None:
+def _merge_beliefs(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, full: bool) -> None:
     for tombstone in (False, True):
-        views = [SegmentView(m) for m in snapshot.segments if m.role == "belief" and m.tombstone == tombstone]
+        views = [SegmentWithClosures(m) for m in snapshot.segments if m.role == "belief" and m.tombstone == tombstone]
         if len(views) < (2 if full else BELIEF_FILES):
             continue
         blocks = [read_block(files, v) for v in views]
@@ -186,7 +188,7 @@ class _Placed:
 @dataclass(frozen=True)
 class _Writer:
     files: SegmentFiles
-    snapshot: Snapshot
+    snapshot: LogState
     rewrite: Rewrite
     folded: Folded
     tombstone: bool
@@ -231,7 +233,7 @@ def _late_cuts(block: RowBlock, rows: Ints, borders: Ints) -> list[Ints]:
     return cuts
 
 
-def _record_moves(rewrite: Rewrite, views: list[SegmentView], source: Source, placed: _Placed) -> None:
+def _record_moves(rewrite: Rewrite, views: list[SegmentWithClosures], source: Source, placed: _Placed) -> None:
     for number, view in enumerate(views):
         mine = source.segment == number
         segment = np.full(view.meta.rows, -1, np.int64)

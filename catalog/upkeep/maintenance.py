@@ -22,8 +22,8 @@ from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.store_changelogs import OURS
 from statestore.catalog.commits.write import after_publish, new_entry, remove_files
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name, read_entry, write_entry
-from statestore.catalog.log.log_checkpoint import load_snapshot
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
@@ -44,7 +44,7 @@ LEFT_BEHIND = re.compile(
 )
 
 
-def may_be_due(snapshot: Snapshot) -> bool:
+def may_be_due(snapshot: LogState) -> bool:
     """A cheap test from statistics alone: False if no compaction can be due."""
     recent = [m for m in snapshot.segments if m.role in ("open", "delta")]
     deltas = [m for m in recent if m.role == "delta"]
@@ -52,14 +52,14 @@ def may_be_due(snapshot: Snapshot) -> bool:
     return len(deltas) >= MINOR_DELTAS or closures + sum(m.rows for m in deltas) >= SEAL_MIN_ROWS
 
 
-def run_compaction(files: SegmentFiles, base: Snapshot, full: bool) -> Snapshot:
+def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
     """Compact and publish; the newest snapshot is returned unchanged if nothing is due.
 
     Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
     """
     snapshot = base
     for _ in range(MAX_ATTEMPTS):
-        snapshot = load_snapshot(files.storage, base=snapshot)
+        snapshot = load_log_state(files.storage, base=snapshot)
         with claim(files.storage) as claimed:
             rewrite = compact(files, snapshot, full, claimed)
             if not rewrite.removed:
@@ -74,7 +74,7 @@ def run_compaction(files: SegmentFiles, base: Snapshot, full: bool) -> Snapshot:
     )
 
 
-def _publish_rewrite(files: SegmentFiles, base: Snapshot, rewrite: Rewrite) -> Snapshot | None:
+def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> LogState | None:
     """None if another compaction or an expiry removed a segment that this one read."""
     storage = files.storage
     removed = tuple(m.name for m in rewrite.removed)
@@ -88,7 +88,7 @@ def _publish_rewrite(files: SegmentFiles, base: Snapshot, rewrite: Rewrite) -> S
                 return after_publish(storage, at, entry)
             except ConflictError:
                 remove_files(storage, carried)
-            at = load_snapshot(storage, base=at)
+            at = load_log_state(storage, base=at)
             if not set(removed) <= {m.name for m in at.segments}:
                 remove_files(storage, rewrite.new)
                 return None
@@ -101,7 +101,7 @@ def _publish_rewrite(files: SegmentFiles, base: Snapshot, rewrite: Rewrite) -> S
         raise
 
 
-def _rewrite_entry(at: Snapshot, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
+def _rewrite_entry(at: LogState, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
     new = NewFiles(
         rewrite.new.claim,
         {**rewrite.new.buffers, **carried.buffers},
@@ -111,7 +111,7 @@ def _rewrite_entry(at: Snapshot, rewrite: Rewrite, carried: NewFiles, removed: t
     return new_entry(at, "compact", new, removed=removed)
 
 
-def _carry(files: SegmentFiles, base: Snapshot, at: Snapshot, rewrite: Rewrite) -> NewFiles:
+def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) -> NewFiles:
     """Closures that commits after ``base`` put on the rewritten segments, at the rows' new places."""
     carried = NewFiles(rewrite.new.claim)
     pieces = [c for m in rewrite.removed for c in at.closures.get(m.name, ()) if c.version > base.version]
@@ -120,11 +120,11 @@ def _carry(files: SegmentFiles, base: Snapshot, at: Snapshot, rewrite: Rewrite) 
     return carried
 
 
-def run_expiry(files: SegmentFiles, base: Snapshot, horizon_time: int) -> Snapshot:
+def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:
     """Refuse moments before ``horizon_time`` (epoch microseconds) from now on, and drop files that only hold those."""
     snapshot = base
     while True:
-        snapshot = load_snapshot(files.storage, base=snapshot)
+        snapshot = load_log_state(files.storage, base=snapshot)
         horizon = _horizon(snapshot, horizon_time)
         if horizon is None:
             return snapshot
@@ -137,7 +137,7 @@ def run_expiry(files: SegmentFiles, base: Snapshot, horizon_time: int) -> Snapsh
         return after_publish(files.storage, snapshot, entry)
 
 
-def _horizon(snapshot: Snapshot, time_us: int) -> Horizon | None:
+def _horizon(snapshot: LogState, time_us: int) -> Horizon | None:
     """The new horizon, or None if it would not be later than the present one."""
     known = snapshot.horizon
     if known is not None and time_us <= known.time:
@@ -146,7 +146,7 @@ def _horizon(snapshot: Snapshot, time_us: int) -> Horizon | None:
     return Horizon(time_us, int(before[-1]) if len(before) else 0)
 
 
-def _can_drop(snapshot: Snapshot, meta: SegmentMeta, horizon: Horizon) -> bool:
+def _can_drop(snapshot: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
     if meta.role == "belief":
         return meta.max_dropped <= horizon.version
     pending = snapshot.closures.get(meta.name, ())
@@ -161,7 +161,7 @@ class Unneeded:
     bytes: int
 
 
-def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run: bool) -> list[Unneeded]:
     """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old.
 
     Whatever the clock says, no file is removed that a commit which is under way may still name (`claims`).
@@ -173,7 +173,7 @@ def run_vacuum(files: SegmentFiles, base: Snapshot, older_than_us: int, dry_run:
     listed = [item for item in storage.list("") if LEFT_BEHIND.fullmatch(item.name) and item.modified_us <= cutoff]
     root = local_root(storage)
     claimed = set() if root is None else held_claims(root, {c for item in listed if (c := _claim_of(item.name))})
-    newest = load_snapshot(storage, base=base)
+    newest = load_log_state(storage, base=base)
     files.check_identity()  # what was listed is this store's, and not of one that took its place
     if not dry_run:
         storage.settle(entry_name(newest.version))  # what is removed must not be needed by what a power failure leaves
@@ -270,13 +270,13 @@ def _old_folders(staging: Path, cutoff: int) -> list[Path]:
     return found
 
 
-def _needed_since(files: SegmentFiles, newest: Snapshot, cutoff: int) -> set[str]:
+def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str]:
     """Files of every version that was the newest at some moment since ``cutoff``."""
     older = np.flatnonzero(newest.versions.timestamp <= cutoff)
     first = int(older[-1]) if len(older) else 0
     needed = file_names(newest)
     if first < newest.version:
-        needed |= file_names(load_snapshot(files.storage, version=first, store=files.spec.store_id))
+        needed |= file_names(load_log_state(files.storage, version=first, store=files.spec.store_id))
         for version in range(first + 1, newest.version + 1):
             entry = read_entry(files.storage, version)
             refs = [ref for m in entry.added for ref in (m.file, m.index)] + [c.file for c in entry.closures]
@@ -284,7 +284,7 @@ def _needed_since(files: SegmentFiles, newest: Snapshot, cutoff: int) -> set[str
     return needed
 
 
-def file_names(snapshot: Snapshot) -> set[str]:
+def file_names(snapshot: LogState) -> set[str]:
     """The data files of a snapshot: segments, key indexes and closure lists."""
     refs: list[FileRef | None] = [ref for m in snapshot.segments for ref in (m.file, m.index)]
     refs += [c.file for slices in snapshot.closures.values() for c in slices]

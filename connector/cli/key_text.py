@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.values.canonical import Place, canonical, nullable
+from statestore.formats.values.canonical import ErrorPath, canonical, nullable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import parse_time
 
@@ -49,7 +49,7 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
 
 
 def _checked(value: Any, field: pa.Field, read: Any) -> Any:
-    place = Place("WRONG_KEY", field.name, field.type)
+    place = ErrorPath("WRONG_KEY", field.name, field.type)
     try:
         found = read(value, field.type)
         nullable(canonical(place))(found)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.upkeep.maintenance import run_compaction, run_expiry
 from statestore.catalog.warehouse import open_warehouse
@@ -69,7 +69,7 @@ def compact(upkeep: Upkeep, full: bool) -> list[Row]:
     return [{**told, "seconds": round(time.perf_counter() - started, 3)}]
 
 
-def _layout(snapshot: Snapshot) -> Row:
+def _layout(snapshot: LogState) -> Row:
     metas = snapshot.segments
     return {
         "segments": len(metas),

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, check_stored, handle_from_json
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart, check_stored, part_from_json
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
@@ -19,7 +19,7 @@ class Done:
     """The part of a task, and the file of its emitted rows if there are any."""
 
     task: int
-    part: Handle
+    part: SnapshotPart
     emitted: FileRef | None
 
 
@@ -54,7 +54,7 @@ def from_json(text: str) -> Answer:
     emitted = None if found["emitted"] is None else file_ref_from_json(found["emitted"])
     if emitted is not None:
         check_stored(emitted)
-    return Done(found["task"], handle_from_json(found["part"]), emitted)
+    return Done(found["task"], part_from_json(found["part"]), emitted)
 
 
 def function_failed(where: str, error: BaseException) -> InvalidInputError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.connector.keyed.request import KeyedBatch, open_keyed, part_id
 
 KEPT = 8
@@ -47,7 +47,7 @@ def take_backend(batch: KeyedBatch, task: int) -> KeyedBackend:
         return store.backend(groups, version=batch.base, directory=_directory())
 
 
-def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: Handle) -> None:
+def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: SnapshotPart) -> None:
     """Give back a backend whose snapshot is done, to be kept if that may be of use."""
     if not batch.keeps or os.environ.get(_REUSED_WORKER) != "1":
         backend.dispose()

@@ -14,7 +14,7 @@ import xxhash
 from statestore.catalog.catalog import connect
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.values.exact_cast import cast_exactly
@@ -146,7 +146,7 @@ def key_column(column: Any, field: pa.Field, name: str) -> Any:
     return found
 
 
-def part_id(part: Handle) -> str:
+def part_id(part: SnapshotPart) -> str:
     """Equal for two parts only if they have the same state: files have names of their own."""
     return xxhash.xxh3_128_hexdigest(json.dumps(part.to_json(), sort_keys=True).encode())
 

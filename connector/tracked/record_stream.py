@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.request import open_keyed
 from statestore.connector.spark.errors import message_only
@@ -113,7 +113,7 @@ class EmittedReader(DataSourceStreamReader):
             return shared_log(self._folder, store.spec.store_id), store.spec.store_id
 
 
-def _may_have_emitted(entry: Entry) -> bool:
+def _may_have_emitted(entry: SnapshotEntry) -> bool:
     """Of a discarded snapshot; once the log is folded nobody knows."""
     initial = entry.transaction is not None and entry.transaction[1] == INITIAL
     return entry.operation == "snapshot" and not initial and bool(entry.outputs or not entry.handles)

@@ -28,7 +28,7 @@ from statestore.formats.changelogs.changelog_frames import (
     NAME,
     ROW,
     VERSION,
-    Kind,
+    FrameKind,
     open_changelog,
     unmasked,
 )
@@ -151,7 +151,7 @@ class Changelog:
             raise _corrupt(self.path, 0, f"the records of {name}, which was renamed or took another file's place")
         self._schema = found.with_metadata(metadata or None)
 
-    def _frames(self, file: BinaryIO) -> Iterator[tuple[Kind, bytes, int]]:
+    def _frames(self, file: BinaryIO) -> Iterator[tuple[FrameKind, bytes, int]]:
         """(kind, payload, end) of the first frame and of each whole one behind ``after``."""
         position, size, after = 0, self.size, self._after
         kinds = ANY_KIND

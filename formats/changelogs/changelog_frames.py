@@ -47,7 +47,7 @@ BLOCK, FEW = 28, 8  # words of 8 bytes; every sector within a payload has a whol
 MASK_BYTES = 8
 
 
-class Kind(NamedTuple):
+class FrameKind(NamedTuple):
     """What a magic stands for. ``form``: "message", "row" or "mark"."""
 
     form: str
@@ -57,15 +57,15 @@ class Kind(NamedTuple):
 
 KINDS = {
     OLD_VERSION: {
-        NAME + bytes((OLD_VERSION, 0, 0)): Kind("message", 0),
-        NAME + bytes((OLD_VERSION, 1, 0)): Kind("row", _OLD_ROW_SEED),
+        NAME + bytes((OLD_VERSION, 0, 0)): FrameKind("message", 0),
+        NAME + bytes((OLD_VERSION, 1, 0)): FrameKind("row", _OLD_ROW_SEED),
     },
     VERSION: {
-        MAGIC: Kind("message", SEED),
-        ROW_MAGIC: Kind("row", ROW_SEED),
-        MARK_MAGIC: Kind("mark", MARK_SEED),
-        MASKED_MAGIC: Kind("message", SEED | MASKED, True),
-        MASKED_ROW_MAGIC: Kind("row", ROW_SEED | MASKED, True),
+        MAGIC: FrameKind("message", SEED),
+        ROW_MAGIC: FrameKind("row", ROW_SEED),
+        MARK_MAGIC: FrameKind("mark", MARK_SEED),
+        MASKED_MAGIC: FrameKind("message", SEED | MASKED, True),
+        MASKED_ROW_MAGIC: FrameKind("row", ROW_SEED | MASKED, True),
     },
 }
 """The kinds of frames of each version of the format that is read; a file's frames are all of one version."""

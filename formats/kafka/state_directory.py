@@ -15,7 +15,7 @@ from typing import Literal
 from uuid import UUID
 
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kafka_rows.segments import decode_segment_name
+from statestore.formats.kafka_rows.segments import decode_time_segment_name
 
 Layout = Literal["keyvalue-or-versioned", "segment"]
 
@@ -31,7 +31,7 @@ class StorePath:
     """One RocksDB of a state directory. A global store has no task: ``subtopology`` and ``partition`` are None.
 
     ``segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
-    ``rocksdb/``: see `decode_original_segment_name`.
+    ``rocksdb/``: see `decode_original_time_segment_name`.
     """
 
     application_id: str
@@ -59,7 +59,7 @@ def decode_store_path(path: str) -> StorePath:
     if folder == ROCKSDB:
         return StorePath(application, subtopology, partition, name, "keyvalue-or-versioned", named)
     try:
-        decode_segment_name(folder, name)
+        decode_time_segment_name(folder, name)
     except InvalidInputError as error:
         raise _not_a_store(path) from error
     return StorePath(application, subtopology, partition, folder, "segment", named, name)

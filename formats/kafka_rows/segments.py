@@ -22,19 +22,19 @@ _MINUTES = re.compile(r"[0-9]{12}")
 _ORIGINAL = re.compile(r"(.+)-([0-9]{12})")
 
 
-class Segment(NamedTuple):
+class TimeSegment(NamedTuple):
     """``start`` as the name tells it; ``number`` is None where the interval is not known."""
 
     start: int
     number: int | None
 
 
-def segment_id(time: int, interval: int) -> int:
+def time_segment(time: int, interval: int) -> int:
     """The segment that a time lies in."""
     return time // interval if time >= 0 else -(-time // interval)
 
 
-def encode_segment_name(store: str, number: int, interval: int, spelling: Spelling = ".") -> str:
+def encode_time_segment_name(store: str, number: int, interval: int, spelling: Spelling = ".") -> str:
     """``<store>.<start in ms>``; ``:`` was written by some releases, ``-`` with yyyyMMddHHmm (UTC) by the first."""
     start = number * interval
     return (
@@ -44,7 +44,7 @@ def encode_segment_name(store: str, number: int, interval: int, spelling: Spelli
     )
 
 
-def decode_segment_name(store: str, name: str, interval: int | None = None) -> Segment:
+def decode_time_segment_name(store: str, name: str, interval: int | None = None) -> TimeSegment:
     """Reads all three spellings; the separator is the one character after the name of the store.
 
     Raises InvalidInputError SEGMENT_NAME for any other name. The spelling with minutes drops what an interval has
@@ -62,10 +62,10 @@ def decode_segment_name(store: str, name: str, interval: int | None = None) -> S
             f"found directory {name!r}, expected {store}.<ms>, {store}:<ms> or {store}-<yyyyMMddHHmm>; "
             "check the store's name",
         )
-    return Segment(start, None if interval is None else segment_id(start, interval))
+    return TimeSegment(start, None if interval is None else time_segment(start, interval))
 
 
-def decode_original_segment_name(name: str) -> tuple[str, int] | None:
+def decode_original_time_segment_name(name: str) -> tuple[str, int] | None:
     """(store, start) if a directory under ``rocksdb/`` can be a segment as the releases of 2016 named it."""
     found = _ORIGINAL.fullmatch(name)
     start = _minutes(found[2]) if found else None

@@ -15,7 +15,7 @@ from statestore.formats.kafka_rows.columns import Ints, bounds, cut, int_field, 
 from statestore.formats.kafka_rows.versioned_store import BOUNDS, ENTRY, TIME, decode_row
 
 
-class Versions(NamedTuple):
+class HistoryVersions(NamedTuple):
     """Versions of many history rows, those of a row together and newest first.
 
     ``row`` is the place of the row; a null value is a tombstone; of a degenerate row, start and end are equal.
@@ -49,17 +49,17 @@ def split_latest(rows: pa.BinaryArray) -> tuple[Ints, pa.BinaryArray]:
     return int_field(rows, 0), cut(rows, TIME.size, 0)
 
 
-def decode_rows(rows: pa.BinaryArray) -> Versions:
+def decode_rows(rows: pa.BinaryArray) -> HistoryVersions:
     """The versions of a column of history rows: one pass for each version of the row that has most."""
     data, _, _ = bounds(rows)
     levels = _levels(rows, data)
     if not levels:
         nothing = np.empty(0, np.int64)
-        return Versions(nothing, nothing, nothing, pa.array([], pa.binary()))
+        return HistoryVersions(nothing, nothing, nothing, pa.array([], pa.binary()))
     row, start, end, size, value_begin = (np.concatenate(parts) for parts in zip(*levels, strict=True))
     order = np.argsort(row, kind="stable")
     values = _gather(data, value_begin[order], size[order])
-    return Versions(row[order], start[order], end[order], values)
+    return HistoryVersions(row[order], start[order], end[order], values)
 
 
 def _levels(rows: pa.BinaryArray, data: npt.NDArray[np.uint8]) -> list[_Level]:

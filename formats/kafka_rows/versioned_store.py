@@ -53,7 +53,7 @@ def decode_latest(data: bytes) -> tuple[int, bytes]:
 
 
 @dataclass
-class SegmentRow:
+class TimeSegmentRow:
     """The versions of one key in one segment, newest first."""
 
     next: int
@@ -114,14 +114,14 @@ class SegmentRow:
             self.min = time
 
 
-def encode_row(row: SegmentRow) -> bytes:
+def encode_row(row: TimeSegmentRow) -> bytes:
     parts = [BOUNDS.pack(row.next, row.min)]
     parts += [ENTRY.pack(start, TOMBSTONE if value is None else len(value)) for start, value in row.versions]
     parts += [value for _, value in reversed(row.versions) if value is not None]
     return b"".join(parts)
 
 
-def decode_row(data: bytes) -> SegmentRow:
+def decode_row(data: bytes) -> TimeSegmentRow:
     """CorruptError VERSIONED_ROW if these are not the bytes of a history row."""
     if len(data) < BOUNDS.size + ENTRY.size:
         raise _corrupt(f"a history row of {len(data)} bytes")
@@ -150,7 +150,7 @@ def decode_row(data: bytes) -> SegmentRow:
         stop = begin
     if stop != at:
         raise _corrupt(f"{stop - at} bytes that belong to no version")
-    return SegmentRow(newest, oldest, versions)
+    return TimeSegmentRow(newest, oldest, versions)
 
 
 def _corrupt(found: str) -> CorruptError:

@@ -37,7 +37,7 @@ _MAX_META, _MAX_SEPARATORS = 1 << 28, 1 << 29
 
 
 @dataclass(frozen=True)
-class Handle:
+class BlockHandle:
     """Where a block lies; ``size`` is without the five bytes behind it."""
 
     offset: int
@@ -117,7 +117,7 @@ class _Reader:
     path: str
     checksums: Checksums
 
-    def block(self, handle: Handle) -> tuple[Bytes, int]:
+    def block(self, handle: BlockHandle) -> tuple[Bytes, int]:
         """A plain block, and its length in the array."""
         self.check(handle)
         raw = np.empty(handle.size + blocks.TRAILER + SLACK, np.uint8)
@@ -130,12 +130,12 @@ class _Reader:
         expand(found, plain, 0)
         return plain, int(found.length[0])
 
-    def small(self, handle: Handle) -> dict[bytes, bytes]:
+    def small(self, handle: BlockHandle) -> dict[bytes, bytes]:
         """The entries of a metaindex or of properties."""
         plain, length = self.block(handle)
         return dict(block_entries(plain[:length].tobytes()))
 
-    def check(self, handle: Handle) -> None:
+    def check(self, handle: BlockHandle) -> None:
         if handle.size > _MAX_META or handle.offset + handle.size + blocks.TRAILER > self.file_size:
             raise Malformed(f"a block of {handle.size} bytes at {handle.offset}")
 
@@ -156,7 +156,7 @@ def _opened(descriptor: int, size: int, smallest: bytes, path: str) -> TableFile
     return TableFile(path, reader.checksums, entries, merges, plain, smallest, keys, offset, lengths)
 
 
-def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, Handle, Handle | None, int]:
+def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, BlockHandle, BlockHandle | None, int]:
     """(reader of blocks, handle of the metaindex, that of the index if the footer has it, format version)."""
     if size < _FOOTER:
         raise Malformed(f"{size} bytes are too few")
@@ -173,7 +173,7 @@ def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, Handle, Han
         raise Unreadable(f"{path} is of table format {version} with checksums of type {kind}")
     if version < _HANDLES_IN_METAINDEX:
         reader = _Reader(descriptor, size, path, Checksums(kind, 0))
-        return reader, _next_handle(fields), _next_handle(fields), version
+        return reader, _next_block_handle(fields), _next_block_handle(fields), version
     if fields.take(4) != bytes.fromhex("3e007a00"):
         raise Unreadable(f"{path} has an unknown footer")
     fields.take(4)  # the footer's own checksum: whatever a flipped bit in it leads to is verified itself
@@ -182,7 +182,7 @@ def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, Handle, Han
     place = size - _FOOTER - blocks.TRAILER - meta_size
     if place < 0:
         raise Malformed(f"a metaindex of {meta_size} bytes")
-    return reader, Handle(place, meta_size), None, version
+    return reader, BlockHandle(place, meta_size), None, version
 
 
 def _check_properties(properties: Mapping[bytes, bytes], version: int, path: str) -> None:
@@ -202,7 +202,7 @@ def _number(properties: Mapping[bytes, bytes], name: bytes) -> int:
     return Fields(value).varint() if value else 0
 
 
-def _index(reader: _Reader, handle: Handle, properties: Mapping[bytes, bytes]) -> tuple[Separators, Longs, Longs]:
+def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, bytes]) -> tuple[Separators, Longs, Longs]:
     """(separators, offsets and sizes of the data blocks)."""
     kind = int.from_bytes(properties.get(b"rocksdb.block.based.table.index.type", bytes(4)), "little")
     if kind not in (_BINARY_INDEX, _HASH_INDEX, _TWO_LEVEL_INDEX):
@@ -213,7 +213,7 @@ def _index(reader: _Reader, handle: Handle, properties: Mapping[bytes, bytes]) -
     if kind != _TWO_LEVEL_INDEX:
         return found
     parts = [
-        _index_block(reader, Handle(int(offset), int(size)), delta, strip)
+        _index_block(reader, BlockHandle(int(offset), int(size)), delta, strip)
         for offset, size in zip(found[1], found[2], strict=True)
     ]
     if not parts:
@@ -235,7 +235,7 @@ def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
         raise Malformed("blocks that overlap or lie behind the end of the file")
 
 
-def _index_block(reader: _Reader, handle: Handle, delta: bool, strip: int) -> tuple[Separators, Longs, Longs]:
+def _index_block(reader: _Reader, handle: BlockHandle, delta: bool, strip: int) -> tuple[Separators, Longs, Longs]:
     plain, length = reader.block(handle)
     entries, room = max(length // 3, 1), 4 * length + 4096  # an entry has at least three bytes; keys share some
     while True:
@@ -254,11 +254,11 @@ def _index_block(reader: _Reader, handle: Handle, delta: bool, strip: int) -> tu
         return Separators(keys[:used].copy(), start[: found + 1].copy()), offset[:found].copy(), size[:found].copy()
 
 
-def _handle(meta: Mapping[bytes, bytes], name: bytes) -> Handle:
+def _handle(meta: Mapping[bytes, bytes], name: bytes) -> BlockHandle:
     if name not in meta:
         raise Unreadable(f"the metaindex has no {name.decode()}")
-    return _next_handle(Fields(meta[name]))
+    return _next_block_handle(Fields(meta[name]))
 
 
-def _next_handle(fields: Fields) -> Handle:
-    return Handle(fields.varint(), fields.varint())
+def _next_block_handle(fields: Fields) -> BlockHandle:
+    return BlockHandle(fields.varint(), fields.varint())

@@ -21,7 +21,7 @@ from statestore.formats.serdes.cells import Decode as CellDecode
 from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number
 from statestore.formats.serdes.plain_values import plain_type
-from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.key_codec import KeyCodec
 
 Encode = Callable[[Any], bytes]
@@ -137,7 +137,7 @@ def _plain_encoder(field: pa.Field, encode: Encode) -> Encode:
     if pa.types.is_integer(kind):
         pack, half = _unsigned(kind).pack, sign_bit(kind)
         return lambda value: pack(value + half)
-    checked = canonical(Place("WRONG_KEY", field.name, kind))
+    checked = canonical(ErrorPath("WRONG_KEY", field.name, kind))
     return lambda value: encode(checked(value))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.serdes.value_layout import Column, ValueLayout
-from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.key_codec import ValueCodec
 
 Encode = Callable[[Any], bytes]
@@ -102,7 +102,7 @@ def _packable(name: str, column: Column) -> Callable[[Any], Any]:
     to = column.to
     if plain_type(column.kind) in (Decimal, datetime, timedelta):
         # Not every one of these can be stored: the zone, the digits and the length matter.
-        checked = canonical(Place("WRONG_VALUE", name, column.kind))
+        checked = canonical(ErrorPath("WRONG_VALUE", name, column.kind))
         return lambda value: to(checked(value))
     return to
 

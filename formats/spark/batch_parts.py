@@ -13,7 +13,7 @@ from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
 from statestore.formats.spark.kept_batches import explained
 from statestore.formats.spark.key_lookup import key_lookup
@@ -31,7 +31,7 @@ class BatchesPart:
 
     location: Location
     checkpoint: Checkpoint
-    view: View
+    view: StateView
     partition: int
     batches: tuple[Batch, ...]
     before: Batch | None
@@ -66,7 +66,7 @@ class BatchesPart:
 def batches_parts(
     location: Location,
     checkpoint: Checkpoint,
-    view: View,
+    view: StateView,
     batches: Sequence[Batch],
     before: Batch | None,
     filters: Sequence[Filter],
@@ -93,7 +93,7 @@ def batches_parts(
     ]
 
 
-def _groups(checkpoint: Checkpoint, view: View, batches: Sequence[Batch]) -> int | None:
+def _groups(checkpoint: Checkpoint, view: StateView, batches: Sequence[Batch]) -> int | None:
     """None while the number of partitions stays the same.
 
     A row is in the partition that the hash of its key, divided by their number, has as remainder, so rows stay among
@@ -107,7 +107,7 @@ def _groups(checkpoint: Checkpoint, view: View, batches: Sequence[Batch]) -> int
 
 
 def _parts(
-    checkpoint: Checkpoint, view: View, partition: int, batches: Sequence[Batch], groups: int | None
+    checkpoint: Checkpoint, view: StateView, partition: int, batches: Sequence[Batch], groups: int | None
 ) -> list[tuple[KeyBounds, ...] | None]:
     """Ranges of keys to read one after another: what changed in each is held in memory. All at once where rows moved
     between partitions, whose ranges differ, and where they may move between keys."""
@@ -118,7 +118,7 @@ def _parts(
     return [None] if len(ranges) < 2 else [(bounds,) for bounds in ranges]
 
 
-def _of_partition(batch: Batch, view: View, partition: int, groups: int | None) -> Batch:
+def _of_partition(batch: Batch, view: StateView, partition: int, groups: int | None) -> Batch:
     """What reading one partition needs, or a group of them, as it travels with each split."""
     operator = str(view.operator_id)
     if not batch.uids:

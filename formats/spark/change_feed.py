@@ -19,7 +19,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.damage import unsupported
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.kept_batches import read_batches
 from statestore.formats.spark.providers.partition_load import (
@@ -37,14 +37,14 @@ _CODES = np.zeros(256, np.int8)
 _CODES[list(_TYPES)] = np.arange(len(_TYPES))
 
 
-def feed_schema(view: View) -> pa.Schema:
+def feed_schema(view: StateView) -> pa.Schema:
     """The Arrow schema of a view's change feed."""
     view = _by_element(view)
     return pa.schema([pa.field("batch_id", pa.int64()), pa.field("change_type", pa.string()), *view.schema])
 
 
 def read_changes(
-    checkpoint: Checkpoint, view: View, partition: int, first_batch: int, last_batch: int
+    checkpoint: Checkpoint, view: StateView, partition: int, first_batch: int, last_batch: int
 ) -> Iterator[pa.RecordBatch]:
     """The changes of the batches from ``first_batch`` to ``last_batch``, both included, to one partition.
 
@@ -87,7 +87,7 @@ def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -
     return read_batches(checkpoint, [*before, *range(first_batch, last_batch + 1)])
 
 
-def partitions_of_feed(checkpoint: Checkpoint, view: View, first_batch: int, last_batch: int) -> list[int]:
+def partitions_of_feed(checkpoint: Checkpoint, view: StateView, first_batch: int, last_batch: int) -> list[int]:
     """All partitions that batches of a feed have. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is not there."""
     found: set[int] = set()
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
@@ -98,7 +98,7 @@ def partitions_of_feed(checkpoint: Checkpoint, view: View, first_batch: int, las
     return sorted(found)
 
 
-def _by_element(view: View) -> View:
+def _by_element(view: StateView) -> StateView:
     """Of lists, changes are those of their elements, also to Spark."""
     return replace(view, flat=True) if view.shape == "list" else view
 

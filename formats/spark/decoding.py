@@ -12,7 +12,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type
-from statestore.formats.spark.checkpoint.views import View, view_fields
+from statestore.formats.spark.checkpoint.views import StateView, view_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, ends_of, gather, spread
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
@@ -25,7 +25,7 @@ _SIZE_BYTES = 4
 class Decoder:
     """How the rows of a view are stored, and which of its columns to decode; the others are null."""
 
-    view: View
+    view: StateView
     form: RowForm
     bare: bool
     checksums: bool
@@ -33,7 +33,9 @@ class Decoder:
     columns: frozenset[str]
 
 
-def decoder_of(checkpoint: Checkpoint, view: View, form: RowForm, columns: Collection[str] | None = None) -> Decoder:
+def decoder_of(
+    checkpoint: Checkpoint, view: StateView, form: RowForm, columns: Collection[str] | None = None
+) -> Decoder:
     """``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
     wanted = frozenset(field.name for field in view_fields(view)) if columns is None else frozenset(columns)
     bare = checkpoint.provider == "hdfs"
@@ -121,11 +123,11 @@ def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | 
     return np.bincount(owners, inner, minlength=len(values)).astype(np.int64), entries
 
 
-def _lists(view: View, value: pa.StructArray, counts: Ints) -> pa.ListArray:
+def _lists(view: StateView, value: pa.StructArray, counts: Ints) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), value, type=view_fields(view)[1].type)
 
 
-def _shown(view: View, key: pa.StructArray, value: pa.StructArray) -> list[pa.Array]:
+def _shown(view: StateView, key: pa.StructArray, value: pa.StructArray) -> list[pa.Array]:
     if view.shape == "timers":
         return [key.field(0), key.field(1)]
     if view.shape == "map":

@@ -17,7 +17,7 @@ from statestore.formats.places.locations import Location
 from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.values.filters import Filter
 
 
@@ -38,7 +38,7 @@ class FeedSource(Source):
 
     location: Location
     checkpoint: Checkpoint
-    view: View
+    view: StateView
     first: int
 
     @property

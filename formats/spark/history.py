@@ -24,7 +24,7 @@ import pyarrow as pa
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.providers.family_ids import changes_of_family, rows_of_family
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
@@ -69,7 +69,7 @@ class PartitionBatches:
     """
 
     checkpoint: Checkpoint
-    view: View
+    view: StateView
     partition: int
     batches: Sequence[Batch]
     columns: Collection[str] | None = None
@@ -160,12 +160,12 @@ class PartitionBatches:
         return self.checkpoint.delimiter if self.checkpoint.has_checksums else None
 
 
-def tells_rows_apart(view: View) -> bool:
+def tells_rows_apart(view: StateView) -> bool:
     """Whether no two rows of the view have the same key at a time."""
     return view.shape != "join-side" and not view.listed
 
 
-def is_parted_anywhere(view: View) -> bool:
+def is_parted_anywhere(view: StateView) -> bool:
     """Whether the history of any keys is that of the whole, without other keys. The rows of a join's side that have one
     key in the join are stored under its number, too: when one goes, the last of them gets its number."""
     return view.shape != "join-side" or "index" not in view.family.key.names
@@ -331,7 +331,7 @@ def _parted(
     return found, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
 
 
-def _events(view: View, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
+def _events(view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
     """(content, batch, kind) of what changed in the batches from ``first`` on, by batch and key."""
     content, batch, net = net_changes(rows.content, rows.start, rows.end)
     told = batch >= first

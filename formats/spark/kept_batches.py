@@ -18,7 +18,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUES
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.checkpoint.views import view as find_view
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
 
@@ -107,7 +107,7 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     return True
 
 
-def explained(error: NotFoundError, location: Location, view: View, batch: int) -> NotFoundError:
+def explained(error: NotFoundError, location: Location, view: StateView, batch: int) -> NotFoundError:
     """SPARK_STATE_NOT_FOUND with what is kept now, of files that were cleaned up while they were read."""
     if error.code != "SPARK_STATE_NOT_FOUND":
         return error

@@ -13,7 +13,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import StructOf
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
 from statestore.formats.spark.rows.key_placement import hash_of
@@ -41,7 +41,7 @@ class KeyLookup:
         return tuple((within.first, within.stop) for within in self.ranges)
 
 
-def key_lookup(checkpoint: Checkpoint, view: View, filters: Sequence[Filter]) -> KeyLookup | None:
+def key_lookup(checkpoint: Checkpoint, view: StateView, filters: Sequence[Filter]) -> KeyLookup | None:
     """None where the filters do not pin the first key columns, or keys are encoded in a way that does not tell."""
     if checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower() != "unsaferow":
         return None
@@ -65,7 +65,7 @@ def key_lookup(checkpoint: Checkpoint, view: View, filters: Sequence[Filter]) ->
     return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None)
 
 
-def _choices(view: View, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
+def _choices(view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
     """The values that filters allow by path in the key's schema; those that pin nothing are left out."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for item in filters:
@@ -87,7 +87,7 @@ def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, .
     return [(path, kept)] if kept and not any(isinstance(value, dict) for value in kept) else []
 
 
-def _path(view: View, item: Filter) -> tuple[str, ...] | None:
+def _path(view: StateView, item: Filter) -> tuple[str, ...] | None:
     """Where a filter's column lies in the schema of stored keys."""
     names = view.family.key.names
     if len({name.lower() for name in names}) < len(names):
@@ -111,7 +111,7 @@ def _nested(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
     return found
 
 
-def _ranges(checkpoint: Checkpoint, view: View, schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
+def _ranges(checkpoint: Checkpoint, view: StateView, schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
     if checkpoint.provider == "hdfs":
         return _plain(schema, values, b"")
     if not view.store.has_families:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.providers.key_bounds import MANY_RANGES
 from statestore.formats.spark.rows.key_placement import partition_of
@@ -34,7 +34,7 @@ class LookupPart:
 
 
 def lookup_parts(
-    checkpoint: Checkpoint, view: View, partitions: Sequence[int], filters: Sequence[Filter]
+    checkpoint: Checkpoint, view: StateView, partitions: Sequence[int], filters: Sequence[Filter]
 ) -> list[LookupPart] | None:
     """None where the filters do not name keys. A single key is looked for first where Spark should have put it."""
     found = key_lookup(checkpoint, view, filters)
@@ -50,7 +50,7 @@ def lookup_parts(
 
 
 def read_lookup(
-    checkpoint: Checkpoint, view: View, part: LookupPart, columns: Collection[str]
+    checkpoint: Checkpoint, view: StateView, part: LookupPart, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the keys, and perhaps some others."""
     for partition in part.partitions:

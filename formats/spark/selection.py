@@ -12,7 +12,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, remembered
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
-from statestore.formats.spark.checkpoint.views import TIMERS, View, views
+from statestore.formats.spark.checkpoint.views import TIMERS, StateView, views
 from statestore.formats.spark.feed_source import FeedSource
 from statestore.formats.spark.source import CheckpointSource, Shown
 from statestore.formats.spark.state_options import StateSelection, wrong
@@ -63,7 +63,7 @@ def _operator(checkpoint: Checkpoint, selection: StateSelection) -> Operator:
     )
 
 
-def _view(checkpoint: Checkpoint, operator: Operator, selection: StateSelection) -> View:
+def _view(checkpoint: Checkpoint, operator: Operator, selection: StateSelection) -> StateView:
     found = {view.name: view for view in views(checkpoint, operator)}
     if selection.timers or selection.variable is not None:
         return _of_variables(operator, selection, found)
@@ -76,7 +76,7 @@ def _view(checkpoint: Checkpoint, operator: Operator, selection: StateSelection)
     return found[selection.store_name]
 
 
-def _of_variables(operator: Operator, selection: StateSelection, found: dict[str, View]) -> View:
+def _of_variables(operator: Operator, selection: StateSelection, found: dict[str, StateView]) -> StateView:
     if selection.timers:
         if TIMERS not in found:
             raise wrong(f"readRegisteredTimers is true; operator {_called(operator)} keeps no timers")
@@ -89,7 +89,7 @@ def _of_variables(operator: Operator, selection: StateSelection, found: dict[str
     return found[str(selection.variable)]
 
 
-def _no_store(operator: Operator, selection: StateSelection, found: dict[str, View]) -> InvalidInputError:
+def _no_store(operator: Operator, selection: StateSelection, found: dict[str, StateView]) -> InvalidInputError:
     if selection.store_name == DEFAULT_STORE and operator.variables:
         known = ", ".join(operator.variables)
         return wrong(
@@ -108,7 +108,7 @@ def _no_store(operator: Operator, selection: StateSelection, found: dict[str, Vi
     )
 
 
-def _check_snapshot(checkpoint: Checkpoint, view: View, batch_id: int, partition: int) -> None:
+def _check_snapshot(checkpoint: Checkpoint, view: StateView, batch_id: int, partition: int) -> None:
     if batch_id > checkpoint.batch.batch_id:
         raise wrong(f"snapshotStartBatchId is {batch_id}; expected at most the batch read, {checkpoint.batch.batch_id}")
     if partition not in view.store.partitions:

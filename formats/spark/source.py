@@ -24,7 +24,7 @@ from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
-from statestore.formats.spark.checkpoint.views import PARTITION, View, row_key, view, views
+from statestore.formats.spark.checkpoint.views import PARTITION, StateView, row_key, view, views
 from statestore.formats.spark.kept_batches import explained, kept_batches, read_batches, readable_batches
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
@@ -203,7 +203,7 @@ class CheckpointSource(Source):
         previous = first[0] if first else None
         return batches_parts(self.location, at.checkpoint, at.view, chosen, previous, filters, at.chosen_partitions)
 
-    def view(self, state: str, checkpoint: Checkpoint | None = None) -> View:
+    def view(self, state: str, checkpoint: Checkpoint | None = None) -> StateView:
         """What a state shows of the checkpoint, the newest by default."""
         shown = self.shown[state]
         return view(checkpoint or self.checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
@@ -264,7 +264,7 @@ class CheckpointAt(StateAt):
 
     location: Location
     checkpoint: Checkpoint
-    view: View
+    view: StateView
     shown: Shown
 
     @property

@@ -18,7 +18,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
@@ -29,7 +29,7 @@ from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
 
 def read_state(
     checkpoint: Checkpoint,
-    view: View,
+    view: StateView,
     partition: int,
     *,
     columns: Collection[str] | None = None,
@@ -65,7 +65,7 @@ def read_state(
     yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
 
 
-def row_form(checkpoint: Checkpoint, view: View) -> RowForm:
+def row_form(checkpoint: Checkpoint, view: StateView) -> RowForm:
     """How rows of a view are encoded. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
     encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
     if encoding == "unsaferow":
@@ -76,7 +76,7 @@ def row_form(checkpoint: Checkpoint, view: View) -> RowForm:
     return RowForm(whole=decode_key_rows, part=decode_record, value=value_decoder(writers))
 
 
-def _record_batch(columns: list[pa.Array], view: View, partition: int) -> pa.RecordBatch:
+def _record_batch(columns: list[pa.Array], view: StateView, partition: int) -> pa.RecordBatch:
     numbers = pa.array(np.full(len(columns[0]), partition, np.int32))
     return pa.RecordBatch.from_arrays([*columns, numbers], schema=view.schema)
 

@@ -46,15 +46,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
-class Place:
+class ErrorPath:
     """Where a value is going: what an error about it has to say."""
 
     code: str
     path: str
     kind: pa.DataType
 
-    def inside(self, step: str, kind: pa.DataType) -> Place:
-        return Place(self.code, self.path + step, kind)
+    def inside(self, step: str, kind: pa.DataType) -> ErrorPath:
+        return ErrorPath(self.code, self.path + step, kind)
 
     def wrong(self, value: object, why: str = "") -> InvalidInputError:
         found = f"{type(value).__name__} {shown(value, 80)}"
@@ -63,7 +63,7 @@ class Place:
         )
 
 
-def canonical(place: Place) -> Convert:
+def canonical(place: ErrorPath) -> Convert:
     """A function that turns a user's value into the canonical one of ``place.kind``.
 
     It raises InvalidInputError with ``place.code``, also for None; see ``nullable``. Raises UnsupportedError
@@ -94,7 +94,7 @@ def nullable(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _string(place: Place) -> Convert:
+def _string(place: ErrorPath) -> Convert:
     def convert(value: Any) -> str:
         if type(value) is str and value.isascii():
             return value
@@ -109,7 +109,7 @@ def _string(place: Place) -> Convert:
     return convert
 
 
-def _integer(place: Place) -> Convert:
+def _integer(place: ErrorPath) -> Convert:
     high = (1 << (place.kind.bit_width - 1)) - 1
     low = -high - 1
 
@@ -126,7 +126,7 @@ def _integer(place: Place) -> Convert:
     return convert
 
 
-def _binary(place: Place) -> Convert:
+def _binary(place: ErrorPath) -> Convert:
     def convert(value: Any) -> bytes:
         if type(value) is bytes:
             return value
@@ -137,7 +137,7 @@ def _binary(place: Place) -> Convert:
     return convert
 
 
-def _boolean(place: Place) -> Convert:
+def _boolean(place: ErrorPath) -> Convert:
     def convert(value: Any) -> bool:
         if not isinstance(value, (bool, np.bool_)):
             raise place.wrong(value)
@@ -146,7 +146,7 @@ def _boolean(place: Place) -> Convert:
     return convert
 
 
-def _floating(place: Place) -> Convert:
+def _floating(place: ErrorPath) -> Convert:
     narrow = place.kind.bit_width == 32
 
     def convert(value: Any) -> float:
@@ -159,7 +159,7 @@ def _floating(place: Place) -> Convert:
     return convert
 
 
-def _float_of(place: Place, value: Any) -> float:
+def _float_of(place: ErrorPath, value: Any) -> float:
     if isinstance(value, (float, np.float32, np.float16)):
         return float(value)
     if not isinstance(value, _INTEGERS) or isinstance(value, bool):
@@ -173,14 +173,14 @@ def _float_of(place: Place, value: Any) -> float:
     return number
 
 
-def _rounded(place: Place, value: float) -> float:
+def _rounded(place: ErrorPath, value: float) -> float:
     try:
         return float(_float32.unpack(_float32.pack(value))[0])
     except OverflowError:
         raise place.wrong(value, "too large for 32 bits") from None
 
 
-def _decimal(place: Place) -> Convert:
+def _decimal(place: ErrorPath) -> Convert:
     quantum = Decimal(1).scaleb(-place.kind.scale)
     exact = Context(prec=place.kind.precision, traps=[Inexact, InvalidOperation])
 
@@ -200,7 +200,7 @@ def _decimal(place: Place) -> Convert:
     return convert
 
 
-def _date(place: Place) -> Convert:
+def _date(place: ErrorPath) -> Convert:
     def convert(value: Any) -> date:
         if type(value) is date:
             return value
@@ -213,11 +213,11 @@ def _date(place: Place) -> Convert:
     return convert
 
 
-def _timestamp(place: Place) -> Convert:
+def _timestamp(place: ErrorPath) -> Convert:
     return _aware(place) if place.kind.tz else _naive(place)
 
 
-def _aware(place: Place) -> Convert:
+def _aware(place: ErrorPath) -> Convert:
     def convert(value: Any) -> datetime:
         moment: datetime = value if type(value) is datetime else _plain_datetime(place, value)
         if moment.tzinfo is UTC and not moment.fold:
@@ -232,7 +232,7 @@ def _aware(place: Place) -> Convert:
     return convert
 
 
-def _naive(place: Place) -> Convert:
+def _naive(place: ErrorPath) -> Convert:
     def convert(value: Any) -> datetime:
         moment: datetime = value if type(value) is datetime else _plain_datetime(place, value)
         if moment.tzinfo is not None:
@@ -242,7 +242,7 @@ def _naive(place: Place) -> Convert:
     return convert
 
 
-def _plain_datetime(place: Place, value: Any) -> datetime:
+def _plain_datetime(place: ErrorPath, value: Any) -> datetime:
     """A datetime of a subclass, as pandas' Timestamp is, or of numpy, as a plain one."""
     found = value
     if isinstance(value, np.datetime64):
@@ -260,7 +260,7 @@ def _plain_datetime(place: Place, value: Any) -> datetime:
     return datetime.combine(found.date(), found.timetz())
 
 
-def _duration(place: Place) -> Convert:
+def _duration(place: ErrorPath) -> Convert:
     def convert(value: Any) -> timedelta:
         if not isinstance(value, timedelta) or value != value or getattr(value, "nanoseconds", 0) != 0:
             raise place.wrong(value, "write a timedelta of whole microseconds")
@@ -271,7 +271,7 @@ def _duration(place: Place) -> Convert:
     return convert
 
 
-def _struct(place: Place) -> Convert:
+def _struct(place: ErrorPath) -> Convert:
     fields = [place.kind.field(number) for number in range(place.kind.num_fields)]
     names = tuple(field.name for field in fields)
     converts = [nullable(canonical(place.inside(f".{field.name}", field.type))) for field in fields]
@@ -302,7 +302,7 @@ def members_of(value: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
         return None
 
 
-def _list(place: Place) -> Convert:
+def _list(place: ErrorPath) -> Convert:
     convert_member = nullable(canonical(place.inside("[]", place.kind.value_type)))
 
     def convert(value: Any) -> tuple[Any, ...]:
@@ -313,7 +313,7 @@ def _list(place: Place) -> Convert:
     return convert
 
 
-def _map(place: Place) -> Convert:
+def _map(place: ErrorPath) -> Convert:
     convert_key = canonical(place.inside("{key}", place.kind.key_type))
     convert_item = nullable(canonical(place.inside("{value}", place.kind.item_type)))
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.types import normal_type
 
 Number = int | float | Decimal
@@ -42,7 +42,7 @@ _TEXT: dict[str, Callable[..., pa.BooleanArray]] = {
 _WIDE = Context(prec=100)  # more digits than any decimal column
 
 
-def compare(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanArray:
+def compare(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
     """``column op value`` for = != < <= > >=; null where the column is null, everywhere if ``value`` is None.
 
     Raises InvalidInputError with ``place.code`` if the two have no comparison.
@@ -57,7 +57,7 @@ def compare(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanAr
     return _COMPARE[op](column, pa.scalar(canonical(place)(value), column.type))
 
 
-def any_of(column: pa.Array, values: Sequence[Any], place: Place) -> pa.BooleanArray:
+def any_of(column: pa.Array, values: Sequence[Any], place: ErrorPath) -> pa.BooleanArray:
     """Whether the column equals one of ``values``, None aside; never null. Raises as ``compare`` does."""
     column, place = _decoded(column, place)
     wanted = [value for value in values if value is not None]
@@ -75,7 +75,7 @@ def any_of(column: pa.Array, values: Sequence[Any], place: Place) -> pa.BooleanA
     return pc.is_in(column, pa.array([convert(value) for value in wanted], column.type))
 
 
-def match_text(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanArray:
+def match_text(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
     """starts_with, ends_with, contains on text or bytes; null as in ``compare``, and the same error."""
     column, place = _decoded(column, place)
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
@@ -85,7 +85,7 @@ def match_text(column: pa.Array, op: str, value: Any, place: Place) -> pa.Boolea
     return _TEXT[op](column, canonical(place)(value))
 
 
-def _decoded(column: pa.Array, place: Place) -> tuple[pa.Array, Place]:
+def _decoded(column: pa.Array, place: ErrorPath) -> tuple[pa.Array, ErrorPath]:
     """The column in the one encoding that stores use; other tables may hold large or dictionary-encoded strings."""
     if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
         return column, place
@@ -100,7 +100,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
-def _number(value: Any, place: Place) -> Number:
+def _number(value: Any, place: ErrorPath) -> Number:
     if isinstance(value, np.integer | np.floating):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -186,7 +186,7 @@ def _any_double(column: pa.Array, values: list[Number]) -> pa.BooleanArray:
     return pc.is_in(column, pa.array(exact, pa.float64()))
 
 
-def _compare_nested(column: pa.Array, op: str, value: Any, place: Place) -> pa.BooleanArray:
+def _compare_nested(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
     if op not in ("=", "!="):
         raise place.wrong(value, f"structs and lists have no order, {op} needs one")
     _check_equality(column.type, value, place)
@@ -194,7 +194,7 @@ def _compare_nested(column: pa.Array, op: str, value: Any, place: Place) -> pa.B
     return pa.array(same if op == "=" else ~same, mask=_invalid(column))
 
 
-def _check_equality(kind: pa.DataType, value: Any, place: Place) -> None:
+def _check_equality(kind: pa.DataType, value: Any, place: ErrorPath) -> None:
     if pa.types.is_map(kind):
         raise place.wrong(value, "maps have no one equality")
     for number in range(kind.num_fields):

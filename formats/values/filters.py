@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.values.canonical import Place
+from statestore.formats.values.canonical import ErrorPath
 from statestore.formats.values.comparison import any_of, compare, match_text
 
 Op = Literal[
@@ -152,7 +152,7 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
         return pc.is_null(column)
     if item.op == "is_not_null":
         return None if column.null_count == 0 else pc.is_valid(column)
-    place = Place("INVALID_FILTER", item.name, column.type)
+    place = ErrorPath("INVALID_FILTER", item.name, column.type)
     if item.op == "in":
         return any_of(column, item.value, place)
     if item.op in TEXT_OPERATORS:

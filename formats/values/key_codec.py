@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.values.canonical import Convert, Place, canonical, members_of, nullable, plain
+from statestore.formats.values.canonical import Convert, ErrorPath, canonical, members_of, nullable, plain
 from statestore.formats.values.key_hash import hash_of_hashes, scalar_hash
 
 Row = tuple[Any, ...]
@@ -112,7 +112,7 @@ class KeyValues(_RowCodec):
     _what = "The key"
 
     def _convert(self, field: pa.Field) -> Convert:
-        convert = canonical(Place(self._code, field.name, field.type))
+        convert = canonical(ErrorPath(self._code, field.name, field.type))
 
         def not_null(value: Any) -> Any:
             if value is None:
@@ -158,7 +158,7 @@ class ValueCodec(_RowCodec):
     _what = "The value"
 
     def _convert(self, field: pa.Field) -> Convert:
-        return nullable(canonical(Place(self._code, field.name, field.type)))
+        return nullable(canonical(ErrorPath(self._code, field.name, field.type)))
 
     def normalize(self, value: Any) -> Row:
         """The canonical form of a value given as dict, tuple, or, for a single column, bare value.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.formats.serdes import plain_keys
 from statestore.formats.serdes.plain_values import value_decoder, value_encoder
 from statestore.formats.serdes.value_layout import value_layout
@@ -76,7 +76,7 @@ class StateRows:
     value_of: Callable[[bytes], Any]
 
 
-def state_rows(spec: StateSpec) -> StateRows:
+def state_rows(spec: StateDescriptor) -> StateRows:
     """What a state's rows are made with. Raises UnsupportedError UNSUPPORTED_KEY_TYPE or UNSUPPORTED_TYPE."""
     values = ValueCodec(pa.schema([pa.field(spec.name, spec.value)]))  # the name is for errors
     layout = value_layout(values.schema)
@@ -101,7 +101,7 @@ def _cell_encoder(codec: KeyCodec) -> Encode:
     return (lambda given: encode((given,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
 
 
-def stored_key(key: pa.Schema, spec: StateSpec) -> pa.Schema:
+def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
     """The columns of a state's stored keys."""
     last = ONE
     if spec.kind == "list":

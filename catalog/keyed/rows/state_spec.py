@@ -14,8 +14,8 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.types import schema_from_json, schema_to_json, type_name
 from statestore.formats.values.wider_types import widest_type
 
-Kind = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+StateKind = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
+KINDS: tuple[StateKind, ...] = get_args(StateKind)
 DEFAULT = "default"
 """RocksDB's own column family, which no state may be called."""
 TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one", "_due")
@@ -27,12 +27,12 @@ _EXACT_AS_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
 
 @dataclass(frozen=True)
-class StateSpec:
+class StateDescriptor:
     """``value`` is the type of a value, an element, a map's value or an accumulator; ``user_key`` that of a map's keys.
     ``namespace`` has no column for a state without one (Flink's void namespace)."""
 
     name: str
-    kind: Kind
+    kind: StateKind
     value: pa.DataType
     user_key: pa.DataType | None
     namespace: pa.Schema
@@ -43,18 +43,20 @@ class StateSpec:
         return {"name": self.name, "kind": self.kind, "columns": schema, "namespace": schema_to_json(self.namespace)}
 
 
-def spec_from_json(found: dict[str, Any]) -> StateSpec:
-    """The way back; ValueError for what `StateSpec.to_json` does not write."""
+def spec_from_json(found: dict[str, Any]) -> StateDescriptor:
+    """The way back; ValueError for what `StateDescriptor.to_json` does not write."""
     check_text(found["name"], "name of a state")
     check_choice(found["kind"], KINDS, "kind of a state")
     *keys, value = schema_from_json(found["columns"])
     if len(keys) != (found["kind"] == "map"):
         raise ValueError(f"a {found['kind']} state with {len(keys)} columns of keys")
     namespace = pa.schema([field.with_nullable(False) for field in schema_from_json(found["namespace"])])
-    return StateSpec(check_name(found["name"]), found["kind"], value.type, keys[0].type if keys else None, namespace)
+    return StateDescriptor(
+        check_name(found["name"]), found["kind"], value.type, keys[0].type if keys else None, namespace
+    )
 
 
-def migrated(old: StateSpec, new: StateSpec) -> StateSpec | None:
+def migrated(old: StateDescriptor, new: StateDescriptor) -> StateDescriptor | None:
     """None where ``new`` is as the state was; ``new`` where rows have to be written again: a struct has more fields, or
     numbers are wider.
 
@@ -71,12 +73,12 @@ def migrated(old: StateSpec, new: StateSpec) -> StateSpec | None:
     return new
 
 
-def widest(specs: Iterable[StateSpec]) -> dict[str, StateSpec]:
+def widest(specs: Iterable[StateDescriptor]) -> dict[str, StateDescriptor]:
     """One state of each name, in the type that all of that name can be migrated to.
 
     Raises InvalidInputError INCOMPATIBLE_STATE.
     """
-    found: dict[str, StateSpec] = {}
+    found: dict[str, StateDescriptor] = {}
     for spec in specs:
         known = found.setdefault(spec.name, spec)
         if known.value != spec.value and _is_wider(spec.value, known.value):
@@ -86,7 +88,7 @@ def widest(specs: Iterable[StateSpec]) -> dict[str, StateSpec]:
     return found
 
 
-def merged(first: StateSpec, second: StateSpec) -> StateSpec:
+def merged(first: StateDescriptor, second: StateDescriptor) -> StateDescriptor:
     """The state in a type that the rows of both can be read in, whichever of them is the older one.
 
     Raises InvalidInputError INCOMPATIBLE_STATE.
@@ -118,13 +120,13 @@ def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     return False
 
 
-def _incompatible(old: StateSpec, new: StateSpec, why: str) -> InvalidInputError:
+def _incompatible(old: StateDescriptor, new: StateDescriptor, why: str) -> InvalidInputError:
     return InvalidInputError(
         "INCOMPATIBLE_STATE", f"state {old.name!r}: {why}; stored is {told(old)}, asked for is {told(new)}"
     )
 
 
-def told(spec: StateSpec) -> str:
+def told(spec: StateDescriptor) -> str:
     """A state for people: ``map of string -> bigint by window_start timestamp``."""
     kind = type_name(spec.value)
     if spec.user_key is not None:

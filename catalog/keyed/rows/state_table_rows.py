@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.row_keys import ONE, stored_key
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.wider_types import cast_wider
@@ -26,13 +26,13 @@ class Grouped:
     rows: pa.RecordBatch
 
 
-def table_schema(key: pa.Schema, spec: StateSpec) -> pa.Schema:
+def table_schema(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
     """The columns that users see of a state."""
     columns = [field for field in stored_key(key, spec) if field != ONE][1:]
     return pa.schema([*columns, pa.field("value", spec.value)])
 
 
-def decoder(key: pa.Schema, spec: StateSpec) -> Callable[[pa.RecordBatch], Grouped]:
+def decoder(key: pa.Schema, spec: StateDescriptor) -> Callable[[pa.RecordBatch], Grouped]:
     """From stored rows (key, value: binary) to columns. It raises CorruptError ROW_CORRUPT."""
     keys, schema = stored_key(key, spec), table_schema(key, spec)
     layout = value_layout(pa.schema([pa.field("value", spec.value)]))
@@ -46,7 +46,7 @@ def decoder(key: pa.Schema, spec: StateSpec) -> Callable[[pa.RecordBatch], Group
     return decoded
 
 
-def widened(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], Grouped]:
+def widened(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], Grouped]:
     """From rows of a state before a migration to those after: fields that were added are null."""
     schema = table_schema(key, spec)
 
@@ -61,7 +61,7 @@ def widened(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], Grouped]:
     return wide
 
 
-def encoder(key: pa.Schema, spec: StateSpec) -> Callable[[Grouped], pa.RecordBatch]:
+def encoder(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], pa.RecordBatch]:
     """The way back."""
     keys = stored_key(key, spec)
     layout = value_layout(pa.schema([pa.field("value", spec.value)]))

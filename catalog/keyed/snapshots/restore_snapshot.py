@@ -13,24 +13,24 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.catalog.keyed.rows.row_keys import group_bytes
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, StateFile
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import opened, place_copy
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.segments.ipc_file import open_file, verify_column
 
-Specs = dict[str, StateSpec]
+Specs = dict[str, StateDescriptor]
 
 
-def opens_in_place(handles: Sequence[Handle], key_groups: range) -> bool:
+def opens_in_place(handles: Sequence[SnapshotPart], key_groups: range) -> bool:
     """Whether `place` will do."""
     return len(handles) == 1 and handles[0].kind == "incremental" and handles[0].key_groups == key_groups
 
 
-def place(folder: Path, handle: Handle, directory: Path) -> None:
+def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
     """The files of an incremental part as a database: table files linked, as RocksDB never writes to them again.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT; then the directory is gone.
@@ -48,7 +48,7 @@ def place(folder: Path, handle: Handle, directory: Path) -> None:
 
 
 def insert(
-    folder: Path, handle: Handle, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
+    folder: Path, handle: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
 ) -> None:
     """The rows of a part whose groups are in the range, as ``specs`` have them, into a database that has column
     families for these."""
@@ -66,7 +66,7 @@ def insert(
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+def _of_tables(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
     for spec in handle.states:
         if (table := handle.tables.get(spec.name)) is not None:
             wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
@@ -74,7 +74,7 @@ def _of_tables(folder: Path, handle: Handle, key: pa.Schema, groups: range, spec
                 yield spec.name, encode(wide(found))
 
 
-def table_rows(folder: Path, table: StateFile, groups: range) -> Iterator[Grouped]:
+def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Grouped]:
     """The rows of some groups of a state in a full snapshot, in batches; only their bytes are compared and read.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
@@ -96,7 +96,7 @@ def table_rows(folder: Path, table: StateFile, groups: range) -> Iterator[Groupe
             at += batch.num_rows
 
 
-def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+def _of_files(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
     """By way of a database in ``local``, where its files go if the process is killed."""
     directory = local / f"restoring-{uuid.uuid4().hex}"
     try:
@@ -109,7 +109,7 @@ def _of_files(folder: Path, handle: Handle, key: pa.Schema, groups: range, specs
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def converter(key: pa.Schema, old: StateSpec, new: StateSpec) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def converter(key: pa.Schema, old: StateDescriptor, new: StateDescriptor) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """From stored rows of a state to those that it has after a migration."""
     if old.value == new.value:
         return _same

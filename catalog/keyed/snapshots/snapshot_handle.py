@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from statestore.catalog.keyed.rows.state_spec import StateSpec, spec_from_json
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor, spec_from_json
 from statestore.catalog.log.log_checks import COUNT, check_choice, check_file_ref, check_int, check_text
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
@@ -22,7 +22,7 @@ _GROUPS = range((1 << 15) + 1)
 
 
 @dataclass(frozen=True)
-class StateFile:
+class StateSegment:
     """The rows of a state in a full snapshot. Group ``first_group + i`` has rows ``groups[i]`` to ``groups[i + 1]``."""
 
     file: FileRef
@@ -31,7 +31,7 @@ class StateFile:
 
 
 @dataclass(frozen=True)
-class Handle:
+class SnapshotPart:
     """A task's part. ``states`` are all that were registered; of a full snapshot ``tables`` has those with rows, of an
     incremental one ``shared`` its table files and ``private`` the others, by their names in the database. ``reused``
     are files of ``shared`` that the snapshot it builds on has. ``next_place`` is behind all places in lists;
@@ -40,9 +40,9 @@ class Handle:
     kind: SnapshotKind
     backend: str
     key_groups: range
-    states: tuple[StateSpec, ...]
+    states: tuple[StateDescriptor, ...]
     next_place: int
-    tables: Mapping[str, StateFile]
+    tables: Mapping[str, StateSegment]
     shared: Mapping[str, FileRef]
     private: Mapping[str, FileRef]
     reused: frozenset[str] = frozenset()
@@ -69,17 +69,17 @@ class Handle:
         }
 
 
-def handle_from_json(found: Mapping[str, Any]) -> Handle:
-    """The way back; ValueError, KeyError or TypeError for what `Handle.to_json` does not write."""
+def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
+    """The way back; ValueError, KeyError or TypeError for what `SnapshotPart.to_json` does not write."""
     first, stop = found["key_groups"]
-    handle = Handle(
+    handle = SnapshotPart(
         found["kind"],
         found["backend"],
         range(first, stop),
         tuple(spec_from_json(spec) for spec in found["states"]),
         found["next_place"],
         {
-            name: StateFile(file_ref_from_json(table["file"]), table["first_group"], tuple(table["groups"]))
+            name: StateSegment(file_ref_from_json(table["file"]), table["first_group"], tuple(table["groups"]))
             for name, table in found["tables"].items()
         },
         {name: file_ref_from_json(file) for name, file in found["shared"].items()},
@@ -97,7 +97,7 @@ def check_stored(file: FileRef) -> None:
     check_file_ref(file)
 
 
-def _check(handle: Handle) -> None:
+def _check(handle: SnapshotPart) -> None:
     check_choice(handle.kind, get_args(SnapshotKind), "kind of a snapshot")
     check_text(handle.backend, "backend of a snapshot")
     groups = handle.key_groups
@@ -117,7 +117,7 @@ def _check(handle: Handle) -> None:
         raise ValueError("files are named again that are not in the snapshot")
 
 
-def _check_table(name: str, table: StateFile, groups: range, known: set[str]) -> None:
+def _check_table(name: str, table: StateSegment, groups: range, known: set[str]) -> None:
     if name not in known:
         raise ValueError(f"rows of {name!r}, which is no state of the snapshot")
     if table.first_group != groups.start or len(table.groups) != len(groups) + 1:

@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, check_stored, handle_from_json
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart, check_stored, part_from_json
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
@@ -42,7 +42,7 @@ _CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True)
-class Entry:
+class SnapshotEntry:
     """What one version did; ``timestamp`` is epoch microseconds. A discard names the version that it takes away.
     ``outputs`` are files that a snapshot's batch made beside its state."""
 
@@ -51,7 +51,7 @@ class Entry:
     operation: str
     writer: str
     transaction: Transaction | None
-    handles: tuple[Handle, ...] = ()
+    handles: tuple[SnapshotPart, ...] = ()
     discarded: int | None = None
     outputs: tuple[FileRef, ...] = ()
 
@@ -60,13 +60,13 @@ class Entry:
 class SnapshotLog:
     """All entries, by version from 1 on; of snapshots that were discarded long ago without their parts."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SnapshotEntry, ...]
 
     @property
     def newest(self) -> int:
         return len(self.entries)
 
-    def retained(self) -> dict[int, Entry]:
+    def retained(self) -> dict[int, SnapshotEntry]:
         """The snapshots that can be restored, by version, oldest first."""
         gone = {entry.discarded for entry in self.entries if entry.operation == _DISCARD}
         return {e.version: e for e in self.entries if e.operation == _SNAPSHOT and e.version not in gone}
@@ -100,7 +100,7 @@ class SnapshotLog:
             )
         return found.outputs
 
-    def snapshot(self, version: int | None) -> Entry | None:
+    def snapshot(self, version: int | None) -> SnapshotEntry | None:
         """A retained snapshot, the newest by default; None if there is none yet, and for version 0.
 
         Raises NotFoundError VERSION_NOT_FOUND, naming those that are kept.
@@ -115,12 +115,12 @@ class SnapshotLog:
             raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; there are {told}")
         return kept[version]
 
-    def last_batches(self) -> list[Entry]:
+    def last_batches(self) -> list[SnapshotEntry]:
         """The newest transaction of each application."""
         last = {entry.transaction[0]: entry for entry in self.entries if entry.transaction is not None}
         return list(last.values())
 
-    def with_outputs(self) -> dict[int, Entry]:
+    def with_outputs(self) -> dict[int, SnapshotEntry]:
         """The versions whose outputs are kept."""
         return self.retained() | {entry.version: entry for entry in self.last_batches()}
 
@@ -149,7 +149,7 @@ def _check_no_gap(storage: Storage, newest: int) -> None:
         )
 
 
-def read_snapshot_entry(storage: Storage, version: int) -> Entry:
+def read_snapshot_entry(storage: Storage, version: int) -> SnapshotEntry:
     """One version as its own file says. Raises CorruptError LOG_CORRUPT, NotFoundError FILE_NOT_FOUND."""
     name = entry_name(version)
     (found,) = _decoded(name, storage.read(name), [version])
@@ -177,7 +177,7 @@ def _from_checkpoint(storage: Storage) -> SnapshotLog:
     return SnapshotLog(())
 
 
-def publish(storage: Storage, known: SnapshotLog, entry: Entry, store_id: str) -> SnapshotLog | None:
+def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
     """Make the version exist behind those that are ``known``: the log with it, or None if another writer has it.
 
     Raises NotFoundError STORE_REPLACED if the store with this identity is not there any more, StorageError if the
@@ -234,10 +234,10 @@ def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
         storage.delete(name)
 
 
-def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
+def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> None:
     """InvalidInputError INCOMPLETE_SNAPSHOT unless the parts have every key group once."""
     for part in handles:
-        if not isinstance(part, Handle):
+        if not isinstance(part, SnapshotPart):
             raise InvalidInputError(
                 "INCOMPLETE_SNAPSHOT",
                 f"a part is a {type(part).__name__}; expected what snapshot(…).result() of each backend answers",
@@ -257,12 +257,12 @@ def check_complete(handles: Sequence[Handle], max_parallelism: int) -> None:
     )
 
 
-def _encoded(entries: Sequence[Entry], attempt: str) -> bytes:
+def _encoded(entries: Sequence[SnapshotEntry], attempt: str) -> bytes:
     found = {"format": FORMAT_VERSION, "id": attempt, "versions": [_to_json(entry) for entry in entries]}
     return json.dumps({"checksum": _checksum(found), "log": found}).encode()
 
 
-def _to_json(entry: Entry) -> dict[str, Any]:
+def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
     return {
         "version": entry.version,
         "timestamp": entry.timestamp,
@@ -275,7 +275,7 @@ def _to_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[Entry]:
+def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEntry]:
     try:
         document = json.loads(data)
         found: Mapping[str, Any] = document["log"]
@@ -298,7 +298,7 @@ def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[Entry]:
         ) from error
 
 
-def _entry(found: Mapping[str, Any]) -> Entry:
+def _entry(found: Mapping[str, Any]) -> SnapshotEntry:
     check_int(found["version"], VERSION, "version")
     check_int(found["timestamp"], INT64, "timestamp")
     check_choice(found["operation"], (_SNAPSHOT, _DISCARD), "operation")
@@ -314,13 +314,13 @@ def _entry(found: Mapping[str, Any]) -> Entry:
     outputs = tuple(file_ref_from_json(file) for file in found["outputs"])
     for file in outputs:
         check_stored(file)
-    return Entry(
+    return SnapshotEntry(
         found["version"],
         found["timestamp"],
         found["operation"],
         found["writer"],
         transaction,
-        tuple(handle_from_json(handle) for handle in found["handles"]),
+        tuple(part_from_json(handle) for handle in found["handles"]),
         found["discarded"],
         outputs,
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.state_spec import StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Ints, decoder, table_schema
 from statestore.catalog.keyed.snapshots.snapshot_handle import (
     PRIVATE,
@@ -29,8 +29,8 @@ from statestore.catalog.keyed.snapshots.snapshot_handle import (
     SEGMENTS,
     SHARED,
     TABLE_FILE,
-    Handle,
-    StateFile,
+    SnapshotPart,
+    StateSegment,
 )
 from statestore.catalog.keyed.snapshots.stored_files import remove_if_possible, store_batches, store_copy
 from statestore.formats.errors import ConflictError
@@ -46,11 +46,11 @@ Check = Callable[[], None]
 class Running:
     """A snapshot under way."""
 
-    future: Future[Handle]
+    future: Future[SnapshotPart]
     cancelled: threading.Event
     process: int
 
-    def result(self, timeout: float | None = None) -> Handle:
+    def result(self, timeout: float | None = None) -> SnapshotPart:
         """Waits for the task's part, at most ``timeout`` seconds (TimeoutError).
 
         Raises ConflictError SNAPSHOT_CANCELLED, or what went wrong; UnsupportedError FORKED in a fork, which does not
@@ -70,7 +70,7 @@ class Running:
 
 
 def start(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, base: Handle | None, owner: object
+    checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, base: SnapshotPart | None, owner: object
 ) -> Running:
     """Write the snapshot that ``handle`` begins to describe, of the RocksDB checkpoint in ``checkpoint``, which is
     removed in the end. ``base``: the confirmed snapshot that an incremental one builds on. ``owner`` is held until
@@ -117,9 +117,9 @@ def _remove(checkpoint: Path) -> None:
 
 
 def _full(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: Handle, check: Check, written: list[FileRef]
-) -> Handle:
-    tables: dict[str, StateFile] = {}
+    checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, check: Check, written: list[FileRef]
+) -> SnapshotPart:
+    tables: dict[str, StateSegment] = {}
     for spec in handle.states:
         counts = np.zeros(len(handle.key_groups), np.int64)
         batches = _rows(checkpoint, key, spec, handle.key_groups, counts, check)
@@ -127,12 +127,12 @@ def _full(
         if file is not None:
             written.append(file)
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-            tables[spec.name] = StateFile(file, handle.key_groups.start, tuple(ends.tolist()))
+            tables[spec.name] = StateSegment(file, handle.key_groups.start, tuple(ends.tolist()))
     return replace(handle, tables=tables)
 
 
 def _rows(
-    checkpoint: Path, key: pa.Schema, spec: StateSpec, groups: range, counts: Ints, check: Check
+    checkpoint: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a state, which are counted by key group as they come."""
     for found in scan_rocksdb(checkpoint, decoder(key, spec), family=spec.name):
@@ -142,8 +142,13 @@ def _rows(
 
 
 def _incremental(
-    checkpoint: Path, folder: Path, handle: Handle, base: Handle | None, check: Check, written: list[FileRef]
-) -> Handle:
+    checkpoint: Path,
+    folder: Path,
+    handle: SnapshotPart,
+    base: SnapshotPart | None,
+    check: Check,
+    written: list[FileRef],
+) -> SnapshotPart:
     known: Mapping[str, FileRef] = {} if base is None else base.shared
     shared: dict[str, FileRef] = {}
     private: dict[str, FileRef] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
-from statestore.catalog.keyed.snapshots.snapshot_log import Entry
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
 from statestore.formats.engine import StateFile
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -13,7 +13,7 @@ FULL, INCREMENTAL = "state", "database"
 """Roles of files: the rows of one state, or a table file of a database, which may hold all states of a task."""
 
 
-def files_of(part: Handle, state: str) -> dict[str, FileRef]:
+def files_of(part: SnapshotPart, state: str) -> dict[str, FileRef]:
     """The files of a part that hold rows of a state: of a database all its table files."""
     if all(spec.name != state for spec in part.states):
         return {}
@@ -23,12 +23,12 @@ def files_of(part: Handle, state: str) -> dict[str, FileRef]:
     return {file.name: file for file in found}
 
 
-def new_files(part: Handle, state: str) -> dict[str, FileRef]:
+def new_files(part: SnapshotPart, state: str) -> dict[str, FileRef]:
     """Files of a part that the snapshot it builds on did not have."""
     return {name: file for name, file in files_of(part, state).items() if name not in part.reused}
 
 
-def state_files(entry: Entry, state: str, retained: Iterable[Entry]) -> Iterator[StateFile]:
+def state_files(entry: SnapshotEntry, state: str, retained: Iterable[SnapshotEntry]) -> Iterator[StateFile]:
     """The files of a snapshot; each came with the first snapshot that still names it."""
     first: dict[str, int] = {}
     for kept in retained:

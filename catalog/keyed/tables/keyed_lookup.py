@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from statestore.catalog.keyed.rows.row_keys import group_bytes, prefix_encoder
-from statestore.catalog.keyed.rows.state_spec import Kind
+from statestore.catalog.keyed.rows.state_spec import StateKind
 from statestore.catalog.keyed.snapshots.restore_snapshot import stored_range
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import StateStoreError
@@ -59,7 +59,7 @@ def runs_of(lookup: KeyLookup | None, groups: range) -> list[range]:
     return [groups] if lookup is None else list(lookup.runs(groups))
 
 
-def ranges_of(lookup: KeyLookup | None, groups: range, kind: Kind) -> list[KeyRange]:
+def ranges_of(lookup: KeyLookup | None, groups: range, kind: StateKind) -> list[KeyRange]:
     """The stored keys to read in a database, of these key groups: of many keys, and of timers, whose stored keys have
     the time before the key, all of their groups."""
     found = None if lookup is None or kind == "timer" else lookup.ranges(groups)

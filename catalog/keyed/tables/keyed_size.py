@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from statestore.catalog.describe.store_summary import KEPT_US
-from statestore.catalog.keyed.snapshots.snapshot_log import Entry
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
 from statestore.catalog.keyed.snapshots.unneeded_files import unneeded_files
 from statestore.catalog.keyed.tables.keyed_files import files_of
 from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.engine import StateSize
 
 
-def size_of(root: Path, retained: Sequence[Entry], state: str) -> StateSize:
+def size_of(root: Path, retained: Sequence[SnapshotEntry], state: str) -> StateSize:
     """Bytes of the files that the newest snapshot has the state in; states of incremental snapshots share them.
 
     ``unreferenced_bytes`` are those of the whole store. Raises CorruptError LOG_CORRUPT.
@@ -43,7 +43,7 @@ def size_of(root: Path, retained: Sequence[Entry], state: str) -> StateSize:
     )
 
 
-def _rows(entry: Entry, state: str) -> int | None:
+def _rows(entry: SnapshotEntry, state: str) -> int | None:
     if any(part.kind != "full" for part in entry.handles):
         return None
     return sum(part.tables[state].groups[-1] for part in entry.handles if state in part.tables)

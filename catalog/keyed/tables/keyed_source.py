@@ -16,12 +16,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.row_keys import PLACE
-from statestore.catalog.keyed.rows.state_spec import StateSpec, merged, widest
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor, merged, widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
-from statestore.catalog.keyed.snapshots.snapshot_log import Entry, SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
 from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
 from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
 from statestore.catalog.keyed.tables.keyed_size import size_of
@@ -89,7 +89,7 @@ class KeyedSource(Source):
         return "snapshot", "snapshots"
 
     @cached_property
-    def retained(self) -> dict[int, Entry]:
+    def retained(self) -> dict[int, SnapshotEntry]:
         """The snapshots that can be read, by version."""
         return self.log.retained()
 
@@ -201,13 +201,13 @@ class KeyedSource(Source):
             f"{known}: read again",
         )
 
-    def entry(self, version: int) -> Entry:
+    def entry(self, version: int) -> SnapshotEntry:
         """A kept snapshot. NotFoundError VERSION_NOT_FOUND."""
         found = self.log.snapshot(version)
         assert found is not None  # version 0 is never asked for
         return found
 
-    def state_of(self, entry: Entry, state: str) -> StateSpec:
+    def state_of(self, entry: SnapshotEntry, state: str) -> StateDescriptor:
         """What a snapshot says of the state. NotFoundError STATE_NOT_FOUND."""
         known = widest(spec for handle in entry.handles for spec in handle.states)
         if state not in known:
@@ -221,17 +221,17 @@ class KeyedSource(Source):
             )
         return known[state]
 
-    def _newest_state(self, state: str) -> StateSpec:
+    def _newest_state(self, state: str) -> StateDescriptor:
         """As the newest snapshot that has it says."""
         entry = next((each for each in reversed(self.retained.values()) if _has_state(each, state)), None)
         return self.state_of(self.retained[self.kept(state)[-1]] if entry is None else entry, state)
 
-    def _widest_state(self, state: str) -> StateSpec:
+    def _widest_state(self, state: str) -> StateDescriptor:
         kept = self.retained.values()
         found = [spec for entry in kept for part in entry.handles for spec in part.states if spec.name == state]
         return functools.reduce(merged, found) if found else self._newest_state(state)
 
-    def _version(self, entry: Entry, state: str) -> Version:
+    def _version(self, entry: SnapshotEntry, state: str) -> Version:
         application, batch = entry.transaction or (None, None)
         readable = entry.version in self.retained
         size = sum(f.bytes for p in entry.handles for f in new_files(p, state).values()) if readable else None
@@ -258,12 +258,12 @@ class KeyedAt(StateAt):
         return self.number
 
     @cached_property
-    def spec(self) -> StateSpec:
+    def spec(self) -> StateDescriptor:
         """Raises NotFoundError STATE_NOT_FOUND."""
         return self.source.state_of(self.entry, self.state)
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> SnapshotEntry:
         return self.source.entry(self.version)
 
     @property
@@ -299,7 +299,7 @@ class KeyedAt(StateAt):
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return self.source.explain_loss(error, state, versions)
 
-    def stored_rows(self, handle: Handle, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
+    def stored_rows(self, handle: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
         """The rows of a part as it has them, before any migration; with a ``lookup`` at least those of its keys."""
         known = {spec.name: spec for spec in handle.states}
         if self.state not in known:
@@ -326,11 +326,11 @@ def side_by_side(size: int) -> int:
     return min(processors(), -(-size // SMALL_BYTES)) or 1
 
 
-def _bytes(parts: Iterator[Handle] | Sequence[Handle]) -> int:
+def _bytes(parts: Iterator[SnapshotPart] | Sequence[SnapshotPart]) -> int:
     return sum(file.bytes for part in parts for file in part.files().values())
 
 
-def _has_state(entry: Entry, state: str) -> bool:
+def _has_state(entry: SnapshotEntry, state: str) -> bool:
     return any(spec.name == state for handle in entry.handles for spec in handle.states)
 
 
@@ -339,7 +339,7 @@ def _cut(groups: range, parts: int) -> Iterator[range]:
     return (range(first, stop) for first, stop in itertools.pairwise(edges) if first < stop)
 
 
-def _rows_in(handle: Handle, state: str, groups: range) -> int | None:
+def _rows_in(handle: SnapshotPart, state: str, groups: range) -> int | None:
     """None where nothing says how many."""
     if handle.kind != "full" or not groups:
         return None if groups else 0

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.write import Change, commit_change, commit_time
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.stores.handle import PutAllResult, check_transaction
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live.live_tables import Accepted, live_table, overwritten
-from statestore.catalog.stores.live.tier_checkpoint import remove_checkpoint
+from statestore.catalog.stores.live.tier_checkpoint import remove_position
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.live.tier_handle import FOLDER, TierHandle
 from statestore.catalog.stores.record_input import TICK, batches_of
@@ -249,7 +249,7 @@ class LiveStore(TierHandle):
     def _change(
         self,
         operation: str,
-        base: Snapshot,
+        base: LogState,
         found: Accepted,
         transaction: tuple[str, int] | None,
         changelogs: tuple[tuple[str, int], ...],
@@ -266,7 +266,7 @@ class LiveStore(TierHandle):
             operation, records, stream_time, found.dropped, transaction, changelogs, expiring=self.spec.windowing
         )
 
-    def _after_commit(self, snapshot: Snapshot) -> None:
+    def _after_commit(self, snapshot: LogState) -> None:
         """Go on from the published version: nothing that fails here may fail the commit.
 
         The changelog's records are in the table, so it may go, though the tier is not flushed: its checkpoint is older
@@ -290,7 +290,7 @@ class LiveStore(TierHandle):
 
     def _discard_own(self) -> None:
         """Forget what this handle acknowledged, in the tier, too."""
-        remove_checkpoint(self._root / FOLDER)  # whoever comes next must not find what is discarded in the tier
+        remove_position(self._root / FOLDER)  # whoever comes next must not find what is discarded in the tier
         self._append = None
         self._changelogs.discard_own()
         self._ost, self._dropped = NO_TIME, 0

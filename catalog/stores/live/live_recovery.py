@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.commits.store_changelogs import Changelogs
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import plan_changes, read_changes
-from statestore.catalog.reads.scan import NOW, Window, plan, read_split, splits_of
+from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_rows import RowForms, apply_rows
 from statestore.catalog.stores.live.missing_changelogs import expected_extents, is_of_this_boot, missing
-from statestore.catalog.stores.live.tier_checkpoint import TierCheckpoint, read_checkpoint, remove_checkpoint
+from statestore.catalog.stores.live.tier_checkpoint import TierPosition, read_position, remove_position
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.state_table import Query
@@ -51,16 +51,16 @@ class Content:
     after a version changed, into one that holds exactly that version; None where it is filled anew instead.
     """
 
-    fill: Callable[[HotTier, Snapshot], TierState]
+    fill: Callable[[HotTier, LogState], TierState]
     apply: Callable[[HotTier, pa.RecordBatch, TierState], TierState]
-    follow: Callable[[HotTier, Snapshot, int], TierState] | None = None
+    follow: Callable[[HotTier, LogState, int], TierState] | None = None
 
 
 def catch_up(
     content: Content,
     new_tier: Callable[[], HotTier],
     files: SegmentFiles,
-    snapshot: Snapshot,
+    snapshot: LogState,
     changelogs: Changelogs,
     anew: bool = False,
 ) -> tuple[HotTier, TierState]:
@@ -70,7 +70,7 @@ def catch_up(
     checkpoint knows of acknowledged writes that are gone: the tier would answer what no table will ever have.
     """
     spec, tier = files.spec, new_tier()
-    checkpoint = None if anew else read_checkpoint(tier.root)
+    checkpoint = None if anew else read_position(tier.root)
     if checkpoint is not None:
         _expect_acknowledged(checkpoint, files, snapshot, changelogs)
     if checkpoint is not None and _usable(checkpoint, spec, snapshot):
@@ -90,7 +90,7 @@ def catch_up(
 
 
 def _expect_acknowledged(
-    checkpoint: TierCheckpoint, files: SegmentFiles, snapshot: Snapshot, changelogs: Changelogs
+    checkpoint: TierPosition, files: SegmentFiles, snapshot: LogState, changelogs: Changelogs
 ) -> None:
     sizes = changelogs.sizes()
     for extent in expected_extents(checkpoint, files.storage, files.spec, snapshot):
@@ -100,11 +100,11 @@ def _expect_acknowledged(
         changelogs.expect(*extent)
 
 
-def _rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Changelogs) -> TierState:
+def _rebuild(content: Content, tier: HotTier, snapshot: LogState, changelogs: Changelogs) -> TierState:
     """Make the tier anew from what is committed and then what is acknowledged."""
     try:
         with contextlib.suppress(OSError):  # first: a removal that is interrupted must not look like a tier
-            remove_checkpoint(tier.root)
+            remove_position(tier.root)
         tier.remove_files()
         return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, snapshot))
     except BaseException:
@@ -112,7 +112,7 @@ def _rebuild(content: Content, tier: HotTier, snapshot: Snapshot, changelogs: Ch
         raise
 
 
-def can_follow(content: Content, snapshot: Snapshot, version: int) -> bool:
+def can_follow(content: Content, snapshot: LogState, version: int) -> bool:
     """Whether a tier that holds exactly commit ``version`` (-1: nothing) can be brought to ``snapshot``."""
     horizon = snapshot.horizon
     return version >= 0 and content.follow is not None and not (horizon is not None and version < horizon.version)
@@ -123,11 +123,11 @@ def rows_content(files: SegmentFiles, forms: RowForms) -> Content:
     return Content(partial(_fill, files, forms), partial(_apply, forms), partial(_follow, files, forms))
 
 
-def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot) -> TierState:
+def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: LogState) -> TierState:
     rule = forms.spec.windowing
     stream_time = _stream_time(forms.spec, snapshot)
     first_live = rule.first_live_segment(stream_time) if rule else 0
-    window = Window(NOW, NOW, snapshot.version, newest=True)
+    window = TimeRange(NOW, NOW, snapshot.version, newest=True)
     sequence = 0
     names = (*forms.spec.key_names, *forms.spec.value_names)
     for split in splits_of(plan(files, snapshot, window, ()), window):
@@ -138,7 +138,7 @@ def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapsho
     return TierState(stream_time, sequence)
 
 
-def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: Snapshot, version: int) -> TierState:
+def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: LogState, version: int) -> TierState:
     rule = forms.spec.windowing
     stream_time = _stream_time(forms.spec, snapshot)
     first_live = rule.first_live_segment(stream_time) if rule else 0
@@ -177,12 +177,12 @@ def latest(batch: pa.RecordBatch, state: TierState) -> int:
     return max(state.stream_time, int(batch.column("timestamp").to_numpy().max(initial=NO_TIME)))
 
 
-def _stream_time(spec: StoreSpec, snapshot: Snapshot) -> int:
+def _stream_time(spec: StoreSpec, snapshot: LogState) -> int:
     """Of what is committed. That of a key-value store is the time of the commit and says nothing of its puts."""
     return NO_TIME if spec.kind == "key_value" else snapshot.stream_time_us // TICK
 
 
-def _usable(checkpoint: TierCheckpoint, spec: StoreSpec, snapshot: Snapshot) -> bool:
+def _usable(checkpoint: TierPosition, spec: StoreSpec, snapshot: LogState) -> bool:
     """Whether the tier holds all commits: since its checkpoint there was only upkeep."""
     if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
         return False

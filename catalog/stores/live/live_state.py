@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.catalog.commits.key_timeline import Entry, Timeline
+from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.catalog.reads.point_lookup import Found, PointLookup
 from statestore.catalog.stores.pending_writes import Pending
 from statestore.formats.values.key_codec import KeyCodec
@@ -86,7 +86,7 @@ class LiveState:
     def _make(self, key: Key, earliest: int) -> Timeline:
         key_hash = self._codec.hash(key)
         found = self._lookup.ending_from(key, key_hash, earliest)
-        timeline = Timeline([Entry(f.start, f.end, f.values, number) for number, f in enumerate(found)])
+        timeline = Timeline([KeyVersion(f.start, f.end, f.values, number) for number, f in enumerate(found)])
         for moment, cells in self._pending.puts_of(key, key_hash):
             timeline.put(moment, cells)
         return timeline

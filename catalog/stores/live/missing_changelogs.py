@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import FOLDER
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.live.tier_checkpoint import FILE, TierCheckpoint, this_boot
+from statestore.catalog.stores.live.tier_checkpoint import FILE, TierPosition, this_boot
 from statestore.formats.errors import CorruptError
 
 
@@ -23,13 +23,13 @@ class Extent(NamedTuple):
     end: int
 
 
-def is_of_this_boot(checkpoint: TierCheckpoint) -> bool:
+def is_of_this_boot(checkpoint: TierPosition) -> bool:
     """Whether nothing that was written when it was made can have been lost with the machine."""
     return checkpoint.boot == this_boot() != ""
 
 
 def expected_extents(
-    checkpoint: TierCheckpoint, storage: Storage, spec: StoreSpec, snapshot: Snapshot
+    checkpoint: TierPosition, storage: Storage, spec: StoreSpec, snapshot: LogState
 ) -> Iterator[Extent]:
     """What there must be of the changelogs that the checkpoint names and no commit has taken in.
 

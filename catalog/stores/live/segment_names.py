@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.hot_tier import SegmentName
-from statestore.formats.kafka_rows.segments import encode_segment_name
+from statestore.formats.kafka_rows.segments import encode_time_segment_name
 
 
 def segment_name_of(spec: StoreSpec) -> SegmentName | None:
@@ -16,5 +16,5 @@ def segment_name_of(spec: StoreSpec) -> SegmentName | None:
         return None
     name, interval = spec.name, spec.windowing.segment_interval
     if spec.kind == "join_window":
-        return lambda segment: f"rocksdb/{encode_segment_name(name, segment, interval, '-')}"
-    return lambda segment: f"{name}/{encode_segment_name(name, segment, interval)}"
+        return lambda segment: f"rocksdb/{encode_time_segment_name(name, segment, interval, '-')}"
+    return lambda segment: f"{name}/{encode_time_segment_name(name, segment, interval)}"

@@ -28,7 +28,7 @@ class Windowed(NamedTuple):
     value: Any
 
 
-class SegmentedStore(LiveStore):
+class TimeSegmentedStore(LiveStore):
     """A live handle on a store of windows or sessions; the kinds add their verbs."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, key_range, one_key, within
+from statestore.catalog.stores.live.segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.formats.kafka_rows.session_keys import BOUNDS as SUFFIX
 
@@ -19,7 +19,7 @@ SUFFIX_BYTES = SUFFIX.size
 LAST = b"\x7f" + b"\xff" * 15
 
 
-class SessionStore(SegmentedStore):
+class SessionStore(TimeSegmentedStore):
     """A live handle on a session store; see `LiveStore` for who may write. Range ends are inclusive."""
 
     def put(self, key: Any, start: Time, end: Time, value: Any) -> None:

@@ -24,7 +24,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
-class TierCheckpoint:
+class TierPosition:
     """``stream_time`` in epoch milliseconds, ``sequence`` the last number given to a row, ``dropped`` the records
     refused since the last commit, ``segments`` the databases there are: one that holds less than its mark says is not
     used.
@@ -54,7 +54,7 @@ def this_boot() -> str:
         return ""
 
 
-def write_checkpoint(folder: Path, checkpoint: TierCheckpoint) -> None:
+def write_position(folder: Path, checkpoint: TierPosition) -> None:
     """Replace the checkpoint, all at once."""
     folder.mkdir(parents=True, exist_ok=True)
     body = json.dumps(asdict(checkpoint), sort_keys=True)
@@ -63,7 +63,7 @@ def write_checkpoint(folder: Path, checkpoint: TierCheckpoint) -> None:
     temporary.replace(folder / FILE)
 
 
-def remove_checkpoint(folder: Path) -> None:
+def remove_position(folder: Path) -> None:
     """Have the tier made anew the next time, and forget which changelogs there must be: durably, before they go."""
     path = folder / FILE
     with disk_errors("remove", path):
@@ -74,7 +74,7 @@ def remove_checkpoint(folder: Path) -> None:
         sync_folder(folder)
 
 
-def read_checkpoint(folder: Path) -> TierCheckpoint | None:
+def read_position(folder: Path) -> TierPosition | None:
     """None if there is none or it cannot be trusted: then the tier is made anew."""
     try:
         document = json.loads(read_regular(folder / FILE, _MOST_BYTES))
@@ -83,6 +83,6 @@ def read_checkpoint(folder: Path) -> TierCheckpoint | None:
         fields = json.loads(document["tier"])
         held = tuple((str(name), int(synced), int(written)) for name, synced, written in fields.pop("held", ()))
         segments = tuple(DatabaseMark(**mark) for mark in fields["segments"])
-        return TierCheckpoint(**{**fields, "segments": segments, "held": held})
+        return TierPosition(**{**fields, "segments": segments, "held": held})
     except (OSError, StateStoreError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

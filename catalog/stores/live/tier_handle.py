@@ -20,7 +20,7 @@ from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.store_changelogs import Changelogs
 from statestore.catalog.commits.writer_lock import take_writer_lock
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import StoreHandle
@@ -29,7 +29,7 @@ from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.segment_names import segment_name_of
-from statestore.catalog.stores.live.tier_checkpoint import TierCheckpoint, this_boot, write_checkpoint
+from statestore.catalog.stores.live.tier_checkpoint import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_scan import Row
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
@@ -266,7 +266,7 @@ class TierHandle(StoreHandle):
             self._dropped += state.dropped
         self._drop_dead(tier)
         with contextlib.suppress(TierBrokenError):  # it answers now; the next call that it fails makes it anew
-            self._write_checkpoint(tier)
+            self._write_position(tier)
         return tier
 
     def _new_tier(self) -> HotTier:
@@ -319,7 +319,7 @@ class TierHandle(StoreHandle):
                 raise
         raise failure.as_storage_error("the reader's own hot tier, in the folder for temporary files")
 
-    def _brought_to(self, snapshot: Snapshot) -> HotTier:
+    def _brought_to(self, snapshot: LogState) -> HotTier:
         """The private tier, or a new one, with exactly what a snapshot holds."""
         content = self._content()
         if self._tier is not None and can_follow(content, snapshot, self._tier_version):
@@ -356,15 +356,15 @@ class TierHandle(StoreHandle):
         tier = self._tier
         if tier is not None:
             try:
-                self._write_checkpoint(tier)
+                self._write_position(tier)
             except TierBrokenError as error:
                 if error.damaged:
                     self._lose_tier(tier, error)
 
-    def _write_checkpoint(self, tier: HotTier) -> None:
+    def _write_position(self, tier: HotTier) -> None:
         tier.flush()
         name, end = self._changelogs.position()
-        checkpoint = TierCheckpoint(
+        checkpoint = TierPosition(
             store_id=self.spec.store_id,
             version=self._snapshot.version,
             changelog=name,
@@ -377,7 +377,7 @@ class TierHandle(StoreHandle):
             held=self._changelogs.extents(),
         )
         with contextlib.suppress(OSError):  # the one before holds, too: it only says less
-            write_checkpoint(self._root / FOLDER, checkpoint)
+            write_position(self._root / FOLDER, checkpoint)
 
     def _drop_tier(self) -> None:
         """Close the tier, and remove a private one; never fails."""

@@ -14,7 +14,7 @@ from typing import Any
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
-from statestore.catalog.stores.live.segmented import SegmentedStore, Windowed, key_range, one_key, within
+from statestore.catalog.stores.live.segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.formats.kafka_rows.byte_reader import INT64
 from statestore.formats.kafka_rows.window_keys import SUFFIX
@@ -24,7 +24,7 @@ SUFFIX_BYTES = SUFFIX.size
 LAST = b"\x7f" + b"\xff" * 11  # no suffix of a time from 0 on is greater
 
 
-class WindowStore(SegmentedStore):
+class WindowStore(TimeSegmentedStore):
     """A live handle on a window store; see `LiveStore` for who may write. Range ends are inclusive."""
 
     def put(self, key: Any, value: Any, window_start: Time) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.commits.write import Change
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import Time
@@ -233,7 +233,7 @@ class LiveVersionedStore(LiveStore):
     def _change(
         self,
         operation: str,
-        base: Snapshot,
+        base: LogState,
         found: Accepted,
         transaction: tuple[str, int] | None,
         changelogs: tuple[tuple[str, int], ...],

@@ -22,7 +22,7 @@ from statestore.catalog.commits.resolve import Records
 from statestore.catalog.commits.store_changelogs import Changelogs
 from statestore.catalog.commits.write import Change, commit_change, is_committed
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import Found, PointLookup
@@ -203,7 +203,7 @@ class VersionedStore(StoreHandle):
         )
         repeated = False
 
-        def unless_repeated(base: Snapshot) -> Change:
+        def unless_repeated(base: LogState) -> Change:
             nonlocal repeated
             repeated = is_committed(base, transaction)
             return change
@@ -375,7 +375,7 @@ class VersionedStore(StoreHandle):
         self._live.forget()
 
     def _table_change(
-        self, base: Snapshot, table: pa.Table, mode: str, transaction: tuple[str, int] | None
+        self, base: LogState, table: pa.Table, mode: str, transaction: tuple[str, int] | None
     ) -> Change | None:
         if not table.num_rows and mode == "append" and transaction is None:
             return None
@@ -392,7 +392,7 @@ class VersionedStore(StoreHandle):
         records = records_of(self.spec, pa.Table.from_batches(kept, schema=table.schema))
         return Change("write", records, _greatest(records), refused, transaction)
 
-    def _advance(self, snapshot: Snapshot) -> int:
+    def _advance(self, snapshot: LogState) -> int:
         if snapshot is not self._snapshot:
             with self._view:
                 if snapshot.version >= self._snapshot.version:  # another thread may have seen a later one already

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import Snapshot
+from statestore.catalog.log.snapshot import LogState
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.live.hot_tier import HotTier
@@ -55,7 +55,7 @@ def _apply(retention: int, interval: int, tier: HotTier, batch: pa.RecordBatch, 
 
 
 def _fill(
-    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, snapshot: Snapshot
+    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, snapshot: LogState
 ) -> TierState:
     """Versions and tombstones whose segments live, put in the order of their time."""
     stream_time = snapshot.stream_time_us // TICK

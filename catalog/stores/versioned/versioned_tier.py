@@ -15,7 +15,7 @@ from statestore.formats.errors import CorruptError
 from statestore.formats.kafka_rows.versioned_store import (
     LATEST_SEGMENT,
     TIME,
-    SegmentRow,
+    TimeSegmentRow,
     decode_latest,
     decode_row,
     encode_latest,
@@ -145,7 +145,7 @@ class VersionedTier:
                         found.append((start, end, value))
         return found
 
-    def _put_within(self, segment: int, row: SegmentRow, key: bytes, value: bytes | None, time: int) -> int:
+    def _put_within(self, segment: int, row: TimeSegmentRow, key: bytes, value: bytes | None, time: int) -> int:
         """The version at ``time`` is in this row: replace it, or split it."""
         place, end = row.find(time)
         start, old = row.versions[place]
@@ -171,7 +171,7 @@ class VersionedTier:
         if self._is_live(segment):
             row = self._row(segment, key)
             if row is None:
-                row = SegmentRow(following, time, [(time, value)])
+                row = TimeSegmentRow(following, time, [(time, value)])
             elif row.next <= time:
                 row.insert_latest(time, following, value)
             else:
@@ -185,7 +185,7 @@ class VersionedTier:
         if self._is_live(segment):
             row = self._row(segment, key)
             if row is None:
-                self._store(segment, key, SegmentRow(time, time, [(time, None)]))
+                self._store(segment, key, TimeSegmentRow(time, time, [(time, None)]))
             elif row.next != time:
                 row.insert_latest(row.next, time, None)
                 self._store(segment, key, row)
@@ -197,19 +197,19 @@ class VersionedTier:
             return
         row = self._row(segment, key)
         if row is None:
-            row = SegmentRow(end, start, [(start, value)])
+            row = TimeSegmentRow(end, start, [(start, value)])
         else:
             row.insert_latest(start, end, value)
         self._store(segment, key, row)
 
-    def _row(self, segment: int, key: bytes) -> SegmentRow | None:
+    def _row(self, segment: int, key: bytes) -> TimeSegmentRow | None:
         stored = self.tier.get(ONE, row_key(segment, key))
         try:
             return None if stored is None else decode_row(stored)
         except CorruptError as error:
             raise TierBrokenError(str(error)) from error
 
-    def _store(self, segment: int, key: bytes, row: SegmentRow) -> None:
+    def _store(self, segment: int, key: bytes, row: TimeSegmentRow) -> None:
         self._segments.add(segment)
         self.tier.put(ONE, row_key(segment, key), encode_row(row))
 

@@ -34,7 +34,7 @@ _SHAPES: dict[str, Shape] = {"ListState": "list", "MapState": "map"}
 
 
 @dataclass(frozen=True)
-class View:
+class StateView:
     """A table of state. ``listed`` values are several rows each; ``key`` and ``value`` are the columns shown.
 
     ``user`` tells what a user works with from what Spark keeps for itself.
@@ -56,7 +56,7 @@ class View:
         return pa.schema([*view_fields(self), PARTITION])
 
 
-def views(checkpoint: Checkpoint, operator: Operator) -> tuple[View, ...]:
+def views(checkpoint: Checkpoint, operator: Operator) -> tuple[StateView, ...]:
     """All views of an operator, those for users first."""
     raw = [_raw(store, family) for store in operator.stores for family in store.families]
     sides = [_side(checkpoint, view) for view in raw if _side_of(view.name)]
@@ -67,7 +67,7 @@ def views(checkpoint: Checkpoint, operator: Operator) -> tuple[View, ...]:
     return (*named, *(replace(view, user=view.user and not named) for view in raw if view.name not in taken))
 
 
-def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[View]) -> None:
+def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[StateView]) -> None:
     """Only an operator's metadata tells what the families of transformWithState are."""
     if operator.variables:
         return
@@ -79,7 +79,7 @@ def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[V
             raise missing(where, f"nothing says what kind of state {name!r} is; restore the folder from a copy")
 
 
-def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True) -> View:
+def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True) -> StateView:
     """A view by its name; by default the only one for users. ``flat`` is false for lists and maps as one value per key.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the names there are.
@@ -95,7 +95,7 @@ def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, f
     raise missing(f"state {name or 'without a name'} of operator {operator_id}", f"expected one of {names}")
 
 
-def view_fields(view: View) -> list[pa.Field]:
+def view_fields(view: StateView) -> list[pa.Field]:
     """The columns of a view without ``partition_id``."""
     key, value = view.family.key, arrow_type(view.value)
     if view.shape == "list":
@@ -112,7 +112,7 @@ def view_fields(view: View) -> list[pa.Field]:
     return [pa.field("key", arrow_type(shown)), pa.field("value", value)]
 
 
-def row_key(view: View) -> tuple[str, ...]:
+def row_key(view: StateView) -> tuple[str, ...]:
     """The columns of which no two rows of the view have equal values at a time; () where equal rows may repeat."""
     if view.shape == "join-side" or (view.listed and (view.flat or view.shape != "list")):
         return ()
@@ -121,13 +121,13 @@ def row_key(view: View) -> tuple[str, ...]:
     return ("key", "user_map_key") if view.shape == "map" and view.flat else ("key",)
 
 
-def _raw(store: Store, family: FamilySchema) -> View:
+def _raw(store: Store, family: FamilySchema) -> StateView:
     """A store or family as it is; families are named by themselves, stores too."""
     name = family.name if store.has_families else store.name
     # Families of joins and transformWithState are Spark's own; one of a single name is the operator's whole state.
     user = name == DEFAULT_STORE
     listed = name.endswith((_BY_TIME, _OF_TIME))
-    return View(store.operator_id, name, "rows", store, family, listed, user, family.value)
+    return StateView(store.operator_id, name, "rows", store, family, listed, user, family.value)
 
 
 def _side_of(name: str) -> str | None:
@@ -135,7 +135,7 @@ def _side_of(name: str) -> str | None:
     return side if side in _SIDES and kind in (_BY_INDEX, _BY_TIME) else None
 
 
-def _side(checkpoint: Checkpoint, raw: View) -> View:
+def _side(checkpoint: Checkpoint, raw: StateView) -> StateView:
     """The rows of a side as they came in: without their number and whether they were matched."""
     fields = raw.family.value.fields
     with_match = raw.name.endswith(_BY_TIME) or checkpoint.batch.setting("join.stateFormatVersion", "2") != "1"
@@ -143,7 +143,7 @@ def _side(checkpoint: Checkpoint, raw: View) -> View:
     return replace(raw, name=str(_side_of(raw.name)), shape="join-side", value=value, user=True)
 
 
-def _variable(operator: Operator, raw: View) -> View | None:
+def _variable(operator: Operator, raw: StateView) -> StateView | None:
     """A variable of transformWithState."""
     if raw.name in _TIMER_FAMILIES:
         return replace(raw, name=TIMERS, shape="timers", user=True)

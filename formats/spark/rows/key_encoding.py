@@ -36,7 +36,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     has_collation,
 )
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
-from statestore.formats.values.canonical import Place, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical
 
 MAX_PATTERNS = 64
 _WORD = 8
@@ -84,7 +84,7 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
         elif given is UNKNOWN or given is None:
             values.append(given)
         else:
-            values.append(canonical(Place("INVALID_FILTER", field.name, arrow_type(field.type)))(given))
+            values.append(canonical(ErrorPath("INVALID_FILTER", field.name, arrow_type(field.type)))(given))
     return values
 
 

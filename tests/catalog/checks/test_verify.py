@@ -20,7 +20,7 @@ from statestore.catalog.checks import verification, verify_data
 from statestore.catalog.checks.verification import Verification, verify_store
 from statestore.catalog.checks.verify_report import Progress
 from statestore.catalog.commits import new_files, write
-from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
+from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
@@ -128,14 +128,14 @@ def test_a_healthy_store_is_vouched_for(healthy: Path, name: str) -> None:
     assert (found.files, found.bytes) == (len(own), sum(path.stat().st_size for path in own))
     assert found.cache_bytes == sum(path.stat().st_size for path in cache)
     assert found.unreferenced == ()
-    snapshot = load_snapshot(LocalStorage(healthy / name))
+    snapshot = load_log_state(LocalStorage(healthy / name))
     assert found.versions == (0, snapshot.version) and found.log_entries == snapshot.version + 1
     assert found.rows == sum(meta.rows for meta in snapshot.segments)
     assert f"every byte of {found.files} files" in found.vouches
 
 
 def test_the_example_has_every_kind_of_file(healthy: Path) -> None:
-    snapshot = load_snapshot(LocalStorage(healthy / "versioned"))
+    snapshot = load_log_state(LocalStorage(healthy / "versioned"))
     assert {meta.role for meta in snapshot.segments} >= {"open", "closed", "belief", "delta"}
     assert {meta.tombstone for meta in snapshot.segments} == {False, True}
     assert any(meta.index for meta in snapshot.segments) and snapshot.closures
@@ -194,7 +194,7 @@ def test_another_length_is_told(store: Path, change: Callable[[bytes], bytes]) -
 
 def test_a_missing_file_is_told(store: Path) -> None:
     """What any commit's answer needs. A checkpoint, a superseded segment and a changelog may go without a trace."""
-    snapshot = load_snapshot(LocalStorage(store))
+    snapshot = load_log_state(LocalStorage(store))
     needed = file_names(snapshot) | {"store.json"} | {f"log/{v:020d}.json" for v in range(snapshot.version)}
     for name in sorted(needed):
         saved = (store / name).read_bytes()
@@ -210,7 +210,7 @@ def test_a_missing_file_is_told(store: Path) -> None:
 
 def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
     """That a commit ever was there can not be told, but its files are."""
-    snapshot = load_snapshot(LocalStorage(store))
+    snapshot = load_log_state(LocalStorage(store))
     added = {m.name for m in snapshot.segments if m.min_added == snapshot.version}
     (store / f"log/{snapshot.version:020d}.json").unlink()
     for path in (store / "log/_checkpoint").iterdir():
@@ -234,7 +234,7 @@ def test_lost_entries_that_a_checkpoint_covers(store: Path) -> None:
 
 def test_a_gap_of_any_length_is_one_problem(store: Path) -> None:
     """The number in a file's name is no reason to look for as many files."""
-    newest = load_snapshot(LocalStorage(store)).version
+    newest = load_log_state(LocalStorage(store)).version
     (store / f"log/{10**17:020d}.json").write_bytes(b"{}")
     gap, forged = verify(store).problems
     assert gap.versions == (newest + 1, 10**17 - 1)
@@ -272,7 +272,7 @@ def test_every_damaged_region_is_told(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_collected(store: Path) -> None:
-    snapshot = load_snapshot(LocalStorage(store))
+    snapshot = load_log_state(LocalStorage(store))
     names = sorted(file_names(snapshot))[:3]
     for name in names:
         path = store / name
@@ -329,7 +329,7 @@ def test_statistics_that_are_not_those_of_the_rows(store: Path, field: str, valu
 def test_an_index_of_other_rows(store: Path) -> None:
     """A point read would miss keys, though the index is whole and in order."""
     storage = LocalStorage(store)
-    snapshot = load_snapshot(storage)
+    snapshot = load_log_state(storage)
     (meta,) = [m for m in snapshot.segments if m.role == "open" and not m.tombstone]
     spec = statestore.connect(store.parent).locate("versioned")[1]
     hashes = hash_keys([SegmentFiles(storage, spec).segment(meta).column_array("k")])
@@ -348,7 +348,7 @@ def test_an_index_of_other_rows(store: Path) -> None:
 
 def test_closures_that_are_forgotten(store: Path) -> None:
     """Then a key has two values at one moment."""
-    version = load_snapshot(LocalStorage(store)).version
+    version = load_log_state(LocalStorage(store)).version
     _rewrite(store, version, lambda commit: commit.update(closures=[], closed=0))
     problems = verify(store).problems
     assert any("keys have two rows at one moment" in p.message for p in problems)
@@ -357,7 +357,7 @@ def test_closures_that_are_forgotten(store: Path) -> None:
 
 def test_keys_are_compared_in_parts(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is larger than memory is compared by parts of the keys' hashes; the count stays the same."""
-    version = load_snapshot(LocalStorage(store)).version
+    version = load_log_state(LocalStorage(store)).version
     _rewrite(store, version, lambda commit: commit.update(closures=[], closed=0))
     told = [p.message for p in verify(store).problems if "two rows" in p.message]
     monkeypatch.setattr(verify_data, "PART_ROWS", 7)
@@ -366,9 +366,9 @@ def test_keys_are_compared_in_parts(store: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_checkpoint_that_says_something_else(store: Path) -> None:
     storage = LocalStorage(store)
-    snapshot = load_snapshot(storage, version=3)
+    snapshot = load_log_state(storage, version=3)
     _rewrite(store, 3, lambda commit: commit.update(writer="somebody else"))
-    write_checkpoint(storage, snapshot)
+    write_log_checkpoint(storage, snapshot)
     (problem,) = verify(store).problems
     assert problem.code == "CHECKPOINT_WRONG" and "commits differ" in problem.message
 
@@ -384,7 +384,7 @@ LOGS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 
 @pytest.mark.parametrize(("change", "told"), [case[1:] for case in LOGS], ids=[case[0] for case in LOGS])
 def test_entries_that_do_not_fit_together(store: Path, change: Callable[[dict[str, Any]], object], told: str) -> None:
-    version = load_snapshot(LocalStorage(store)).version
+    version = load_log_state(LocalStorage(store)).version
     _rewrite(store, version, change)
     problems = verify(store).problems
     assert any(told in problem.message for problem in problems), problems

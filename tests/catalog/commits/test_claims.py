@@ -23,7 +23,7 @@ from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.log import storage
 from statestore.catalog.log.entries import CommitEntry, write_entry
-from statestore.catalog.log.log_checkpoint import load_snapshot
+from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import maintenance
@@ -190,7 +190,7 @@ def test_a_commit_that_ends_while_vacuum_reads_the_log(
 ) -> None:
     """Vacuum asks for the claims first. Asked after the log was read, such a commit has no claim and no entry."""
     listed, read, done = threading.Event(), threading.Event(), threading.Event()
-    load = load_snapshot
+    load = load_log_state
 
     def publishing(*given: Any) -> None:
         listed.set()

@@ -17,7 +17,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.commits import current_rows as module
-from statestore.catalog.commits.current_rows import CurrentRows
+from statestore.catalog.commits.current_rows import OpenRows
 from statestore.catalog.commits.open_row_match import sorted_with_positions
 from statestore.catalog.reads.row_state import newest_ends, views_of
 from statestore.formats.segments.segment_meta import OPEN
@@ -45,7 +45,7 @@ def as_table(rows: list[tuple[str, Any, int]]) -> pa.Table:
     )
 
 
-def listed(found: CurrentRows) -> list[tuple[int, str, int]]:
+def listed(found: OpenRows) -> list[tuple[int, str, int]]:
     names = [found.names[address >> 32] for address in found.address.tolist()]
     rows = (found.address & np.uint64(0xFFFFFFFF)).tolist()
     return sorted(zip(found.hashes.tolist(), names, rows, strict=True))
@@ -82,7 +82,7 @@ def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, li
             for row in rows:
                 model.put(*row)
             found = store._files._current
-            if isinstance(found, CurrentRows) and found.version == store._files.snapshot().version:
+            if isinstance(found, OpenRows) and found.version == store._files.snapshot().version:
                 assert listed(found) == open_rows(store)
         for key in KEYS:
             assert as_tuple(store.get(key)) == model.get(key)
@@ -118,9 +118,9 @@ def bulk(store: statestore.VersionedStore, value: int, time: int, keys: list[str
     store.write(as_table([(key, value, time) for key in keys]))
 
 
-def index_of(store: statestore.VersionedStore) -> CurrentRows:
+def index_of(store: statestore.VersionedStore) -> OpenRows:
     found = store._files._current
-    assert isinstance(found, CurrentRows)
+    assert isinstance(found, OpenRows)
     return found
 
 
@@ -193,7 +193,7 @@ def test_the_directory_finds_what_a_search_finds(known: set[int], others: set[in
     """With all keys known (which makes the directory) and after that with new ones."""
     hashes = np.array(sorted(known), np.uint64)
     numbers = np.arange(len(hashes))
-    index = CurrentRows(0, hashes, numbers.astype(np.uint64), numbers, ["s"])
+    index = OpenRows(0, hashes, numbers.astype(np.uint64), numbers, ["s"])
     index.replace(hashes, numbers.astype(np.uint64), numbers, index.find(hashes))
     probes = np.array(sorted(known | others), np.uint64)
     position, entry = index.find(probes)
@@ -251,6 +251,6 @@ def test_the_index_is_carried_on(tmp_path: Path) -> None:
     store.write(as_table([("k0", 1, 3), ("k1", None, 70)]))
     assert built == [1, 2, 2, 2, 2, 2] and store._files.bulk_commits == 2
     found = store._files._current
-    assert isinstance(found, CurrentRows)
+    assert isinstance(found, OpenRows)
     assert listed(found) == open_rows(store)
     store.close()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.catalog.commits.key_timeline import Entry, Timeline
+from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.formats.segments.segment_meta import OPEN
 
 LAST = 12  # times are 0 … LAST
@@ -60,11 +60,11 @@ def as_entries(timeline: Timeline) -> list[tuple[int, int, Any]]:
     return [(e.start, e.end, e.value) for e in timeline.entries]
 
 
-def committed(log: PutLog) -> list[Entry]:
-    return [Entry(start, end, value, f"row {start}") for start, end, value in log.entries()]
+def committed(log: PutLog) -> list[KeyVersion]:
+    return [KeyVersion(start, end, value, f"row {start}") for start, end, value in log.entries()]
 
 
-def apply_changes(before: list[Entry], timeline: Timeline) -> list[tuple[int, int, Any]]:
+def apply_changes(before: list[KeyVersion], timeline: Timeline) -> list[tuple[int, int, Any]]:
     """What a store holds after writing ``timeline.changes()``; refuses changes that no store could write."""
     closures, added = timeline.changes()
     rows = {e.origin: e for e in before}
@@ -131,7 +131,7 @@ def test_rows_that_ended_before_the_earliest_put_are_not_needed(
 
 
 def test_nothing_put_changes_nothing() -> None:
-    assert Timeline([Entry(1, 5, ("a",), "row"), Entry(5, OPEN, None, "end")]).changes() == ([], [])
+    assert Timeline([KeyVersion(1, 5, ("a",), "row"), KeyVersion(5, OPEN, None, "end")]).changes() == ([], [])
 
 
 def test_later_puts_shorten_what_an_earlier_code_said() -> None:
@@ -155,20 +155,20 @@ def test_null_put_on_the_only_value_leaves_no_tombstone() -> None:
 
 
 def test_null_put_on_a_value_that_ended_another_is_a_tombstone() -> None:
-    timeline = Timeline([Entry(1, 5, ("a",), "a"), Entry(5, OPEN, ("b",), "b")])
+    timeline = Timeline([KeyVersion(1, 5, ("a",), "a"), KeyVersion(5, OPEN, ("b",), "b")])
     assert timeline.put(5, None) == OPEN
     assert timeline.changes() == ([("b", 5)], [(5, OPEN, None)])
 
 
 def test_a_tombstone_that_is_the_newest_again_is_written_anew() -> None:
     """An end never grows: the old row is closed at its own start, and a row like it is added."""
-    timeline = Timeline([Entry(1, 5, None, "gone"), Entry(5, OPEN, ("b",), "b")])
+    timeline = Timeline([KeyVersion(1, 5, None, "gone"), KeyVersion(5, OPEN, ("b",), "b")])
     assert timeline.put(5, None) == OPEN
     assert timeline.changes() == ([("gone", 1), ("b", 5)], [(1, OPEN, None)])
 
 
 @pytest.mark.parametrize("value", [None, ("new",)])
 def test_equal_time_replaces_a_row_of_the_past(value: Any) -> None:
-    timeline = Timeline([Entry(1, 5, ("a",), "a"), Entry(5, OPEN, ("b",), "b")])
+    timeline = Timeline([KeyVersion(1, 5, ("a",), "a"), KeyVersion(5, OPEN, ("b",), "b")])
     assert timeline.put(1, value) == 5
     assert timeline.changes() == ([("a", 1)], [(1, 5, value)])

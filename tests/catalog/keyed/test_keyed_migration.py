@@ -16,7 +16,7 @@ from support.parameters import mostly_slow
 from statestore.catalog.keyed import backend as backend_module
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 
 Cell = tuple[Any, Any]
@@ -309,7 +309,7 @@ OLD, NEW = "struct<n:int>", "struct<by:string,n:bigint>"
 
 def two_types(store: KeyedStore, folder: Path, kinds: Sequence[Any] = ("full", "incremental")) -> dict[str, Any]:
     """One snapshot of two tasks of which one was migrated: what each key has, as the wider type says."""
-    parts: list[Handle] = []
+    parts: list[SnapshotPart] = []
     expected = {}
     for number, groups in enumerate(store.task_groups(2)):
         with store.backend(groups, directory=folder) as task:

@@ -22,7 +22,7 @@ from statestore.catalog.keyed.rows.row_keys import (
     state_rows,
     stored_key,
 )
-from statestore.catalog.keyed.rows.state_spec import Kind, StateSpec
+from statestore.catalog.keyed.rows.state_spec import StateDescriptor, StateKind
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, table_schema
 from statestore.formats.serdes import natural_keys
 from statestore.formats.values.key_codec import KeyCodec
@@ -46,7 +46,7 @@ def user_keys(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
 
 @few_or_many(30, 120, key_tables(), key_tables() | NO_NAMESPACE, user_keys(), st.sampled_from(["value", "list", "map"]))
 def test_rows_by_columns_are_those_one_by_one(
-    keys: Table, namespaces: Table, of_map: tuple[pa.DataType, list[Any]], kind: Kind
+    keys: Table, namespaces: Table, of_map: tuple[pa.DataType, list[Any]], kind: StateKind
 ) -> None:
     """The same bytes in both ways and directions, for keys, namespaces and maps' keys of all types; and no stored
     place begins another one's rows."""
@@ -54,7 +54,7 @@ def test_rows_by_columns_are_those_one_by_one(
     by, by_rows = named(namespaces, "n") if namespaces[0] else namespaces
     by = pa.schema([field.with_nullable(False) for field in by])
     user_key, members = of_map
-    spec = StateSpec("s", kind, pa.int64(), user_key if kind == "map" else None, by)
+    spec = StateDescriptor("s", kind, pa.int64(), user_key if kind == "map" else None, by)
     rows = state_rows(spec)
     codec, prefix, group_of = KeyCodec(key), prefix_encoder(key), key_group_function(key, MAX_PARALLELISM)
 

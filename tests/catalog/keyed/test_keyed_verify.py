@@ -212,7 +212,7 @@ def test_opening_reads_no_entry_that_was_folded(
     read: list[int] = []
     original = snapshot_log.read_snapshot_entry
 
-    def counted(storage: Storage, version: int) -> snapshot_log.Entry:
+    def counted(storage: Storage, version: int) -> snapshot_log.SnapshotEntry:
         read.append(version)
         return original(storage, version)
 

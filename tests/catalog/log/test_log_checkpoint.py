@@ -20,11 +20,11 @@ from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
 from statestore.catalog.log.log_checkpoint import (
     CHECKPOINT_INTERVAL,
     FOLDER,
-    load_snapshot,
+    load_log_state,
     newest_version,
-    write_checkpoint,
+    write_log_checkpoint,
 )
-from statestore.catalog.log.snapshot import EMPTY, Snapshot, advance
+from statestore.catalog.log.snapshot import EMPTY, LogState, advance
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import CorruptError, NotFoundError
@@ -41,7 +41,7 @@ def written(storage: Storage, log: list[CommitEntry], *checkpoints: int) -> Stor
     for commit in log:
         write_entry(storage, commit)
     for version in checkpoints:
-        write_checkpoint(storage, SNAPSHOTS[version])
+        write_log_checkpoint(storage, SNAPSHOTS[version])
     return storage
 
 
@@ -71,35 +71,35 @@ def test_folded_and_replayed_are_equal(seed: int) -> None:
     log = random_log(150, seed)
     replayed = list(accumulate(log, advance, initial=EMPTY))[-1]
     storage = ObjectStorage(MemoryStore())
-    write_checkpoint(storage, replayed)
-    assert plain(load_snapshot(storage)) == plain(replayed) == folded(log)
+    write_log_checkpoint(storage, replayed)
+    assert plain(load_log_state(storage)) == plain(replayed) == folded(log)
 
 
 def test_entries_after_the_checkpoint_are_replayed(storage: LocalStorage) -> None:
-    assert plain(load_snapshot(storage)) == folded(LOG)
+    assert plain(load_log_state(storage)) == folded(LOG)
 
 
 @pytest.mark.parametrize("version", [0, 1, 63, 64, 65, 89])
 def test_any_version_can_be_loaded(storage: LocalStorage, version: int) -> None:
     """Before, at and after the checkpoint, from nothing and from a base before or after it."""
     for base in (None, SNAPSHOTS[0], SNAPSHOTS[64], SNAPSHOTS[89]):
-        assert plain(load_snapshot(storage, version, base)) == folded(LOG[: version + 1])
+        assert plain(load_log_state(storage, version, base)) == folded(LOG[: version + 1])
 
 
 @pytest.mark.parametrize("base", [None, SNAPSHOTS[70]])
-def test_a_version_that_is_not_there_is_an_error(storage: LocalStorage, base: Snapshot | None) -> None:
+def test_a_version_that_is_not_there_is_an_error(storage: LocalStorage, base: LogState | None) -> None:
     with pytest.raises(NotFoundError, match=r"VERSION_NOT_FOUND.*no version 90; versions 0 to 89"):
-        load_snapshot(storage, 90, base)
+        load_log_state(storage, 90, base)
 
 
 def test_a_base_without_news_is_answered_itself(storage: LocalStorage) -> None:
-    newest = load_snapshot(storage)
-    assert load_snapshot(storage, base=newest) is newest
+    newest = load_log_state(storage)
+    assert load_log_state(storage, base=newest) is newest
 
 
 def test_versions_go_on_after_a_checkpoint(storage: LocalStorage) -> None:
     """Transactions in the checkpoint are still found, and new commits are appended."""
-    loaded = load_snapshot(storage, 64)
+    loaded = load_log_state(storage, 64)
     for commit in LOG[:65]:
         if commit.transaction is not None:
             assert loaded.versions.find_transaction(*commit.transaction) is not None
@@ -113,13 +113,13 @@ def test_newest_version(storage: LocalStorage) -> None:
 def test_a_store_without_log_is_damaged(tmp_path: Path) -> None:
     for base in (None, EMPTY):
         with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*00000\.json is missing"):
-            load_snapshot(LocalStorage(tmp_path), base=base)
+            load_log_state(LocalStorage(tmp_path), base=base)
 
 
 def test_a_checkpoint_is_written_once_and_the_newest_two_stay(tmp_path: Path) -> None:
     storage = written(LocalStorage(tmp_path), LOG[:40], 10, 20, 30)
     before = storage.read(checkpoint(30))
-    write_checkpoint(storage, SNAPSHOTS[30])
+    write_log_checkpoint(storage, SNAPSHOTS[30])
     assert [item.name for item in storage.list(FOLDER)] == [checkpoint(20), checkpoint(30)]
     assert storage.read(checkpoint(30)) == before
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_that_nobody_would_read_is_not_written(tmp_path: Path, monk
     monkeypatch.setattr("statestore.catalog.log.log_checkpoint.MAX_METADATA_BYTES", 2_000)
     storage = written(LocalStorage(tmp_path), LOG[:70], 64)
     assert not storage.list(FOLDER)
-    assert load_snapshot(storage).version == 69
+    assert load_log_state(storage).version == 69
 
 
 def test_a_reader_is_not_disturbed_by_a_vanishing_checkpoint(storage: LocalStorage) -> None:
@@ -138,7 +138,7 @@ def test_a_reader_is_not_disturbed_by_a_vanishing_checkpoint(storage: LocalStora
                 self.delete(name)
             return super().read(name)
 
-    assert plain(load_snapshot(Vanishing(storage.root))) == folded(LOG)
+    assert plain(load_log_state(Vanishing(storage.root))) == folded(LOG)
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
@@ -150,13 +150,13 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     for position in range(0, len(data), 13):
         damaged = data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :]
         replace_file(storage, checkpoint(5), lambda _, damaged=damaged: damaged)  # type: ignore[misc]
-        assert plain(load_snapshot(storage)) == folded(log)
+        assert plain(load_log_state(storage)) == folded(log)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 100])
 def test_a_cut_checkpoint_is_passed_over(storage: LocalStorage, length: int) -> None:
     replace_file(storage, checkpoint(64), lambda data: data[:length])
-    assert plain(load_snapshot(storage)) == folded(LOG)
+    assert plain(load_log_state(storage)) == folded(LOG)
 
 
 def test_an_older_checkpoint_helps_where_the_newest_is_damaged(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_older_checkpoint_helps_where_the_newest_is_damaged(tmp_path: Path) -
     written(storage, LOG[:40], 10, 30)
     replace_file(storage, checkpoint(30), lambda data: data[:-1])
     storage.delete(entry_name(5))
-    assert plain(load_snapshot(storage)) == folded(LOG[:40])
+    assert plain(load_log_state(storage)) == folded(LOG[:40])
 
 
 def test_a_gap_is_not_taken_for_the_end(storage: LocalStorage) -> None:
@@ -173,32 +173,32 @@ def test_a_gap_is_not_taken_for_the_end(storage: LocalStorage) -> None:
     storage.delete(entry_name(30))
     for version in (None, 80):
         with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*00030\.json is missing, but version 64"):
-            load_snapshot(storage, version)
+            load_log_state(storage, version)
 
 
 def test_a_gap_behind_the_newest_checkpoint_is_not_the_end(storage: LocalStorage) -> None:
     """Else the next commit would take the place of the lost one."""
     storage.delete(entry_name(80))
     with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*00080\.json is missing"):
-        load_snapshot(storage)
+        load_log_state(storage)
 
 
 def test_a_damaged_entry_is_an_error(storage: LocalStorage) -> None:
     replace_file(storage, entry_name(70), lambda data: data[:-5])
     with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*00070\.json"):
-        load_snapshot(storage)
+        load_log_state(storage)
 
 
 def test_a_checkpoint_under_another_name_is_passed_over(storage: LocalStorage) -> None:
     storage.create(checkpoint(80), storage.read(checkpoint(64)))
-    assert plain(load_snapshot(storage)) == folded(LOG)
-    assert plain(load_snapshot(storage, 80)) == folded(LOG[:81])
+    assert plain(load_log_state(storage)) == folded(LOG)
+    assert plain(load_log_state(storage, 80)) == folded(LOG[:81])
 
 
 @pytest.mark.parametrize("name", ["5.arrow", ".tmp-0", f"{'٣' * 20}.arrow", f"{'9' * 20}.arrow.bak", "x/1.arrow"])
 def test_other_files_beside_checkpoints_do_not_matter(storage: LocalStorage, name: str) -> None:
     storage.create(FOLDER + name, b"x")
-    assert plain(load_snapshot(storage)) == folded(LOG)
+    assert plain(load_log_state(storage)) == folded(LOG)
 
 
 FORGED: list[tuple[str, Any]] = [
@@ -227,7 +227,7 @@ def test_a_forged_checkpoint_is_passed_over(storage: LocalStorage, key: str, val
         return sealed(table.replace_schema_metadata(metadata))
 
     replace_file(storage, checkpoint(64), forge)
-    assert plain(load_snapshot(storage)) == folded(LOG)
+    assert plain(load_log_state(storage)) == folded(LOG)
 
 
 @pytest.mark.parametrize("column", ["timestamp", "operation", "writer", "stream_time"])
@@ -238,7 +238,7 @@ def test_nulls_and_other_types_in_a_checkpoint_are_not_read(storage: LocalStorag
         return sealed(table.set_column(position, column, pa.nulls(len(table), table.schema.field(position).type)))
 
     replace_file(storage, checkpoint(64), forge)
-    assert plain(load_snapshot(storage)) == folded(LOG)
+    assert plain(load_log_state(storage)) == folded(LOG)
 
 
 def sealed(table: pa.Table) -> bytes:
@@ -268,11 +268,11 @@ def test_ten_thousand_commits_are_opened_by_their_tail(tmp_path: Path) -> None:
     for commit in log:
         snapshot = advance(snapshot, commit)
         if commit.version == len(log) - CHECKPOINT_INTERVAL:
-            write_checkpoint(storage, snapshot)
+            write_log_checkpoint(storage, snapshot)
     for commit in log[-CHECKPOINT_INTERVAL + 1 :]:
         write_entry(storage, commit)
     counting = Counting(tmp_path)
-    loaded = load_snapshot(counting)
+    loaded = load_log_state(counting)
     tail = [entry_name(commit.version) for commit in log[-CHECKPOINT_INTERVAL + 1 :]]
     assert set(counting.read_names) == {checkpoint(len(log) - CHECKPOINT_INTERVAL), *tail, entry_name(len(log))}
     assert len(counting.read_names) == len(tail) + 2, "each once"
@@ -295,10 +295,10 @@ def test_entries_that_nobody_folded_cost_one_request_each(tmp_path: Path) -> Non
 
     storage = Counting(tmp_path)
     written(storage, [entry(version) for version in range(5)])
-    base = load_snapshot(storage, 0)
+    base = load_log_state(storage, 0)
     asked.clear()
-    newest = load_snapshot(storage, base=base)
+    newest = load_log_state(storage, base=base)
     assert len(asked) == 6
     asked.clear()
-    load_snapshot(storage, base=newest)
+    load_log_state(storage, base=newest)
     assert asked == [entry_name(5)]

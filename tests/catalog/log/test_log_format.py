@@ -27,7 +27,7 @@ from statestore.catalog.log.entries import (
     read_entry,
     write_entry,
 )
-from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_snapshot, write_checkpoint
+from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_log_state, write_log_checkpoint
 from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.changelogs.changelog import read_changelog
@@ -100,9 +100,9 @@ def test_checkpoint() -> None:
     """Of versions 0 to 3; with the entry after it, it says what the log says."""
     for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
         storage = LocalStorage(folder)
-        assert plain(load_snapshot(storage, 3)) == folded(LOG[:4])
-        assert plain(load_snapshot(storage)) == folded(LOG)
-        assert load_snapshot(storage).store == store
+        assert plain(load_log_state(storage, 3)) == folded(LOG[:4])
+        assert plain(load_log_state(storage)) == folded(LOG)
+        assert load_log_state(storage).store == store
 
 
 def test_the_checkpoint_is_what_is_read(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_the_checkpoint_is_what_is_read(tmp_path: Path) -> None:
         storage = LocalStorage(tmp_path / folder.name)
         storage.root.mkdir()
         storage.create(name, LocalStorage(folder).read(name))
-        assert plain(load_snapshot(storage)) == folded(LOG[:4])
-        assert load_snapshot(storage).store == store
+        assert plain(load_log_state(storage)) == folded(LOG[:4])
+        assert load_log_state(storage).store == store
 
 
 def test_changelog() -> None:
@@ -147,7 +147,7 @@ def _write_all() -> None:
     snapshots = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
     for commit in NEWEST_LOG:
         write_entry(storage, commit)
-    write_checkpoint(storage, snapshots[3])
+    write_log_checkpoint(storage, snapshots[3])
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ import pytest
 from support.stores.log_entries import NO_TIME, closure, entry, folded, plain, random_log, segment
 
 from statestore.catalog.log.entries import CommitEntry
-from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, Snapshot, advance, check_layout
+from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, LogState, advance, check_layout
 from statestore.formats.errors import CorruptError
 
 
-def replayed(log: list[CommitEntry], start: Snapshot = EMPTY) -> Snapshot:
+def replayed(log: list[CommitEntry], start: LogState = EMPTY) -> LogState:
     return [start, *accumulate(log, advance, initial=start)][-1]
 
 

@@ -31,7 +31,7 @@ from support.processes.scripts import command
 
 import statestore
 from statestore import CorruptError, StateStoreError
-from statestore.catalog.log.log_checkpoint import SCHEMA, read_checkpoint
+from statestore.catalog.log.log_checkpoint import SCHEMA, read_log_checkpoint
 from statestore.catalog.log.store_spec import decode_spec
 
 STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "61"))
@@ -241,7 +241,7 @@ def test_a_compressed_checkpoint_is_refused_before_arrow_reads_it(store: Path, m
     path.write_bytes(_sealed(sink.getvalue().to_pybytes()))
     monkeypatch.setattr(pa.ipc, "read_record_batch", lambda *_: pytest.fail("Arrow was given it"))
     with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*compressed"):
-        read_checkpoint(f"log/_checkpoint/{path.name}", path.read_bytes())
+        read_log_checkpoint(f"log/_checkpoint/{path.name}", path.read_bytes())
     monkeypatch.undo()
     assert reads(store)["history"]() == before
 
@@ -254,7 +254,7 @@ def test_no_forged_word_of_a_checkpoint_ends_a_read(made: Path) -> None:
         for value in (1, 2**31 - 1):
             forged = content[:at] + value.to_bytes(4, "little") + content[at + 4 :]
             try:
-                read_checkpoint(f"log/_checkpoint/{path.name}", _sealed(forged))
+                read_log_checkpoint(f"log/_checkpoint/{path.name}", _sealed(forged))
             except StateStoreError as error:
                 assert error.code in ("LOG_CORRUPT", "LOG_FORMAT")
 
@@ -275,7 +275,7 @@ def test_absurd_json_is_damage(store: Path, file: str, data: bytes) -> None:
             pass
         path = _checkpoint(store)
         with pytest.raises(CorruptError, match="LOG_CORRUPT"):
-            read_checkpoint(f"log/_checkpoint/{path.name}", _sealed(sink.getvalue().to_pybytes()))
+            read_log_checkpoint(f"log/_checkpoint/{path.name}", _sealed(sink.getvalue().to_pybytes()))
         return
     shutil.rmtree(store / STORE / "log/_checkpoint")
     path.unlink()

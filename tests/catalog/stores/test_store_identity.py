@@ -19,7 +19,7 @@ from statestore.catalog.commits import store_changelogs as acknowledged
 from statestore.catalog.commits import write
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry, write_entry
-from statestore.catalog.log.log_checkpoint import load_snapshot, write_checkpoint
+from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned.versioned import VersionedStore
 from statestore.catalog.upkeep import maintenance, store_folders
@@ -116,12 +116,12 @@ def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[Versioned
     old, new = replaced
     storage = new._storage
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
-        write_checkpoint(storage, old._snapshot)
+        write_log_checkpoint(storage, old._snapshot)
     assert not storage.list("log/_checkpoint/")
-    write_checkpoint(storage, load_snapshot(storage))
+    write_log_checkpoint(storage, load_log_state(storage))
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
-        load_snapshot(storage, store=old.spec.store_id)
-    assert load_snapshot(storage, store=new.spec.store_id).version == new.version
+        load_log_state(storage, store=old.spec.store_id)
+    assert load_log_state(storage, store=new.spec.store_id).version == new.version
 
 
 def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_rebuild_waits_for_no_commit_that_it_would_lose(tmp_path: Path, monkeypa
         # A writer that had begun before the folder changed its name ends now: it is in the moved folder.
         inside = LocalStorage(folder)
         entry = read_entry(inside, 3)
-        snapshot = load_snapshot(inside)
+        snapshot = load_log_state(inside)
         write_entry(inside, write.new_entry(snapshot, "write", NewFiles(), transaction=("app", 1)))
         assert entry.version == 3
         return claims_given_up(folder)

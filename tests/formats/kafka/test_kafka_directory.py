@@ -114,21 +114,21 @@ def test_other_texts_are_no_process_metadata(text: str) -> None:
 
 @given(store=NAMES, number=st.integers(0, 10**6), interval=st.integers(1, 10**6), spelling=st.sampled_from(".:"))
 def test_segment_names_come_back(store: str, number: int, interval: int, spelling: segments.Spelling) -> None:
-    name = segments.encode_segment_name(store, number, interval, spelling)
-    assert segments.decode_segment_name(store, name, interval) == (number * interval, number)
-    assert segments.decode_segment_name(store, name).number is None
+    name = segments.encode_time_segment_name(store, number, interval, spelling)
+    assert segments.decode_time_segment_name(store, name, interval) == (number * interval, number)
+    assert segments.decode_time_segment_name(store, name).number is None
 
 
 @given(store=NAMES, number=st.integers(0, 10**6), minutes=st.integers(1, 1440))
 def test_segment_names_of_minutes_come_back(store: str, number: int, minutes: int) -> None:
     interval = minutes * segments.MINUTE
-    name = segments.encode_segment_name(store, number, interval, "-")
-    assert segments.decode_segment_name(store, name, interval) == (number * interval, number)
-    assert segments.decode_original_segment_name(name) == (store, number * interval)
+    name = segments.encode_time_segment_name(store, number, interval, "-")
+    assert segments.decode_time_segment_name(store, name, interval) == (number * interval, number)
+    assert segments.decode_original_time_segment_name(name) == (store, number * interval)
 
 
 def test_a_segment_name_of_2016() -> None:
-    assert segments.encode_segment_name("win", 1, 1_480_000_000_000 // 60_000 * 60_000, "-") == "win-201611241506"
+    assert segments.encode_time_segment_name("win", 1, 1_480_000_000_000 // 60_000 * 60_000, "-") == "win-201611241506"
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_a_segment_name_of_2016() -> None:
 )
 def test_other_names_are_no_segments(name: str) -> None:
     with pytest.raises(InvalidInputError, match=r"SEGMENT_NAME.*expected win\.<ms>"):
-        segments.decode_segment_name("win", name, 60_000)
+        segments.decode_time_segment_name("win", name, 60_000)
 
 
 @pytest.mark.parametrize("name", ["win", "-201601010000", "win-201613010000", "win-2016"])
 def test_other_names_are_no_segments_of_2016(name: str) -> None:
-    assert segments.decode_original_segment_name(name) is None
+    assert segments.decode_original_time_segment_name(name) is None
 
 
 @pytest.mark.parametrize(("time", "number"), [(0, 0), (59, 0), (60, 1), (-1, 0), (-59, 0), (-60, -1), (-61, -1)])
 def test_segments_are_counted_toward_zero(time: int, number: int) -> None:
-    assert segments.segment_id(time, 60) == number
+    assert segments.time_segment(time, 60) == number
 
 
 def test_intervals_of_window_stores() -> None:

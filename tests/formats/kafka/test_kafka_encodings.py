@@ -168,7 +168,7 @@ def read_row(data: bytes) -> Params:
 def write_row(case: Params) -> bytes:
     versions = [(one["valid_from"], None if one["value"] is None else one["value"].encode()) for one in case["records"]]
     return versioned_store.encode_row(
-        versioned_store.SegmentRow(case["next_timestamp"], case["min_timestamp"], versions)
+        versioned_store.TimeSegmentRow(case["next_timestamp"], case["min_timestamp"], versions)
     )
 
 
@@ -301,11 +301,11 @@ def test_process_metadata(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", of_kinds("segment-name"))
 def test_segment_names(case: dict[str, Any]) -> None:
     store, interval, expected = case["params"]["store"], case["params"]["segment_interval_ms"], case["decoded"]
-    segment = segments.decode_segment_name(store, case["text"], interval)
+    segment = segments.decode_time_segment_name(store, case["text"], interval)
     assert segment == (expected["start_ms"], expected["segment_id"])
-    assert segments.segment_id(expected["start_ms"], interval) == expected["segment_id"]
+    assert segments.time_segment(expected["start_ms"], interval) == expected["segment_id"]
     spelling = case["text"][len(store)]
-    assert segments.encode_segment_name(store, expected["segment_id"], interval, spelling) == case["text"]
+    assert segments.encode_time_segment_name(store, expected["segment_id"], interval, spelling) == case["text"]
 
 
 @pytest.mark.parametrize("case", of_kinds("path"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka_rows.versioned_columns import decode_rows, split_latest, split_row_keys
-from statestore.formats.kafka_rows.versioned_store import SegmentRow, decode_row, encode_latest, encode_row, row_key
+from statestore.formats.kafka_rows.versioned_store import TimeSegmentRow, decode_row, encode_latest, encode_row, row_key
 
 Value = bytes | None
 VALUES = st.none() | st.binary(max_size=3)
@@ -17,23 +17,23 @@ MOMENTS = range(-1, 13)  # around all times that rows here have
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> SegmentRow:
+def rows(draw: st.DrawFn) -> TimeSegmentRow:
     """Degenerate ones, too."""
     if draw(st.integers(0, 4)) == 0:
         time = draw(st.integers(0, 10))
-        return SegmentRow(time, time, [(time, None)])
+        return TimeSegmentRow(time, time, [(time, None)])
     times = sorted(draw(st.sets(st.integers(0, 10), min_size=2, max_size=5)), reverse=True)
-    return SegmentRow(times[0], times[-1], [(time, draw(VALUES)) for time in times[1:]])
+    return TimeSegmentRow(times[0], times[-1], [(time, draw(VALUES)) for time in times[1:]])
 
 
-def values(row: SegmentRow) -> dict[int, Value]:
+def values(row: TimeSegmentRow) -> dict[int, Value]:
     """The value at each moment, None where there is none; the bytes are read back, so they have to be a row."""
     found = decode_row(encode_row(row)).intervals()
     return {t: next((value for start, end, value in found if start <= t < end), None) for t in MOMENTS}
 
 
 @given(row=rows(), start=st.integers(0, 10), length=st.integers(1, 2), value=VALUES)
-def test_insert_latest(row: SegmentRow, start: int, length: int, value: Value) -> None:
+def test_insert_latest(row: TimeSegmentRow, start: int, length: int, value: Value) -> None:
     """Nothing that was there reaches beyond the new version; a gap before it has no value."""
     before = values(row)
     row.insert_latest(start, start + length, value)
@@ -42,7 +42,7 @@ def test_insert_latest(row: SegmentRow, start: int, length: int, value: Value) -
 
 
 @given(row=rows(), time=st.integers(-1, 9), value=VALUES)
-def test_insert_earliest(row: SegmentRow, time: int, value: Value) -> None:
+def test_insert_earliest(row: TimeSegmentRow, time: int, value: Value) -> None:
     if time < row.min:
         before, first = values(row), row.min
         row.insert_earliest(time, value)
@@ -51,7 +51,7 @@ def test_insert_earliest(row: SegmentRow, time: int, value: Value) -> None:
 
 
 @given(row=rows(), time=st.integers(0, 10), value=VALUES)
-def test_insert_and_update_within_a_row(row: SegmentRow, time: int, value: Value) -> None:
+def test_insert_and_update_within_a_row(row: TimeSegmentRow, time: int, value: Value) -> None:
     if not row.min <= time < row.next:
         with pytest.raises(InvalidInputError, match="NOT_IN_ROW"):
             row.find(time)
@@ -65,19 +65,19 @@ def test_insert_and_update_within_a_row(row: SegmentRow, time: int, value: Value
 
 def test_update_may_move_the_start_of_the_first_version() -> None:
     """As when its older part goes to another segment."""
-    row = SegmentRow(10, 1, [(5, b"b"), (1, b"a")])
+    row = TimeSegmentRow(10, 1, [(5, b"b"), (1, b"a")])
     row.update(3, b"c", 1)
-    assert decode_row(encode_row(row)) == SegmentRow(10, 3, [(5, b"b"), (3, b"c")])
+    assert decode_row(encode_row(row)) == TimeSegmentRow(10, 3, [(5, b"b"), (3, b"c")])
 
 
 def test_insert_behind_the_last_version_moves_the_minimum() -> None:
-    row = SegmentRow(10, 5, [(5, b"b")])
+    row = TimeSegmentRow(10, 5, [(5, b"b")])
     row.insert(1, b"a", 1)
-    assert decode_row(encode_row(row)) == SegmentRow(10, 1, [(5, b"b"), (1, b"a")])
+    assert decode_row(encode_row(row)) == TimeSegmentRow(10, 1, [(5, b"b"), (1, b"a")])
 
 
 @given(found=st.lists(rows(), max_size=5), skipped=st.integers(0, 2))
-def test_a_column_of_rows_reads_as_its_rows(found: list[SegmentRow], skipped: int) -> None:
+def test_a_column_of_rows_reads_as_its_rows(found: list[TimeSegmentRow], skipped: int) -> None:
     column = pa.array([b"before"] * skipped + [encode_row(row) for row in found], pa.binary()).slice(skipped)
     versions = decode_rows(column)
     versions.values.validate(full=True)
@@ -92,7 +92,7 @@ def test_a_column_of_rows_reads_as_its_rows(found: list[SegmentRow], skipped: in
 
 
 @given(row=rows(), cut=st.integers(0, 40), data=st.binary(max_size=8))
-def test_a_column_refuses_the_rows_that_are_refused_alone(row: SegmentRow, cut: int, data: bytes) -> None:
+def test_a_column_refuses_the_rows_that_are_refused_alone(row: TimeSegmentRow, cut: int, data: bytes) -> None:
     """With the same words."""
     bad = encode_row(row)[:cut] + data
     column = pa.array([encode_row(row), bad], pa.binary())
@@ -109,14 +109,14 @@ def test_a_column_refuses_the_rows_that_are_refused_alone(row: SegmentRow, cut: 
 @pytest.mark.parametrize(
     "row",
     [
-        SegmentRow(10, 10, [(10, b"v")]),  # an empty interval with a value
-        SegmentRow(10, 5, [(10, None), (5, b"v")]),  # a version that starts where the row ends
-        SegmentRow(10, 5, [(7, b"v"), (7, b"w"), (5, b"x")]),
-        SegmentRow(10, 5, [(6, b"v"), (7, b"w"), (5, b"x")]),
-        SegmentRow(5, 10, [(10, b"v")]),
+        TimeSegmentRow(10, 10, [(10, b"v")]),  # an empty interval with a value
+        TimeSegmentRow(10, 5, [(10, None), (5, b"v")]),  # a version that starts where the row ends
+        TimeSegmentRow(10, 5, [(7, b"v"), (7, b"w"), (5, b"x")]),
+        TimeSegmentRow(10, 5, [(6, b"v"), (7, b"w"), (5, b"x")]),
+        TimeSegmentRow(5, 10, [(10, b"v")]),
     ],
 )
-def test_times_that_are_not_in_order_are_refused(row: SegmentRow) -> None:
+def test_times_that_are_not_in_order_are_refused(row: TimeSegmentRow) -> None:
     data = encode_row(row)
     with pytest.raises(CorruptError, match="VERSIONED_ROW"):
         decode_row(data)

@@ -13,7 +13,7 @@ from support.paths import DATA
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka_rows.versioned_store import (
-    SegmentRow,
+    TimeSegmentRow,
     decode_latest,
     decode_row,
     encode_latest,
@@ -30,7 +30,7 @@ def of_kind(kind: str) -> list[Any]:
     return [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == kind]
 
 
-def decoded(row: SegmentRow) -> dict[str, Any]:
+def decoded(row: TimeSegmentRow) -> dict[str, Any]:
     records = [
         {"valid_from": start, "valid_to": end, "value": None if value is None else value.decode()}
         for start, end, value in row.intervals()
@@ -72,7 +72,7 @@ def test_insert_after_an_interrupted_write(case: dict[str, Any]) -> None:
 )
 def test_round_trips(times: list[int], values: list[bytes | None]) -> None:
     newest, *starts = sorted(times, reverse=True)
-    row = SegmentRow(newest, starts[-1], list(zip(starts, values, strict=False)))
+    row = TimeSegmentRow(newest, starts[-1], list(zip(starts, values, strict=False)))
     assert decode_row(encode_row(row)) == row
     for place, (start, end, _) in enumerate(row.intervals()):
         assert row.find(start) == row.find(end - 1) == (place, end)
@@ -89,7 +89,7 @@ def test_any_bytes_are_a_row_or_said_to_be_none(data: bytes) -> None:
 
 def test_a_changed_row_is_noticed() -> None:
     """Cut, lengthened, or with sizes that do not fit."""
-    good = encode_row(SegmentRow(20, 10, [(15, b"foo"), (10, None)]))
+    good = encode_row(TimeSegmentRow(20, 10, [(15, b"foo"), (10, None)]))
     for bad in [*(good[:size] for size in range(len(good))), good + b"x"]:
         with pytest.raises(CorruptError, match="VERSIONED_ROW"):
             decode_row(bad)

@@ -11,7 +11,7 @@ from support.checkpoints.checkpoint_models import changes_of, history_of, states
 from support.checkpoints.spark_state_fixtures import QUICK, index, multiset, opened
 from support.parameters import mostly_slow
 
-from statestore.formats.spark.checkpoint.views import View, views
+from statestore.formats.spark.checkpoint.views import StateView, views
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
 from statestore.formats.spark.kept_batches import kept_batches, read_batches
 
@@ -20,7 +20,7 @@ TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
 SOME = 3
 
 
-def shown(name: str) -> Iterator[View]:
+def shown(name: str) -> Iterator[StateView]:
     """What users see, and of joins what Spark keeps."""
     checkpoint = opened(name)
     for operator in checkpoint.operators:

@@ -21,7 +21,7 @@ from statestore.formats.engines import EngineOpening
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
-from statestore.formats.spark.checkpoint.views import View, views
+from statestore.formats.spark.checkpoint.views import StateView, views
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.lookup_parts import LookupPart
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
@@ -35,13 +35,13 @@ NAMES = sorted(index())
 KEYS = ("key", "partition_id")
 
 
-def user_views(name: str) -> Iterator[View]:
+def user_views(name: str) -> Iterator[StateView]:
     checkpoint = opened(name)
     for operator in checkpoint.operators:
         yield from (view for view in views(checkpoint, operator) if view.user)
 
 
-def table_of(name: str, view: View) -> EngineTable:
+def table_of(name: str, view: StateView) -> EngineTable:
     location = parse_location(checkpoint_path(name))
     shown = open_source(location).shown.items()
     state = next(n for n, each in shown if (each.operator_id, each.view_name) == (view.operator_id, view.name))

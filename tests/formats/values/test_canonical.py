@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.values.canonical import Place, canonical, plain
+from statestore.formats.values.canonical import ErrorPath, canonical, plain
 
 STAMP, NAIVE, DURATION = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")
 MONEY = pa.decimal128(5, 2)
@@ -42,7 +42,7 @@ class NotATime(datetime):
 
 
 def _convert(kind: pa.DataType, value: object) -> Any:
-    return canonical(Place("WRONG_KEY", "k", kind))(value)
+    return canonical(ErrorPath("WRONG_KEY", "k", kind))(value)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_every_nan_is_one_object() -> None:
 )
 def test_types_without_canonical_values(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedError, match="UNSUPPORTED_TYPE"):
-        canonical(Place("WRONG_KEY", "k", kind))
+        canonical(ErrorPath("WRONG_KEY", "k", kind))
 
 
 def test_plain_forms() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.query_metadata import read_batch
-from statestore.formats.spark.checkpoint.views import View
+from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.state_rows import read_state
 from support.checkpoints.spark_state_fixtures import multiset
 
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 States = dict[int, Counter[Row]]
 
 
-def states_of(checkpoint: Checkpoint, view: View) -> States:
+def states_of(checkpoint: Checkpoint, view: StateView) -> States:
     """The rows of a view as of each committed batch."""
     found = {}
     for number in checkpoint.batches:

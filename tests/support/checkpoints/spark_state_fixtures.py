@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from statestore.formats.spark.checkpoint.views import View, view
+from statestore.formats.spark.checkpoint.views import StateView, view
 from statestore.formats.spark.state_rows import read_state
 from support.paths import DATA
 
@@ -91,7 +91,7 @@ def truth(read: dict[str, Any], archive: Path = ARCHIVE) -> pa.Table:
     return pq.read_table(unpacked(archive) / read["file"])
 
 
-def view_of(checkpoint: Checkpoint, options: dict[str, Any]) -> View:
+def view_of(checkpoint: Checkpoint, options: dict[str, Any]) -> StateView:
     """The view that options of Spark's source ask for."""
     timers = "timers" if options.get("readRegisteredTimers") else None
     name = options.get("storeName") or options.get("joinSide") or options.get("stateVarName") or timers

@@ -11,7 +11,7 @@ from typing import Any
 
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import Handle, SnapshotKind, handle_from_json
+from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart, part_from_json
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 from support.keyed.keyed_backends import Mean
 
@@ -262,6 +262,6 @@ class Tasks:
         self.model.merge(state, frozen(key), target, sources)
 
 
-def travelled(running: Iterable[Running]) -> list[Handle]:
+def travelled(running: Iterable[Running]) -> list[SnapshotPart]:
     """Their results, as they come from other processes."""
-    return [handle_from_json(json.loads(json.dumps(each.result().to_json()))) for each in running]
+    return [part_from_json(json.loads(json.dumps(each.result().to_json()))) for each in running]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from statestore.catalog.log.entries import CommitEntry, Horizon
-from statestore.catalog.log.snapshot import NUMBERS, TEXTS, Snapshot
+from statestore.catalog.log.snapshot import NUMBERS, TEXTS, LogState
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
 
 NO_TIME = -1_000
@@ -123,7 +123,7 @@ def folded(log: list[CommitEntry]) -> dict[str, Any]:
     }
 
 
-def plain(snapshot: Snapshot) -> dict[str, Any]:
+def plain(snapshot: LogState) -> dict[str, Any]:
     """A snapshot in the form of the model."""
     versions = snapshot.versions
     return {

@@ -135,7 +135,7 @@ def test_a_checkpoint_is_removed_durably(tmp_path: Path, file: Path, monkeypatch
     monkeypatch.setattr(
         tier_checkpoint, "sync_folder", lambda path: synced.append((path, (folder / tier_checkpoint.FILE).exists()))
     )
-    tier_checkpoint.remove_checkpoint(folder)
+    tier_checkpoint.remove_position(folder)
     assert synced == [(folder, False)]
 
 
@@ -200,7 +200,7 @@ def test_what_was_committed_or_taken_back_is_not_missed(tmp_path: Path, file: Pa
 
 
 def test_the_checkpoint_of_an_older_release_is_not_read_for_what_it_does_not_say(tmp_path: Path, file: Path) -> None:
-    checkpoint = tier_checkpoint.read_checkpoint(tmp_path / "s/live")
+    checkpoint = tier_checkpoint.read_position(tmp_path / "s/live")
     assert checkpoint is not None and checkpoint.held == ((file.name, file.stat().st_size - 28, file.stat().st_size),)
     folder = tmp_path / "s/live"
     (folder / "checkpoint.json").unlink()
