@@ -15,7 +15,7 @@ from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
-from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": VersionedStore,

@@ -17,7 +17,7 @@ from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
+from statestore.catalog.commits.changelog_ownership import FOLDER, OURS, foreign_note
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.store_changelogs import FOLDER, OURS, foreign_note
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.missing_changelogs import expected_extents, missing
-from statestore.catalog.stores.live.tier_checkpoint import read_position
+from statestore.catalog.stores.live.tier_position import read_position
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in

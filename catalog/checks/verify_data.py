@@ -14,10 +14,10 @@ import xxhash
 from statestore.catalog.checks.invariants import closure_violations, segment_violations
 from statestore.catalog.checks.verify_log import LogFindings, Reference
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_state import SegmentWithClosures, ends_at, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
 from statestore.formats.errors import NotFoundError, StateStoreError

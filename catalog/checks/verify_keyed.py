@@ -16,7 +16,6 @@ from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
 from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
     SnapshotLog,
@@ -27,6 +26,7 @@ from statestore.catalog.keyed.snapshots.snapshot_log import (
     read_log_checkpoint,
     read_snapshot_entry,
 )
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import opened
 from statestore.catalog.log.entries import entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import ENTRY

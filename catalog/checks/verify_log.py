@@ -11,7 +11,7 @@ import numpy as np
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_log_checkpoint
-from statestore.catalog.log.snapshot import EMPTY, NUMBERS, TEXTS, LogState, Versions, advance, check_layout
+from statestore.catalog.log.log_state import EMPTY, NUMBERS, TEXTS, LogState, Versions, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from statestore.catalog.log.entries import entry_name, was_committed
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from statestore.catalog.commits.store_changelogs import FOLDER
-from statestore.catalog.log import snapshot as snapshots
+from statestore.catalog.commits.changelog_ownership import FOLDER
+from statestore.catalog.log import log_state as snapshots
 from statestore.catalog.log.entries import read_entry
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import StateStoreError

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.commits.resolve import Resolution
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.commits.record_timelines import Resolution
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import Windowing
-from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.key_index import encode_index

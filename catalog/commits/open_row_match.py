@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.current_rows import ROW_BITS, ROW_MASK, OpenRows
-from statestore.catalog.reads.row_state import SegmentWithClosures
+from statestore.catalog.commits.open_rows import ROW_BITS, ROW_MASK, OpenRows
+from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 

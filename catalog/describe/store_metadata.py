@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.catalog.describe.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.segment_meta import OPEN

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
+from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
-from statestore.catalog.commits.store_changelogs import OURS
 from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND, file_names, run_vacuum

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
-from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.times import from_us, to_us

@@ -34,8 +34,8 @@ from statestore.catalog.keyed.rows.state_spec import (
 )
 from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, opens_in_place, place
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
 from statestore.catalog.keyed.snapshots.take_snapshot import Running, start
 from statestore.catalog.keyed.states import (
     Aggregate,

@@ -13,13 +13,12 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from statestore.catalog.commits.write import writer_name
+from statestore.catalog.commits.publish_commit import writer_name
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.rows.row_keys import prefix_encoder
 from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.keyed.snapshots.shared_log import newer_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
     SnapshotLog,
@@ -27,13 +26,14 @@ from statestore.catalog.keyed.snapshots.snapshot_log import (
     publish,
     was_committed,
 )
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.table_reads import ReadableTable, Time
+from statestore.catalog.reads.readable_table import ReadableTable, Time
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (

@@ -13,7 +13,7 @@ import xxhash
 
 from statestore.catalog.log.entries import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
 from statestore.catalog.log.log_checks import check_changelog, check_closure, check_segment, check_text
-from statestore.catalog.log.snapshot import EMPTY, NUMBERS, LogState, Versions, advance, check_layout, versions_from
+from statestore.catalog.log.log_state import EMPTY, NUMBERS, LogState, Versions, advance, check_layout, versions_from
 from statestore.catalog.log.storage import Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard, replaced
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
-from statestore.formats.kafka_rows.segments import default_versioned_interval, time_segment
+from statestore.formats.kafka_rows.time_segments import default_versioned_interval, time_segment
 from statestore.formats.values.times import MAX_MS
 from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
 

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.event_relations import NOWHERE, Events, StoredRows, related
-from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, pair_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, pair_ends, views_of
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown

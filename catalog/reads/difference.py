@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
-from statestore.catalog.reads.row_state import ends_at, newest_ends
+from statestore.catalog.reads.row_ends import ends_at, newest_ends
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.canonical import from_arrow
 from statestore.formats.values.key_codec import KeyCodec

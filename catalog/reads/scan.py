@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import SegmentWithClosures, ends_at, newest_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.segments.regions import corrupt

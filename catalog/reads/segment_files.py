@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from statestore.catalog.describe.store_metadata import versions_table
 from statestore.catalog.log.entries import was_committed
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.reads.segment_files import shared_files
-from statestore.catalog.reads.table_reads import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown

@@ -15,7 +15,7 @@ import numpy as np
 
 from statestore.catalog.log.store_spec import Windowing
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.kafka_rows.segments import default_interval, original_retention
+from statestore.formats.kafka_rows.time_segments import default_interval, original_retention
 from statestore.formats.values.times import duration_ms
 
 Duration = int | timedelta | str

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.resolve import Records
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError

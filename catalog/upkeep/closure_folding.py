@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from statestore.catalog.commits.new_files import RowBlock
 from statestore.catalog.log.entries import Horizon
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import SegmentWithClosures
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock, late_rows
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import Folded, Source, fold, join_blocks, read_block
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta

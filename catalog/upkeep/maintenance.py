@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
+from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.claims import CLAIMED_FILE, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
-from statestore.catalog.commits.store_changelogs import OURS
-from statestore.catalog.commits.write import after_publish, new_entry, remove_files
+from statestore.catalog.commits.publish_commit import after_publish, new_entry, remove_files
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures

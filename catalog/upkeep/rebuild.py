@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import KEYED
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.errors import UnsupportedError
 

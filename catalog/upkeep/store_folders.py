@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.claims import any_claim_held
-from statestore.catalog.commits.store_changelogs import FOLDER as CHANGELOGS
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import sync_folder

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.stores.record_input import times_of
-from statestore.connector.asof.request import AsofRequest
+from statestore.connector.asof.join_request import AsofRequest
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from statestore.connector.asof import arrow_engine
 from statestore.connector.asof.arrow_engine import left_times, prepared_keys, result_schema, whole
+from statestore.connector.asof.join_request import AsofRequest
 from statestore.connector.asof.key_numbers import KeyNumbers, numbered
-from statestore.connector.asof.request import AsofRequest
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
 from statestore.formats.values.types import TIME

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.connector.asof import arrow_engine
-from statestore.connector.asof.request import AsofRequest, On, make_request
+from statestore.connector.asof.join_request import AsofRequest, On, make_request
 from statestore.connector.collated_keys import check_not_collated
 from statestore.connector.supported_spark import check_spark
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown

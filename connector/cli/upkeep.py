@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.upkeep.maintenance import run_compaction, run_expiry
 from statestore.catalog.warehouse import open_warehouse

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.live.key_value import KeyValueStore
     from statestore.catalog.stores.live.session import SessionStore
     from statestore.catalog.stores.live.window import WindowStore
-    from statestore.catalog.stores.versioned.versioned import PutResult, Record, VersionedStore
+    from statestore.catalog.stores.versioned.versioned_store import PutResult, Record, VersionedStore
     from statestore.catalog.warehouse import inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
@@ -53,15 +53,15 @@ _WHERE = {
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
     "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
-    "PutResult": ("statestore.catalog.stores.versioned.versioned", "PutResult"),
-    "Record": ("statestore.catalog.stores.versioned.versioned", "Record"),
+    "PutResult": ("statestore.catalog.stores.versioned.versioned_store", "PutResult"),
+    "Record": ("statestore.catalog.stores.versioned.versioned_store", "Record"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
     "State": ("statestore.connector.tracked.state", "State"),
     "StateSpec": ("statestore.connector.tracked.spec", "StateSpec"),
     "StreamTableJoin": ("statestore.catalog.joins.stream_table", "StreamTableJoin"),
     "TableAggregation": ("statestore.catalog.joins.table_aggregation", "TableAggregation"),
     "TableTableJoin": ("statestore.catalog.joins.table_table", "TableTableJoin"),
-    "VersionedStore": ("statestore.catalog.stores.versioned.versioned", "VersionedStore"),
+    "VersionedStore": ("statestore.catalog.stores.versioned.versioned_store", "VersionedStore"),
     "WindowStore": ("statestore.catalog.stores.live.window", "WindowStore"),
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),

@@ -17,11 +17,11 @@ from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
-from statestore.connector.keyed.answers import Answer, Done, failure_of, from_json
 from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, part_id
 from statestore.connector.keyed.placement import placed
-from statestore.connector.keyed.request import KeyedBatch, KeyedJob, part_id
 from statestore.connector.keyed.task import ANSWERS, run_partition
+from statestore.connector.keyed.task_results import Answer, Done, failure_of, from_json
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StateStoreError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import EMITTED
+from statestore.catalog.keyed.snapshots.snapshot_part import EMITTED
 from statestore.catalog.keyed.snapshots.stored_files import opened, store_batches
 from statestore.formats.segments.ipc_file import open_file, verify_column
 from statestore.formats.segments.segment_meta import FileRef

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.connector.keyed.answers import function_failed
 from statestore.connector.keyed.emitted import checked_row, rows_of
-from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.rows_by_key import rows_by_key
+from statestore.connector.keyed.task_results import function_failed
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.values.key_codec import ValueCodec
 

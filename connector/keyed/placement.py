@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from statestore.connector.keyed.request import KeyedJob, key_column
+from statestore.connector.keyed.keyed_job import KeyedJob, key_column
 from statestore.formats.errors import StateStoreError
 from statestore.formats.values.key_groups import key_groups
 

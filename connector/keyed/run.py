@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.stores.handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
-from statestore.connector.keyed.request import folder_of, make_job, open_keyed
+from statestore.connector.keyed.keyed_job import folder_of, make_job, open_keyed
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.supported_spark import check_frame

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
-from statestore.connector.keyed.request import KeyedJob, folder_of, make_job, open_keyed
+from statestore.connector.keyed.keyed_job import KeyedJob, folder_of, make_job, open_keyed
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID

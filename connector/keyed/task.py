@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.connector.keyed.answers import Answer, Done, Failed, to_json
+from statestore.connector.keyed.backend_cache import keep_backend, take_backend
 from statestore.connector.keyed.emitted import batches_of, write_emitted
-from statestore.connector.keyed.kept_backends import keep_backend, take_backend
-from statestore.connector.keyed.request import KeyedBatch, TaskRows, key_column
+from statestore.connector.keyed.keyed_job import KeyedBatch, TaskRows, key_column
+from statestore.connector.keyed.task_results import Answer, Done, Failed, to_json
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.values.key_codec import ValueCodec
 

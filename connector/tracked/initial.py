@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.tracked.tracked_states import TrackedStates
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.exact_cast import cast_exactly

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.connector.keyed.answers import function_failed
 from statestore.connector.keyed.emitted import checked_row
-from statestore.connector.keyed.request import Emitted, KeyedBatch, TaskRows
+from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
+from statestore.connector.keyed.task_results import function_failed
 from statestore.connector.tracked.column_calls import EPOCH
 from statestore.connector.tracked.spec import Form
 from statestore.connector.tracked.state import State

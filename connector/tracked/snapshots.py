@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.connector.keyed.request import open_keyed
+from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.tracked.tracked_states import STATE
 
 if TYPE_CHECKING:

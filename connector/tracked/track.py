@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from statestore.catalog.catalog import connect
-from statestore.connector.keyed.request import Work, folder_of, make_job, open_keyed
+from statestore.connector.keyed.keyed_job import Work, folder_of, make_job, open_keyed
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.supported_spark import check_frame

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from statestore.catalog.stores.handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, run_batch
-from statestore.connector.keyed.request import KeyedJob, make_job, open_keyed
+from statestore.connector.keyed.keyed_job import KeyedJob, make_job, open_keyed
 from statestore.connector.keyed.stream import Sink, query_id, started
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.tracked.initial import InitialStates

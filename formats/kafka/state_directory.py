@@ -15,7 +15,7 @@ from typing import Literal
 from uuid import UUID
 
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kafka_rows.segments import decode_time_segment_name
+from statestore.formats.kafka_rows.time_segments import decode_time_segment_name
 
 Layout = Literal["keyvalue-or-versioned", "segment"]
 

@@ -12,13 +12,13 @@ from statestore.formats.errors import NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
-from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
-from statestore.formats.spark.kept_batches import explained
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import open_partition, split_history
+from statestore.formats.spark.readable_batches import explained
 from statestore.formats.values.filters import Filter
 
 ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]

@@ -19,9 +19,8 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.damage import unsupported
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
-from statestore.formats.spark.checkpoint.views import StateView
-from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
-from statestore.formats.spark.kept_batches import read_batches
+from statestore.formats.spark.checkpoint.state_views import StateView
+from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     has_change_file,
@@ -29,7 +28,8 @@ from statestore.formats.spark.providers.partition_load import (
     uid_of,
     version_changes,
 )
-from statestore.formats.spark.providers.records import DELETE, MERGE, PUT, Changes
+from statestore.formats.spark.readable_batches import read_batches
+from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.state_rows import row_form
 
 _TYPES = {PUT: "update", DELETE: "delete", MERGE: "append"}

@@ -16,8 +16,8 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
-from statestore.formats.spark.checkpoint.views import StateView
 from statestore.formats.values.filters import Filter
 
 

@@ -24,9 +24,9 @@ import pyarrow as pa
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
-from statestore.formats.spark.checkpoint.views import StateView
-from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.family_ids import changes_of_family, rows_of_family
+from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.providers.key_hashes import HashRange, Narrowing, in_passes
 from statestore.formats.spark.providers.partition_load import (
@@ -41,14 +41,14 @@ from statestore.formats.spark.providers.partition_load import (
     uid_of,
     version_changes,
 )
-from statestore.formats.spark.providers.records import Changes
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.rows.byte_spans import Ints, spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
+from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
-from statestore.formats.spark.write_histories import WrittenRows, joined_writes, puts, written_rows
+from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
 
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)
 FROM_BATCH, TO_BATCH, BATCH, KIND = "from_batch", "to_batch", "batch_id", "kind"

@@ -10,7 +10,7 @@ import pyarrow as pa
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.views import StateView
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.providers.key_bounds import MANY_RANGES
 from statestore.formats.spark.rows.key_placement import partition_of

@@ -12,7 +12,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, remembered
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
-from statestore.formats.spark.checkpoint.views import TIMERS, StateView, views
+from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, views
 from statestore.formats.spark.feed_source import FeedSource
 from statestore.formats.spark.source import CheckpointSource, Shown
 from statestore.formats.spark.state_options import StateSelection, wrong

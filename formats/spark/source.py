@@ -23,9 +23,8 @@ from statestore.formats.spark.checkpoint.checkpoint_files import data_files
 from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.state_views import PARTITION, StateView, row_key, view, views
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
-from statestore.formats.spark.checkpoint.views import PARTITION, StateView, row_key, view, views
-from statestore.formats.spark.kept_batches import explained, kept_batches, read_batches, readable_batches
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import (
@@ -34,6 +33,7 @@ from statestore.formats.spark.providers.partition_load import (
     open_partition,
     split_partition,
 )
+from statestore.formats.spark.readable_batches import explained, kept_batches, read_batches, readable_batches
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.state_size import size_of
 from statestore.formats.values.filters import Filter, mask

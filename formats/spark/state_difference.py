@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
+from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.key_hashes import HashRange
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, stored_rows, uid_of
-from statestore.formats.spark.providers.records import DELETE, PUT, Changes
 from statestore.formats.spark.providers.rocksdb_provider import read_zip
 from statestore.formats.spark.rows.byte_spans import Spans, spans_of
 

@@ -18,13 +18,13 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
-from statestore.formats.spark.checkpoint.views import StateView
-from statestore.formats.spark.decoding import Decoder, decode_columns, decoder_of
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_record, value_decoder
 from statestore.formats.spark.rows.byte_spans import binary_of, ends_of, spans_of
 from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
+from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
 
 
 def read_state(

@@ -8,7 +8,7 @@ from statestore.formats.engine import StateSize
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 from statestore.formats.spark.checkpoint.query_metadata import Batch
-from statestore.formats.spark.kept_batches import read_batches
+from statestore.formats.spark.readable_batches import read_batches
 
 
 def size_of(checkpoint: Checkpoint, store: Store, kept: Sequence[int]) -> StateSize:

@@ -36,7 +36,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter

@@ -15,7 +15,7 @@ from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.catalog.keyed.rows.row_keys import group_bytes
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart, StateSegment
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import opened, place_copy
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange

@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart, check_stored, part_from_json
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Ints, decoder, table_schema
-from statestore.catalog.keyed.snapshots.snapshot_handle import (
+from statestore.catalog.keyed.snapshots.snapshot_part import (
     PRIVATE,
     PRIVATE_FILE,
     SEGMENTS,

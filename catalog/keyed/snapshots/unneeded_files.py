@@ -9,8 +9,8 @@ from pathlib import Path
 
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.keyed.snapshots.shared_log import newer_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import STORED_FILE
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, read_log
+from statestore.catalog.keyed.snapshots.snapshot_part import STORED_FILE
 from statestore.catalog.keyed.snapshots.stored_files import UNFINISHED
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.formats.engine import StateFile
 from statestore.formats.segments.segment_meta import FileRef
 

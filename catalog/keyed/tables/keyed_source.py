@@ -20,8 +20,8 @@ from statestore.catalog.keyed.rows.state_spec import StateDescriptor, merged, wi
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
 from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
 from statestore.catalog.keyed.tables.keyed_size import size_of

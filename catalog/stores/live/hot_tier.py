@@ -25,8 +25,8 @@ from rocksdict import (
     WriteOptions,
 )
 
+from statestore.catalog.stores.live.database_marks import DatabaseMark, Marker, check_directory, check_sequence
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
-from statestore.catalog.stores.live.tier_marks import DatabaseMark, Marker, check_directory, check_sequence
 from statestore.catalog.stores.live.tier_scan import Row, TierScan
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.forks import keep_for_ever, leave_in_forks, writing_rocksdb

@@ -18,8 +18,8 @@ from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
-from statestore.catalog.stores.live.segmented import TimeSegmentedStore, Windowed, one_key
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, one_key
 from statestore.catalog.stores.live.window import START, SUFFIX_BYTES
 from statestore.formats.kafka_rows.window_keys import SUFFIX
 

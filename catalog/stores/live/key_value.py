@@ -17,7 +17,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import PutAllResult, Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
-from statestore.catalog.stores.live.live import LiveStore
+from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
 from statestore.formats.errors import InvalidInputError
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.store_changelogs import Changelogs
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.commits.changelog_ownership import Changelogs
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import plan_changes, read_changes
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
@@ -22,8 +22,8 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_rows import RowForms, apply_rows
 from statestore.catalog.stores.live.missing_changelogs import expected_extents, is_of_this_boot, missing
-from statestore.catalog.stores.live.tier_checkpoint import TierPosition, read_position, remove_position
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_position import TierPosition, read_position, remove_position
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.state_table import Query
 

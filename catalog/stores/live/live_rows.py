@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.resolve import Records
+from statestore.catalog.commits.record_timelines import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of

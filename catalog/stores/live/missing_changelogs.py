@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.catalog.commits.changelog_ownership import FOLDER
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.store_changelogs import FOLDER
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.live.tier_checkpoint import FILE, TierPosition, this_boot
+from statestore.catalog.stores.live.tier_position import FILE, TierPosition, this_boot
 from statestore.formats.errors import CorruptError
 
 

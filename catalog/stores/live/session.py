@@ -11,8 +11,8 @@ from typing import Any
 
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live.segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
+from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
 from statestore.formats.kafka_rows.session_keys import BOUNDS as SUFFIX
 
 SUFFIX_BYTES = SUFFIX.size

@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.store_changelogs import Changelogs
 from statestore.catalog.commits.writer_lock import take_writer_lock
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import StoreHandle
@@ -28,10 +28,10 @@ from statestore.catalog.stores.latency import Latencies
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live.live_rows import row_forms
-from statestore.catalog.stores.live.segment_names import segment_name_of
-from statestore.catalog.stores.live.tier_checkpoint import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_position import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.tier_scan import Row
+from statestore.catalog.stores.live.time_segment_names import segment_name_of
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors

@@ -13,23 +13,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.commits.write import Change
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.commits.publish_commit import Change
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
-from statestore.catalog.stores.live.live import LiveStore
 from statestore.catalog.stores.live.live_recovery import Content, TierState
+from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.live_tables import Accepted
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.versioned.versioned import PutResult, Record
-from statestore.catalog.stores.versioned.versioned_content import put_rows, versions_content
+from statestore.catalog.stores.versioned.tier_refill import put_rows, versions_content
+from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest

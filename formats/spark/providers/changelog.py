@@ -19,8 +19,8 @@ from typing import Any
 
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder, parse_json
 from statestore.formats.spark.checkpoint.damage import corrupt_file
+from statestore.formats.spark.providers.file_records import Changes, read_records
 from statestore.formats.spark.providers.hdfs_provider import plain_bytes
-from statestore.formats.spark.providers.records import Changes, read_records
 
 _MARK = re.compile(rb"\x00[\x02-\x05]v(\d{1,4})")
 

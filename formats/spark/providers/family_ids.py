@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.providers.records import Changes
+from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.rocksdb_provider import family_prefix
 from statestore.formats.spark.rows.byte_spans import Ints, Spans, binary_of, gather, spans_of
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, crc32c, verify_checksums

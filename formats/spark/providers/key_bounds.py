@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.spark.providers.records import Changes
+from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.rows.byte_spans import binary_of
 
 KeyBounds = tuple[bytes | None, bytes | None]

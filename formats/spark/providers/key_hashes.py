@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kernels.compiled_use import load_if_it_pays
-from statestore.formats.spark.providers.records import Changes
+from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.replay import Parts, weight_of
 from statestore.formats.spark.rows.byte_spans import Flags, binary_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings

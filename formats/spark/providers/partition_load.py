@@ -24,10 +24,10 @@ from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folde
 from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
+from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import delta_changes, snapshot_rows
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
-from statestore.formats.spark.providers.records import DELETE, Changes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,

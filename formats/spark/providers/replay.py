@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.providers.records import DELETE, MERGE, PUT, Changes
+from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.rows.byte_spans import Flags, Ints, binary_of, change_kernels, ends_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 

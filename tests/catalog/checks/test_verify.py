@@ -19,7 +19,8 @@ import statestore
 from statestore.catalog.checks import verification, verify_data
 from statestore.catalog.checks.verification import Verification, verify_store
 from statestore.catalog.checks.verify_report import Progress
-from statestore.catalog.commits import new_files, write
+from statestore.catalog.commits import new_files
+from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles

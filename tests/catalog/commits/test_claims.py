@@ -16,7 +16,7 @@ import pytest
 from support.keyed.keyed_backends import keyed_store
 
 import statestore
-from statestore.catalog.commits import write
+from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.commits.claims import any_claim_held, claim, held_claims, remove_abandoned_claims
 from statestore.catalog.keyed import keyed_store as keyed_store_module
 from statestore.catalog.keyed.snapshots import snapshot_log
@@ -25,7 +25,7 @@ from statestore.catalog.log import storage
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import maintenance
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
 

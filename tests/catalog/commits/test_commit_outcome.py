@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.commits import write
+from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log import storage
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import _shared

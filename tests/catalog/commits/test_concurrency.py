@@ -18,10 +18,10 @@ from support.stores.versioned_checks import INTERVAL, Put, as_table, check_every
 from support.stores.versioned_model import Model
 
 import statestore
-from statestore.catalog.commits import write
+from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction, maintenance
 from statestore.formats.state_table import Query
 

@@ -23,8 +23,9 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog import catalog as catalog_module
-from statestore.catalog.commits import current_rows, write
-from statestore.catalog.stores.versioned.versioned import VersionedStore
+from statestore.catalog.commits import open_rows as current_rows
+from statestore.catalog.commits import publish_commit as write
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction, maintenance
 from statestore.catalog.upkeep.maintenance import file_names
 

@@ -16,10 +16,10 @@ from support.properties import few_or_many
 from support.stores.versioned_model import Model
 
 import statestore
-from statestore.catalog.commits import current_rows as module
-from statestore.catalog.commits.current_rows import OpenRows
+from statestore.catalog.commits import open_rows as module
 from statestore.catalog.commits.open_row_match import sorted_with_positions
-from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.commits.open_rows import OpenRows
+from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -97,7 +97,8 @@ def as_tuple(record: statestore.Record | None) -> tuple[Any, ...] | None:
 
 def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All keys in four hashes: the index gives up, or compares the keys."""
-    from statestore.catalog.commits import new_files, resolve
+    from statestore.catalog.commits import new_files
+    from statestore.catalog.commits import record_timelines as resolve
 
     def colliding(columns: Any) -> Any:
         return hash_keys(columns) % np.uint64(4)
@@ -213,7 +214,9 @@ def test_sorting_with_positions_is_a_stable_sort(values: list[int]) -> None:
 
 def test_a_key_that_takes_the_hash_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plainest commit compares the keys, and is made again without what the hash promised; nothing stays behind."""
-    from statestore.catalog.commits import new_files, resolve, write
+    from statestore.catalog.commits import new_files
+    from statestore.catalog.commits import publish_commit as write
+    from statestore.catalog.commits import record_timelines as resolve
 
     def colliding(columns: Any) -> Any:
         return np.array([int(key[-1]) for key in columns[0].to_pylist()], np.uint64)

@@ -18,7 +18,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.formats.state_table import Mode, Query
 from statestore.formats.values.times import to_datetime
 

@@ -11,7 +11,7 @@ from support.keyed.keyed_model import Tasks, travelled
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 

@@ -20,7 +20,7 @@ import statestore
 from statestore import StateStoreError
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 

@@ -19,7 +19,7 @@ from statestore import NotFoundError, StorageError
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows import database as database_module
 from statestore.catalog.keyed.snapshots import stored_files
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.formats.rocksdb.scan import scan_rocksdb
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]

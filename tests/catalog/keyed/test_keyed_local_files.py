@@ -20,7 +20,7 @@ import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import take_snapshot as taking
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.formats.places import local_directory
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]

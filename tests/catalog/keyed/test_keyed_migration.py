@@ -16,7 +16,7 @@ from support.parameters import mostly_slow
 from statestore.catalog.keyed import backend as backend_module
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 
 Cell = tuple[Any, Any]

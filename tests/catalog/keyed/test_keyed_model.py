@@ -17,7 +17,7 @@ from support.parameters import mostly_slow
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 from statestore.formats.errors import ConflictError
 

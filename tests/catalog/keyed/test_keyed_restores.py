@@ -12,7 +12,7 @@ from support.keyed.keyed_gates import KINDS, fill, own_files, reopened
 from support.keyed.keyed_model import Tasks, travelled
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.keyed.keyed_backends import keyed_store, local
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.connector.tracked.track import value_places
 from statestore.formats.values.key_groups import key_groups
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 
 KINDS: list[tuple[str, str, Any, Any]] = [
     ("int", "bigint", 7, 1 << 40),

@@ -24,7 +24,7 @@ from statestore.catalog.log.log_checkpoint import (
     newest_version,
     write_log_checkpoint,
 )
-from statestore.catalog.log.snapshot import EMPTY, LogState, advance
+from statestore.catalog.log.log_state import EMPTY, LogState, advance
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import CorruptError, NotFoundError

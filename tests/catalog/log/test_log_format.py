@@ -28,7 +28,7 @@ from statestore.catalog.log.entries import (
     write_entry,
 )
 from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_log_state, write_log_checkpoint
-from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, advance
+from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC

@@ -13,7 +13,7 @@ import pytest
 from support.stores.log_entries import NO_TIME, closure, entry, folded, plain, random_log, segment
 
 from statestore.catalog.log.entries import CommitEntry
-from statestore.catalog.log.snapshot import EMPTY, KEPT_CHANGELOGS, LogState, advance, check_layout
+from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, LogState, advance, check_layout
 from statestore.formats.errors import CorruptError
 
 

@@ -17,7 +17,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.reads import difference
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.values.comparable_values import comparable

@@ -15,7 +15,7 @@ from support.in_memory_table import MemoryTable
 from support.properties import few_or_many
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.connector.asof import arrow_engine, key_numbers
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.state_table import Query

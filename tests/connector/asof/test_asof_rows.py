@@ -16,7 +16,7 @@ from support.keyed.keyed_kinds import keyed
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.connector.asof import arrow_engine
 from statestore.formats.state_table import Query
 

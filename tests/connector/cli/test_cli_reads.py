@@ -10,7 +10,7 @@ import pytest
 from support.command_line import at_terminal, cells, run
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.connector.terminal.output import cell, human_bytes
 
 DAY = 86_400_000

@@ -15,7 +15,7 @@ from support.keyed.keyed_rows import OUTPUT, Model, Row, emitted, files, followe
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:

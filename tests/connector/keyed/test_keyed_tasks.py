@@ -15,13 +15,13 @@ import pytest
 import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.connector.keyed import kept_backends
-from statestore.connector.keyed.answers import Answer, Done, Failed, from_json, to_json
+from statestore.connector.keyed import backend_cache as kept_backends
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.key_function import key_function
-from statestore.connector.keyed.request import KeyedBatch, KeyedJob, make_job, part_id
+from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, make_job, part_id
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task import answers_of
+from statestore.connector.keyed.task_results import Answer, Done, Failed, from_json, to_json
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.types import make_schema
 

@@ -22,7 +22,7 @@ from support.parameters import mostly_slow
 
 from statestore import StateSpec
 from statestore.catalog.keyed.rows.database import LocalDatabase
-from statestore.connector.keyed import kept_backends
+from statestore.connector.keyed import backend_cache as kept_backends
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import IDLE, STATE, UPDATED
 

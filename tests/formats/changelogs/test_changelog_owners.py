@@ -14,9 +14,9 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import consumed_changelogs as consumed
-from statestore.catalog.commits.store_changelogs import Changelogs
+from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.log import entries as log
-from statestore.catalog.log import snapshot
+from statestore.catalog.log import log_state as snapshot
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, made_at, read_changelog
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, StorageError

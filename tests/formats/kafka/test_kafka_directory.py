@@ -21,7 +21,7 @@ from statestore.formats.kafka.state_directory import (
     encode_process_metadata,
     encode_store_path,
 )
-from statestore.formats.kafka_rows import segments
+from statestore.formats.kafka_rows import time_segments as segments
 
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
 

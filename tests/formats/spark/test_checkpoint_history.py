@@ -11,9 +11,9 @@ from support.checkpoints.checkpoint_models import changes_of, history_of, states
 from support.checkpoints.spark_state_fixtures import QUICK, index, multiset, opened
 from support.parameters import mostly_slow
 
-from statestore.formats.spark.checkpoint.views import StateView, views
+from statestore.formats.spark.checkpoint.state_views import StateView, views
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
-from statestore.formats.spark.kept_batches import kept_batches, read_batches
+from statestore.formats.spark.readable_batches import kept_batches, read_batches
 
 KEY_CELLS = {"rows": 1, "map": 2, "timers": 2}
 TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])

@@ -13,10 +13,10 @@ from support.parameters import mostly_slow
 from test_checkpoint_history import KEY_CELLS, counted, named, shown
 
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
-from statestore.formats.spark.kept_batches import kept_batches, read_batches
 from statestore.formats.spark.providers import key_hashes, replay
 from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
 from statestore.formats.spark.providers.replay import Parts
+from statestore.formats.spark.readable_batches import kept_batches, read_batches
 from statestore.formats.spark.state_rows import read_state
 
 ALL, ONE = slice(None), slice(1, 2)

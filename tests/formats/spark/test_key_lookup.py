@@ -21,7 +21,7 @@ from statestore.formats.engines import EngineOpening
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
-from statestore.formats.spark.checkpoint.views import StateView, views
+from statestore.formats.spark.checkpoint.state_views import StateView, views
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.lookup_parts import LookupPart
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts

@@ -25,7 +25,7 @@ from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.formats.errors import NotFoundError

@@ -18,7 +18,7 @@ from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.providers import replay
 from statestore.formats.spark.providers.compression import decompressed
-from statestore.formats.spark.providers.records import DELETE, MERGE, PUT, Changes, read_records
+from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_checksum import crc32c, verify_checksums

@@ -178,9 +178,7 @@ def _places(
     keys: st.SearchStrategy[Any], moments: st.SearchStrategy[Moment], lengths: st.SearchStrategy[int], new: int
 ) -> st.SearchStrategy[Place]:
     """New places to earlier ones are as ``new`` to 6."""
-    return st.builds(
-        Place, keys, moments, lengths, st.sampled_from([None] * new + [0, 0, 1, 2, 3, 5]), st.booleans()
-    )
+    return st.builds(Place, keys, moments, lengths, st.sampled_from([None] * new + [0, 0, 1, 2, 3, 5]), st.booleans())
 
 
 def _nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.query_metadata import read_batch
-from statestore.formats.spark.checkpoint.views import StateView
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.state_rows import read_state
 from support.checkpoints.spark_state_fixtures import multiset
 

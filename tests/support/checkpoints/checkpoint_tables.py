@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from support.checkpoints.checkpoint_models import Row, States, changes_of, history_of
 from support.checkpoints.spark_state_fixtures import multiset
 

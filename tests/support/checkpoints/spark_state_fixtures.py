@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from statestore.formats.spark.checkpoint.views import StateView, view
+from statestore.formats.spark.checkpoint.state_views import StateView, view
 from statestore.formats.spark.state_rows import read_state
 from support.paths import DATA
 

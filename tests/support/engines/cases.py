@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.views import view
+from statestore.formats.spark.checkpoint.state_views import view
 from support.checkpoints.checkpoint_models import states_of
 from support.checkpoints.checkpoint_tables import began, micros
 from support.checkpoints.spark_state_fixtures import checkpoint_path, multiset, opened

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from support.keyed.keyed_model import NAMESPACES, USER_KEYS, Content, Tasks
 
 KINDS: tuple[SnapshotKind, ...] = ("full", "incremental")

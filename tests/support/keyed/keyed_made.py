@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 import statestore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
+from statestore.catalog.reads.readable_table import ReadableTable
 
 Rows = dict[tuple[Any, ...], Any]
 """Values by all columns that tell rows apart."""

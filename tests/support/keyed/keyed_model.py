@@ -11,7 +11,7 @@ from typing import Any
 
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart, part_from_json
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart, part_from_json
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 from support.keyed.keyed_backends import Mean
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.stores.live import tier_checkpoint
+from statestore.catalog.stores.live import tier_position as tier_checkpoint
 from statestore.formats.errors import CorruptError
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart
-from statestore.connector.keyed.request import KeyedBatch, open_keyed, part_id
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
+from statestore.connector.keyed.keyed_job import KeyedBatch, open_keyed, part_id
 
 KEPT = 8
 _REUSED_WORKER = "SPARK_REUSE_WORKER"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.row_state import SegmentWithClosures, pair_ends
+from statestore.catalog.reads.row_ends import SegmentWithClosures, pair_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 

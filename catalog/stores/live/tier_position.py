@@ -13,7 +13,7 @@ from pathlib import Path
 import xxhash
 
 from statestore.catalog.log.storage import sync_folder
-from statestore.catalog.stores.live.tier_marks import DatabaseMark
+from statestore.catalog.stores.live.database_marks import DatabaseMark
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import read_regular

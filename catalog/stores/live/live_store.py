@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.commit_attempt import CommitAttempt
-from statestore.catalog.commits.write import Change, commit_change, commit_time
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.commits.publish_commit import Change, commit_change, commit_time
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.stores.handle import PutAllResult, check_transaction
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live.live_tables import Accepted, live_table, overwritten
-from statestore.catalog.stores.live.tier_checkpoint import remove_position
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.live.tier_handle import FOLDER, TierHandle
+from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
 from statestore.formats.places.disk_errors import disk_errors

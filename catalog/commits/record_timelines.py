@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.current_rows import OpenRows, take_index
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.catalog.commits.open_row_match import match_open_rows, sorted_with_positions
+from statestore.catalog.commits.open_rows import OpenRows, take_index
 from statestore.catalog.commits.version_ends import Existing, NewRows, merged, place
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal

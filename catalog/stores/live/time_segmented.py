@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.live.hot_tier import HotTier
-from statestore.catalog.stores.live.live import LiveStore
+from statestore.catalog.stores.live.live_store import LiveStore
 
 Bounds = tuple[bytes | None, bytes | None]
 Take = Callable[[bytes], bool]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 

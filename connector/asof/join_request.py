@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.warehouse import open_table

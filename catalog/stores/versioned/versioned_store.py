@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.resolve import Records
-from statestore.catalog.commits.store_changelogs import Changelogs
-from statestore.catalog.commits.write import Change, commit_change, is_committed
+from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
+from statestore.catalog.commits.record_timelines import Records
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.snapshot import LogState
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import Found, PointLookup

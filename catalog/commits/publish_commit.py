@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.claims import claim
-from statestore.catalog.commits.current_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
 from statestore.catalog.commits.expired_rows import end_expired
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
-from statestore.catalog.commits.resolve import Closure, Hashes, Ints, Records, Resolution, resolve
+from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
+from statestore.catalog.commits.record_timelines import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
-from statestore.catalog.log.snapshot import LogState, advance
+from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.snapshot import LogState
-from statestore.catalog.reads.row_state import newest_ends, views_of
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState, latest

@@ -18,8 +18,8 @@ from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUES
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
-from statestore.formats.spark.checkpoint.views import StateView
-from statestore.formats.spark.checkpoint.views import view as find_view
+from statestore.formats.spark.checkpoint.state_views import StateView
+from statestore.formats.spark.checkpoint.state_views import view as find_view
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
 
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotPart, check_stored, part_from_json
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 

@@ -14,7 +14,7 @@ import xxhash
 from statestore.catalog.catalog import connect
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.snapshot_handle import SnapshotKind, SnapshotPart
+from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.values.exact_cast import cast_exactly

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.hot_tier import SegmentName
-from statestore.formats.kafka_rows.segments import encode_time_segment_name
+from statestore.formats.kafka_rows.time_segments import encode_time_segment_name
 
 
 def segment_name_of(spec: StoreSpec) -> SegmentName | None:
