@@ -149,7 +149,7 @@ class StoreTables:
 
 
 def keyed_spec(folder: Path) -> StoreSpec | None:
-    """The description of the keyed store in a folder; None if there is none, or one that can not be told."""
+    """The description of the keyed store in a folder; None if there is none, or one that cannot be told."""
     spec = _spec(folder)
     return spec if spec is not None and spec.kind == KEYED else None
 

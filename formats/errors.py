@@ -52,7 +52,7 @@ class NotFoundError(StateStoreError, KeyError):
 
 
 class ConflictError(StateStoreError):
-    """Another writer changed the store in a way that this operation can not be repeated on."""
+    """Another writer changed the store in a way that this operation cannot be repeated on."""
 
 
 class CorruptError(StateStoreError):
@@ -92,7 +92,7 @@ class CommitUnknownError(StorageError):
 
 
 class InvalidInputError(StateStoreError, ValueError):
-    """An argument, option, schema, time or row that can not be accepted."""
+    """An argument, option, schema, time or row that cannot be accepted."""
 
 
 class UnsupportedError(StateStoreError):

@@ -1,6 +1,6 @@
 """Verifying a keyed store: its log, every byte of every kept snapshot, and that each row lies in its key group.
 
-Files of snapshots that were discarded are gone and can not be checked; that they were discarded is what the log says.
+Files of snapshots that were discarded are gone and cannot be checked; that they were discarded is what the log says.
 """
 
 from __future__ import annotations

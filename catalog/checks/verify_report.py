@@ -23,7 +23,7 @@ class Problem:
     """Something that is not as it was committed.
 
     ``region`` is the number of the damaged region of 1 MiB, ``expected`` and ``found`` its checksums (or lengths, or
-    values), ``affects`` says in words which answers can not be trusted; ``versions`` (first, last) and ``times`` (epoch
+    values), ``affects`` says in words which answers cannot be trusted; ``versions`` (first, last) and ``times`` (epoch
     microseconds from, to; to None: still valid) say it in numbers where that is known.
     """
 

@@ -308,7 +308,7 @@ class KeyedBackend:
         self.database.check()
         spec = StateDescriptor(check_name(name), kind, value, keys, _namespace_schema(namespace))
         check_columns(self._key, spec.namespace, name)
-        state_rows(spec)  # refuses types that can not be stored
+        state_rows(spec)  # refuses types that cannot be stored
         known = self._states.get(name)
         if known is None:
             self._check_case(name)

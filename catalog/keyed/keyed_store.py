@@ -174,7 +174,7 @@ class KeyedStore:
             log = self._read()
             entry = log.snapshot(_checked_version(version))
             if entry is None:
-                raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it can not be discarded")
+                raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it cannot be discarded")
             new = SnapshotEntry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
             published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:

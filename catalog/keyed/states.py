@@ -286,5 +286,5 @@ def _given(spec: StateDescriptor, elements: Iterable[Any]) -> Iterable[Any]:
 
 def _present(spec: StateDescriptor, value: Any) -> Any:
     if value is None:
-        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None can not be added; expected a {spec.value}")
+        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None cannot be added; expected a {spec.value}")
     return value

@@ -189,7 +189,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
     try:
         check_entry(entry)
     except ValueError as error:
-        raise InvalidInputError("INVALID_COMMIT", f"version {entry.version!r} can not be recorded: {error}") from None
+        raise InvalidInputError("INVALID_COMMIT", f"version {entry.version!r} cannot be recorded: {error}") from None
     commit: dict[str, Any] = {"format": FORMAT_VERSION if entry.store else OLDER_FORMAT, "id": entry.attempt}
     commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "attempt"}
     if not entry.store:

@@ -47,7 +47,7 @@ def check_choice(value: Any, choices: Iterable[Any], what: str) -> None:
 
 
 def check_data_name(name: Any, what: str) -> None:
-    """A plain name below segments/: it can not lead out of the store."""
+    """A plain name below segments/: it cannot lead out of the store."""
     if type(name) is not str or not DATA_FILE.fullmatch(name):
         raise ValueError(f"{what} is {name!r}, expected a plain file name below segments/")
 

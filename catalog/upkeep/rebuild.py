@@ -38,7 +38,7 @@ def check_rebuild(name: str, old: str, new: str) -> None:
     if not any({old, new} <= group for group in ALIKE):
         raise UnsupportedError(
             "REBUILD_KIND",
-            f"store {name!r} is of kind {old!r} and can not become {new!r}: its rows have other keys; versioned and "
+            f"store {name!r} is of kind {old!r} and cannot become {new!r}: its rows have other keys; versioned and "
             "key_value stores can become each other, others keep their kind",
         )
 

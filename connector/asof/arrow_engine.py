@@ -104,7 +104,7 @@ def result_schema(left: pa.Schema, request: AsofRequest) -> pa.Schema:
 
 
 def prepared_keys(left: pa.Table, request: AsofRequest) -> list[pa.Array]:
-    """The left side's key columns in the types of the store's; InvalidInputError WRONG_KEY where that can not be."""
+    """The left side's key columns in the types of the store's; InvalidInputError WRONG_KEY where that cannot be."""
     schema = request.table.schema(Query())
     return [
         _cast(whole(left[name]), schema.field(column).type, name)
@@ -199,7 +199,7 @@ def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
 def _can_filter(filters: Sequence[Filter], request: AsofRequest) -> bool:
     try:
         check_filters(filters, request.table.schema(Query()))
-    except StateStoreError:  # cells of such a type can not be compared with constants
+    except StateStoreError:  # cells of such a type cannot be compared with constants
         return False
     return True
 

@@ -40,7 +40,7 @@ def asof_join(
     ``prefix``. Arrow, pandas and DuckDB keep the order of the rows. ``store`` is an open store (only what is committed
     is seen), a table of ``inspect(…)`` or a path. ``on`` names the key columns, and with them all that tell the rows of
     a key apart (of a map its ``user_key``, of windows their start), or maps left columns to them; state in which equal
-    rows may repeat can not be joined. ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP) or an integer of
+    rows may repeat cannot be joined. ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP) or an integer of
     epoch milliseconds.
 
     ``how="inner"`` leaves out rows whose key had no value then, ``"left"`` keeps them with nulls; so it goes with rows
@@ -134,7 +134,7 @@ def _check_engine(engine: str | None, kind: str, grace: Any) -> None:
         raise InvalidInputError("INVALID_OPTION", f"engine is {shown(engine)}; expected one of {', '.join(ENGINES)}")
     if engine is not None and (engine == "spark") != (kind == "spark"):
         raise UnsupportedError(
-            "UNSUPPORTED_ENGINE", f"engine {engine!r} can not join a left side of kind {kind}; leave engine out"
+            "UNSUPPORTED_ENGINE", f"engine {engine!r} cannot join a left side of kind {kind}; leave engine out"
         )
     if grace is not None and kind != "spark":
         raise InvalidInputError(

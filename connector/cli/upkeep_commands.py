@@ -29,7 +29,7 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
         if problems.rows:
             show_grid(problems, title="Problems", full=full)
         for item in found:
-            vouched = f"vouched for: {item['vouches']}" if item["ok"] else "can not be vouched for"
+            vouched = f"vouched for: {item['vouches']}" if item["ok"] else "cannot be vouched for"
             show_text(f"{item['store']}: {vouched}")
             for text in (*item["notes"], *(problem["message"] for problem in item["problems"])):
                 show_text(f"  {text}")

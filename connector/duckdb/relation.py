@@ -91,7 +91,7 @@ class Reading:
         if pushed.pin is None:
             raise UnsupportedError(
                 "FILTER_PUSHDOWN_OFF",
-                f"table {self.table.name!r} can not be read with DuckDB's filter pushdown switched off; "
+                f"table {self.table.name!r} cannot be read with DuckDB's filter pushdown switched off; "
                 "enable the optimizer again (PRAGMA enable_optimizer, SET disabled_optimizers = '')",
             )
         filters = tuple(replace(f, column=self._column_of[f.column]) for f in pushed.filters)

@@ -138,7 +138,7 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
         if entry.transaction[1] < number - 1 or entry.version > newest:
             raise ConflictError(
                 "BATCHES_MISSING",
-                f"batch {number} of application {application!r} can not follow in store {store.name!r}: its last batch "
+                f"batch {number} of application {application!r} cannot follow in store {store.name!r}: its last batch "
                 f"there is {entry.transaction[1]}, in version {entry.version}, and the newest snapshot is {newest}, as "
                 "if an older copy was put back, or the newest was discarded. Put back the checkpoint of that time too, "
                 "or go on without those batches under another application='…'",

@@ -128,7 +128,7 @@ def _moments(column: pa.ChunkedArray) -> list[int | None]:
 
 
 def hashes_of(keys: Sequence[pa.Array]) -> Hashes:
-    """Of keys of any type: engines' keys may hold what ours can not."""
+    """Of keys of any type: engines' keys may hold what ours cannot."""
     return hash_keys([comparable(column) for column in keys]) if keys else np.empty(0, np.uint64)
 
 

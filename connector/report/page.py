@@ -166,7 +166,7 @@ def text(value: object) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that can not end or change the script element it stands in."""
+    """JSON that cannot end or change the script element it stands in."""
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         written = written.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""Spark's pushed filters as ours; what we can not evaluate exactly is left to Spark."""
+"""Spark's pushed filters as ours; what we cannot evaluate exactly is left to Spark."""
 
 from __future__ import annotations
 

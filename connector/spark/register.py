@@ -209,6 +209,6 @@ def _is_ours(source: Any) -> bool:
 
 
 def _session_zone(reader: Any) -> str | None:
-    """The time zone of a reader's session; None (no option) where it can not be told."""
+    """The time zone of a reader's session; None (no option) where it cannot be told."""
     session = getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
     return None if session is None else str(session.conf.get(ZONE_CONF))

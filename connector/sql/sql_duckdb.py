@@ -196,7 +196,7 @@ class _DuckDBEvaluator:
         try:
             row = self.connection.sql(f"SELECT {', '.join(texts)}").to_arrow_table()
         except duckdb.Error as error:
-            raise InvalidInputError("INVALID_TIME", f"can not evaluate {', '.join(texts)}: {error}") from error
+            raise InvalidInputError("INVALID_TIME", f"cannot evaluate {', '.join(texts)}: {error}") from error
         return [_value(row.column(i)[0], text) for i, text in enumerate(texts)]
 
 

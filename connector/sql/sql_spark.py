@@ -195,7 +195,7 @@ class _SparkEvaluator:
             row = frame.selectExpr(*columns).first()
         except PySparkException as error:
             said = str(error).partition("\n")[0]
-            raise InvalidInputError("INVALID_TIME", f"can not evaluate {', '.join(texts)}: {said}") from error
+            raise InvalidInputError("INVALID_TIME", f"cannot evaluate {', '.join(texts)}: {said}") from error
         values = []
         for kind, value, text in zip(kinds, row or (), texts, strict=True):
             if value is None:

@@ -260,9 +260,9 @@ def _function(node: exp.Table, place: str) -> TableReference:
             raise _invalid(f"{mode}(…) takes a name, a start and an end, found {len(arguments)} arguments", place)
     version, time = _clauses(node, place)
     if time is not None:
-        raise _invalid(f"{mode}(…) can not be combined with TIMESTAMP AS OF; give a start and an end", place)
+        raise _invalid(f"{mode}(…) cannot be combined with TIMESTAMP AS OF; give a start and an end", place)
     if version is not None and mode == "changes":
-        raise _invalid("changes(…) can not be combined with VERSION AS OF; give a start and an end", place)
+        raise _invalid("changes(…) cannot be combined with VERSION AS OF; give a start and an end", place)
     return TableReference(node, arguments[0].name, place, mode, version, None, tuple(bounds.items()))
 
 

@@ -37,7 +37,7 @@ class State:
         """Set the state. Raises InvalidInputError STATE_REMOVED, STATE_TIMING_OUT or NULL_VALUE."""
         self._check("update")
         if value is None:
-            raise InvalidInputError("NULL_VALUE", "None can not be a state; call remove() to have none")
+            raise InvalidInputError("NULL_VALUE", "None cannot be a state; call remove() to have none")
         self._value, self._exists, self._updated = value, True, True
 
     def remove(self) -> None:
@@ -66,8 +66,8 @@ class State:
 
     def _check(self, what: str) -> None:
         if self._removed:
-            raise InvalidInputError("STATE_REMOVED", f"can not {what} the state: it was removed in this call")
+            raise InvalidInputError("STATE_REMOVED", f"cannot {what} the state: it was removed in this call")
         if self._timing_out:
             raise InvalidInputError(
-                "STATE_TIMING_OUT", f"can not {what} the state: it is timing out, and removed anyway"
+                "STATE_TIMING_OUT", f"cannot {what} the state: it is timing out, and removed anyway"
             )

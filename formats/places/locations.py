@@ -132,7 +132,7 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     """The file system and the path in it; nothing is read yet. Clients of a storage are shared.
 
     Raises UnsupportedError UNSUPPORTED_PATH for a scheme that nothing installed opens, InvalidInputError
-    INVALID_LOCATION for options it does not have, NO_ACCESS where the storage's client can not start.
+    INVALID_LOCATION for options it does not have, NO_ACCESS where the storage's client cannot start.
     """
     if location.is_local:
         return pafs.LocalFileSystem(), str(Path(location.path).absolute())
@@ -153,10 +153,10 @@ def holds_anything(location: Location) -> bool:
 
 
 def no_access(where: str, error: BaseException) -> InvalidInputError:
-    """A place that can not be read as this user, or not from here."""
+    """A place that cannot be read as this user, or not from here."""
     said = " ".join(str(error).split())[:500]
     return InvalidInputError(
-        "NO_ACCESS", f"{where} can not be read ({said}); check credentials, region and endpoint, and that you may"
+        "NO_ACCESS", f"{where} cannot be read ({said}); check credentials, region and endpoint, and that you may"
     )
 
 

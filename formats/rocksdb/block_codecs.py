@@ -96,7 +96,7 @@ def _by_library(found: CheckedBlocks, number: int) -> Bytes:
         else:
             plain = zlib.decompressobj(-15).decompress(payload.tobytes(), length + 1)
     except (zlib.error, OSError, pa.ArrowException) as error:
-        raise corrupt(found.path, f"byte {offset}: a block can not be decompressed ({error})") from error
+        raise corrupt(found.path, f"byte {offset}: a block cannot be decompressed ({error})") from error
     if len(plain) != length:
         raise corrupt(found.path, f"byte {offset}: found a block of {len(plain)} bytes, expected {length}")
     return np.frombuffer(plain, np.uint8)
@@ -108,4 +108,4 @@ def _damaged(status: int, report: Longs, offset: Longs, path: str) -> Exception:
         return Unreadable(f"{path}, {where}: a block of compression type {int(report[1])}")
     if status == blocks.BAD_LENGTH:
         return corrupt(path, f"{where}: found {int(report[2])} bytes that claim to hold {int(report[1])}")
-    return corrupt(path, f"{where}: a block can not be decompressed")
+    return corrupt(path, f"{where}: a block cannot be decompressed")

@@ -92,7 +92,7 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
         path = directory / name.decode().strip()
         data = read_regular(path, MAX_METADATA_BYTES)
     except OSError as error:
-        raise corrupt(str(directory), f"can not be opened as RocksDB ({error})") from error
+        raise corrupt(str(directory), f"cannot be opened as RocksDB ({error})") from error
     replay = _Replay({0: _Family("default")})
     for group in _groups(_records(data, str(path)), str(path)):
         for edit in group:

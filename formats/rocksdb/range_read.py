@@ -92,7 +92,7 @@ class RangeRows:
 def read_range(
     runs: Sequence[Run], within: KeyRange, delimiter: bytes | None, batch_rows: int, buffers: Buffers
 ) -> RangeRows:
-    """All rows of a range in key order. ``delimiter`` stands between merged operands; None: they can not be merged.
+    """All rows of a range in key order. ``delimiter`` stands between merged operands; None: they cannot be merged.
 
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself can read.
     """

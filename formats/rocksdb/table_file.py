@@ -87,7 +87,7 @@ def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
     try:
         descriptor = open_regular(path)
     except OSError as error:
-        raise corrupt(where, f"can not be opened ({error.strerror})") from error
+        raise corrupt(where, f"cannot be opened ({error.strerror})") from error
     try:
         found = os.fstat(descriptor).st_size
         if found != size:

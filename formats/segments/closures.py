@@ -110,4 +110,4 @@ def _slices(ref: FileRef, parts: Sequence[tuple[str, int, Rows, Ints]], counts: 
 
 
 def _invalid(found: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_CLOSURES", f"a closure list can not be written: {found}")
+    return InvalidInputError("INVALID_CLOSURES", f"a closure list cannot be written: {found}")

@@ -130,13 +130,13 @@ class KeyIndex:
         """(hashes ascending, the row of each, directory, shift), all of it checked.
 
         Entries of a hash lie from ``directory[hash >> shift]`` to before ``directory[(hash >> shift) + 1]``, among some
-        eight others: two cache lines to look into where a search of all touches a dozen. For point reads that can not
+        eight others: two cache lines to look into where a search of all touches a dozen. For point reads that cannot
         afford a call for each segment either. The directory costs half a byte a row, and is made here.
         """
         self._verify_bytes()
         bits = max(self._count // BUCKET_ENTRIES, 1).bit_length() - 1
         shift = 64 - bits
-        if not bits:  # Python's integers can be shifted by 64, numpy's can not
+        if not bits:  # Python's integers can be shifted by 64, numpy's cannot
             return self._hash_view, self._row_view, np.array([0, self._count], np.uint32).data, shift
         borders = np.arange(1 << bits, dtype=np.uint64) << np.uint64(shift)
         directory = np.append(np.searchsorted(self._hashes, borders), self._count).astype(np.uint32)

@@ -186,4 +186,4 @@ def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequ
 
 
 def _invalid(found: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_SEGMENT", f"a segment can not be written: {found}")
+    return InvalidInputError("INVALID_SEGMENT", f"a segment cannot be written: {found}")

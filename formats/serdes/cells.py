@@ -56,7 +56,7 @@ def ordered(kind: pa.DataType) -> Cell:
         return _row([nullable_cell(ordered(field.type)) for field in kind])
     if types.is_list(kind):
         return _ordered_list(nullable_cell(ordered(kind.value_type)))
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"type {kind} can not be part of a key")
+    raise UnsupportedError("UNSUPPORTED_TYPE", f"type {kind} cannot be part of a key")
 
 
 def nullable_cell(cell: Cell) -> Cell:

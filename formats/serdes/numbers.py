@@ -25,7 +25,7 @@ class Number:
 
     ``to`` turns a canonical value into what is packed: an int, or the float of a float column. ``back`` raises
     CorruptError ROW_CORRUPT for a number that stands for no value, UnsupportedError TIME_OUT_OF_RANGE for a time
-    that columns can hold but Python can not.
+    that columns can hold but Python cannot.
     """
 
     size: int

@@ -22,7 +22,7 @@ FEW_PARTITIONS = 8
 
 @dataclass(frozen=True)
 class LookupPart:
-    """Keys to look up, one partition after another; when one holds the ``single`` key the others can not."""
+    """Keys to look up, one partition after another; when one holds the ``single`` key the others cannot."""
 
     partitions: tuple[int, ...]
     ranges: tuple[KeyRange, ...]

@@ -336,7 +336,7 @@ def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
     """A function from a canonical value to nested dicts and lists, or None where there is nothing to do.
 
     ``make_map`` makes a map from its pairs: ``list`` for Arrow, ``dict`` for users, where its keys stay canonical: a
-    dict can not be a key.
+    dict cannot be a key.
     """
     if pa.types.is_struct(kind):
         return _plain_struct(kind, make_map)

@@ -123,7 +123,7 @@ def _on_field(item: Filter, names: Sequence[str]) -> Filter:
 def mask(filters: Sequence[Filter], batch: pa.RecordBatch) -> pa.BooleanArray | None:
     """Which rows of ``batch`` pass all filters; never null, None if every row passes without looking.
 
-    Raises InvalidInputError INVALID_FILTER for an unknown column and for a value that its column can not be compared
+    Raises InvalidInputError INVALID_FILTER for an unknown column and for a value that its column cannot be compared
     with.
     """
     parts = [_evaluate(item, _column(item, batch)) for item in filters]

@@ -131,7 +131,7 @@ class KeyValues(_RowCodec):
         if type(key) in self._bare:
             return (self._converts[0](key),)
         if key is None:
-            raise InvalidInputError("NULL_KEY", f"A key can not be null; expected {', '.join(self._names)}.")
+            raise InvalidInputError("NULL_KEY", f"A key cannot be null; expected {', '.join(self._names)}.")
         return self._row(key)
 
 
@@ -139,7 +139,7 @@ class KeyCodec(KeyValues):
     """Keys of one schema, which a store can have. Picklable."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys can not have."""
+        """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys cannot have."""
         super().__init__(schema)
         self._hashes = [scalar_hash(field.type) for field in schema]
         self._only_hash = self._hashes[0] if len(schema) == 1 else None

@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.integer[Any]]
 
 _MAX_WIDTH = 64  # bytes of strings that are compared as items of a numpy array
-_TAKE_BYTES = 1 << 28  # Arrow's take can not make a string array of 2 GiB or more
+_TAKE_BYTES = 1 << 28  # Arrow's take cannot make a string array of 2 GiB or more
 
 
 def keys_equal(left: Sequence[pa.Array], left_rows: Rows, right: Sequence[pa.Array], right_rows: Rows) -> Bools:
@@ -60,7 +60,7 @@ def _values_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: 
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists_equal(left, left_rows, right, right_rows)
     if kind != right.type:
-        raise TypeError(f"keys of type {kind} and {right.type} can not be compared")
+        raise TypeError(f"keys of type {kind} and {right.type} cannot be compared")
     if _has_offsets(kind):
         return _strings_equal(left, left_rows, right, right_rows)
     if pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
@@ -78,7 +78,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 def _structs_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
     if not pa.types.is_struct(right.type) or left.type.num_fields != right.type.num_fields:
-        raise TypeError(f"keys of type {left.type} and {right.type} can not be compared")
+        raise TypeError(f"keys of type {left.type} and {right.type} cannot be compared")
     equal = np.ones(len(left_rows), np.bool_)
     for number in range(left.type.num_fields):
         equal &= _equal(left.field(number), left_rows, right.field(number), right_rows)
@@ -88,7 +88,7 @@ def _structs_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows:
 def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
     """Compares the members of lists of equal length, all of them in one call."""
     if not (pa.types.is_list(right.type) or pa.types.is_large_list(right.type)):
-        raise TypeError(f"keys of type {left.type} and {right.type} can not be compared")
+        raise TypeError(f"keys of type {left.type} and {right.type} cannot be compared")
     left_starts, lengths = _extents(left.offsets.to_numpy(), left_rows)
     right_starts, right_lengths = _extents(right.offsets.to_numpy(), right_rows)
     equal: Bools = lengths == right_lengths

@@ -26,7 +26,7 @@ _LEAST, _MASK, _LONG = 0x80000000, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> Ints:
     """The key group of each row; ``columns`` are the key columns in order, without nulls but inside of nested ones.
 
-    Raises UnsupportedError UNSUPPORTED_KEY_TYPE for types that keys can not have.
+    Raises UnsupportedError UNSUPPORTED_KEY_TYPE for types that keys cannot have.
     """
     codes = hash_codes(columns[0])
     if len(columns) > 1:

@@ -35,7 +35,7 @@ _pack_int = Struct("<q").pack
 def hash_keys(columns: Sequence[pa.Array]) -> U64s:
     """Hash one key per row; ``columns`` are the key columns in order, of equal length.
 
-    Raises UnsupportedError UNSUPPORTED_KEY_TYPE for floats, maps and other types that keys can not have.
+    Raises UnsupportedError UNSUPPORTED_KEY_TYPE for floats, maps and other types that keys cannot have.
     """
     parts = [_hash_column(column) for column in columns]
     return parts[0] if len(parts) == 1 else _hash_of_parts(parts, len(columns[0]))
@@ -127,7 +127,7 @@ def unsupported_key_type(kind: pa.DataType) -> UnsupportedError:
     """The error for a type without a key hash."""
     return UnsupportedError(
         "UNSUPPORTED_KEY_TYPE",
-        f"A key can not hold type {kind}; use string, binary, boolean, a signed integer, decimal, date, timestamp "
+        f"A key cannot hold type {kind}; use string, binary, boolean, a signed integer, decimal, date, timestamp "
         "in microseconds, or a struct or list of these.",
     )
 

@@ -65,7 +65,7 @@ def migrated(old: StateDescriptor, new: StateDescriptor) -> StateDescriptor | No
     if old.kind != new.kind:
         raise _incompatible(old, new, f"it is a {old.kind} state, not a {new.kind} state")
     if (old.user_key, old.namespace) != (new.user_key, new.namespace):
-        raise _incompatible(old, new, "the keys of a map and namespaces are parts of stored keys, and can not change")
+        raise _incompatible(old, new, "the keys of a map and namespaces are parts of stored keys, and cannot change")
     if old.value == new.value:
         return None
     if not _is_wider(old.value, new.value):
@@ -136,7 +136,7 @@ def told(spec: StateDescriptor) -> str:
 
 
 def check_name(name: Any) -> str:
-    """InvalidInputError INVALID_NAME for what can not be the name of a state."""
+    """InvalidInputError INVALID_NAME for what cannot be the name of a state."""
     if (
         not isinstance(name, str)
         or not name.strip()

@@ -18,7 +18,7 @@ class LiveState:
     """Timelines of keys with pending puts, made when first asked for; other keys are answered from segments.
 
     A timeline starts with the committed rows that end at or after the key's earliest pending put: what ends before
-    can not change, so a put costs the same however long the key's history is.
+    cannot change, so a put costs the same however long the key's history is.
     """
 
     def __init__(self, lookup: PointLookup, pending: Pending, codec: KeyCodec) -> None:

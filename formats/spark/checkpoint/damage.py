@@ -26,5 +26,5 @@ def missing(what: str, found: str) -> NotFoundError:
 
 
 def unsupported(what: str) -> UnsupportedError:
-    """A type, encoding or provider that can not be read."""
+    """A type, encoding or provider that cannot be read."""
     return UnsupportedError("SPARK_STATE_UNSUPPORTED", what)

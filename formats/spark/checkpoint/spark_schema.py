@@ -152,7 +152,7 @@ def parse_schema(text: str) -> StructOf:
     """The struct that a schema JSON describes.
 
     Raises CorruptError SPARK_STATE_ROW for JSON that is no schema, UnsupportedError SPARK_STATE_UNSUPPORTED for a type
-    that can not be read.
+    that cannot be read.
     """
     try:
         found = _type_of(json.loads(text), MAX_DEPTH, {}, "")

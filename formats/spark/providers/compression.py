@@ -145,7 +145,7 @@ def _decompress(codec: pa.Codec, data: bytes, plain: int, path: str) -> bytes:
     try:
         found: bytes = codec.decompress(data, plain, asbytes=True)
     except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise corrupt_file(path, f"a block of {len(data)} bytes can not be decompressed ({error})") from error
+        raise corrupt_file(path, f"a block of {len(data)} bytes cannot be decompressed ({error})") from error
     return found
 
 

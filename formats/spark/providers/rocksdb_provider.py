@@ -133,7 +133,7 @@ def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_META
     except KeyError as error:
         raise corrupt_file(path, f"found no member {name}") from error
     except Exception as error:  # zlib.error, BadZipFile and others of a damaged stream
-        raise corrupt_file(path, f"member {name} can not be read ({error})") from error
+        raise corrupt_file(path, f"member {name} cannot be read ({error})") from error
     if len(found) > most:
         raise corrupt_file(path, f"found members of more than {MAX_METADATA_BYTES} bytes, up to {name}")
     return found

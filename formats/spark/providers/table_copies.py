@@ -1,7 +1,7 @@
 """Table files on the local disk: links to those that are there, copies of those that are not.
 
 A copy has the parts of the file that a read needs, and holes for the rest: of a file of 64 MiB a look-up fetches its
-index and a few blocks. What reads a copy verifies every block, so a hole can not pass for data. Copies live in the
+index and a few blocks. What reads a copy verifies every block, so a hole cannot pass for data. Copies live in the
 caller's folder and go with it.
 """
 

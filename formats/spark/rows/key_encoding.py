@@ -72,7 +72,7 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
     """The value of each column in order, a list for a struct, UNKNOWN where none is given, for arrays and maps, and for
     texts with a collation, which equal other bytes than their own.
 
-    Raises StateStoreError for a value that its column can not have.
+    Raises StateStoreError for a value that its column cannot have.
     """
     values: list[Any] = []
     for field in schema.fields:

@@ -210,7 +210,7 @@ def test_a_missing_file_is_told(store: Path) -> None:
 
 
 def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
-    """That a commit ever was there can not be told, but its files are."""
+    """That a commit ever was there cannot be told, but its files are."""
     snapshot = load_log_state(LocalStorage(store))
     added = {m.name for m in snapshot.segments if m.min_added == snapshot.version}
     (store / f"log/{snapshot.version:020d}.json").unlink()

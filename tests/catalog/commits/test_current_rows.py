@@ -148,7 +148,7 @@ def test_commits_without_the_index_are_caught_up_with(store: statestore.Versione
 
 
 def test_a_value_taken_back_spoils_the_index(store: statestore.VersionedStore) -> None:
-    """Its row ends and none comes in its place, which the index can not follow."""
+    """Its row ends and none comes in its place, which the index cannot follow."""
     bulk(store, 1, 10)
     kept = index_of(store)
     store.write(as_table([("k0", None, 10)]))

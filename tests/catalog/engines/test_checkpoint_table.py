@@ -162,7 +162,7 @@ def test_variables_that_nothing_names_are_not_left_out(tmp_path: Path) -> None:
 
 def test_metadata_tables_tell_of_batches_and_files(tmp_path: Path) -> None:
     path = Path(shutil.copytree(checkpoint_path(AGGREGATION), tmp_path / "checkpoint"))
-    for version in (1, 2):  # as Spark cleans up: the first batches can not be read any more
+    for version in (1, 2):  # as Spark cleans up: the first batches cannot be read any more
         for file in path.glob(f"state/0/*/{version}.*"):
             file.unlink()
     versions = statestore.sql(str(path), "DESCRIBE HISTORY state").to_pylist()

@@ -159,7 +159,7 @@ def test_only_confirmed_snapshots_are_built_on(store: KeyedStore, tasks: Tasks) 
 
 
 def test_a_backend_builds_on_what_it_was_restored_from_in_place(store: KeyedStore, tasks: Tasks) -> None:
-    """Its own first snapshot shares the table files; one of other key groups can not."""
+    """Its own first snapshot shares the table files; one of other key groups cannot."""
     fill(tasks, 1)
     (part,) = travelled(tasks.snapshot(["incremental"]))
     version = store.commit([part])

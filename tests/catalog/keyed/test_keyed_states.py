@@ -473,7 +473,7 @@ def merged(kind: str, letters: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["list", "reducing", "aggregating"])
 def test_a_merge_that_fails_loses_nothing(kind: str, backend: KeyedBackend) -> None:
-    """The second source is no namespace, or can not be merged: what was taken from the first is still there."""
+    """The second source is no namespace, or cannot be merged: what was taken from the first is still there."""
 
     def strict(left: str, right: str) -> str:
         if right == "z":

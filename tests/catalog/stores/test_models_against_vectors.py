@@ -116,7 +116,7 @@ def _other(expected: Any) -> Any:
 
 
 def test_operations_left_out_are_not_asked() -> None:
-    """``without`` leaves out what a store can not do, and only that."""
+    """``without`` leaves out what a store cannot do, and only that."""
     case = next(case for case in CASES if any(op["op"] == "physical" for op in case["ops"]))
     asked = []
 

@@ -71,7 +71,7 @@ def test_verify_tells_all_problems(warehouse: Path) -> None:
     assert (flipped["region"], len(flipped["expected"]), len(flipped["found"])) == (0, 16, 16)
     assert flipped["versions"][0] >= 1 and flipped["from"].startswith("1970-01-01T00:00:0")
     printed = run("verify", warehouse)
-    assert printed.code == 1 and "one: can not be vouched for" in printed.out
+    assert printed.code == 1 and "one: cannot be vouched for" in printed.out
     for problem in one["problems"]:
         assert any(
             problem["file"] in line and problem["affects"] in line and str(problem["expected"] or "null") in line

@@ -26,7 +26,7 @@ def state(spark: SparkSession, name: str, options: dict[str, Any], *, builtin: b
 
 
 def shape(kind: DataType) -> Any:
-    """A type without what Python sources can not say: nullability, and names that a struct has twice."""
+    """A type without what Python sources cannot say: nullability, and names that a struct has twice."""
     document: Any = kind.jsonValue()
 
     def bare(part: Any) -> Any:
@@ -122,7 +122,7 @@ BY_OPTIONS = {str(sorted(read["options"])): read for read in READS}
     ids=lambda read: str(list(read["options"].values())),
 )
 def test_variables_lists_maps_and_timers(spark: SparkSession, asked: dict[str, Any]) -> None:
-    """Spark's own source can not read these where they lie now: it follows the path they were written at."""
+    """Spark's own source cannot read these where they lie now: it follows the path they were written at."""
     found = state(spark, VARIABLES, asked["options"], builtin=False)
     assert shape(found.schema) == shape(StructType.fromJson(asked["schema"]))
     assert found.columns == [field["name"] for field in asked["schema"]["fields"]]

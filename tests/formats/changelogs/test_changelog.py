@@ -116,7 +116,7 @@ def test_zeros_at_the_end_are_a_torn_tail(path: Path) -> None:
 
 
 def test_any_damage_before_the_end_is_said(path: Path) -> None:
-    """In each byte of schema and first batch: what lies there was acknowledged, so it can not be passed over."""
+    """In each byte of schema and first batch: what lies there was acknowledged, so it cannot be passed over."""
     ends = written(path, batch(1), batch(2))
     data = path.read_bytes()
     for position in range(ends[1]):
@@ -129,7 +129,7 @@ def test_any_damage_before_the_end_is_said(path: Path) -> None:
 
 
 def test_damage_in_the_last_frame_reads_as_torn(path: Path) -> None:
-    """It can not be told from a write that never finished."""
+    """It cannot be told from a write that never finished."""
     ends = written(path, batch(1), batch(2))
     data = path.read_bytes()
     for position in range(ends[1], ends[2]):

@@ -241,12 +241,12 @@ def test_more_than_memory_should_hold(
 def test_a_missing_table_file(tmp_path: Path) -> None:
     written(tmp_path / "db", options())
     next((tmp_path / "db").glob("*.sst")).unlink()
-    with pytest.raises(CorruptError, match=r"can not be opened"):
+    with pytest.raises(CorruptError, match=r"cannot be opened"):
         list(scan.scan_rocksdb(tmp_path / "db", pairs))
 
 
 def test_no_database(tmp_path: Path) -> None:
-    with pytest.raises(CorruptError, match="can not be opened as RocksDB"):
+    with pytest.raises(CorruptError, match="cannot be opened as RocksDB"):
         list(scan.scan_rocksdb(tmp_path, pairs))
 
 

@@ -89,7 +89,7 @@ def test_version_edits_that_are_refused(message: str, tmp_path: Path) -> None:
 def test_table_files_of_another_size_or_none(number: int, tmp_path: Path) -> None:
     directory = stored(tmp_path / "db", Form())
     write_manifest(directory, [GOOD_EDIT, new_file(number, 0, 10, ONE)])
-    with pytest.raises(CorruptError, match=r"found \d+ bytes, expected 10|can not be opened"):
+    with pytest.raises(CorruptError, match=r"found \d+ bytes, expected 10|cannot be opened"):
         scanned(directory)
 
 

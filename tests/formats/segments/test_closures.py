@@ -50,7 +50,7 @@ def test_file_is_plain_arrow() -> None:
 
 
 def test_arrays_are_views() -> None:
-    """Rows and ends are not copied and can not be written to."""
+    """Rows and ends are not copied and cannot be written to."""
     data, slices = _example()
     for array in read_closures(slices[0], data):
         assert data.address < array.ctypes.data < data.address + data.size

@@ -90,7 +90,7 @@ def test_range_outside_the_file(offset: int, length: int) -> None:
 
 
 def test_missing_checksums() -> None:
-    """A commit without a checksum for each region can not vouch for the file."""
+    """A commit without a checksum for each region cannot vouch for the file."""
     with pytest.raises(CorruptError, match="48 checksum digits for it, expected 64"):
         VerifiedBytes(replace(_ref(), checksums=_ref().checksums[16:]), pa.py_buffer(CONTENT))
 

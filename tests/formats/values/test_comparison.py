@@ -75,7 +75,7 @@ def test_numbers_at_the_edges_of_types(kind: pa.DataType, row: Any, value: Any, 
 
 @given(number_columns(), st.lists(st.none() | NUMBERS, max_size=4))
 def test_in_is_equality_with_any_member(column: tuple[pa.DataType, list[Any]], values: list[Any]) -> None:
-    """Members that the type can not hold match nothing, null members match nothing."""
+    """Members that the type cannot hold match nothing, null members match nothing."""
     kind, rows = column
     values += rows[:2]
     assert selected(Filter("x", "in", tuple(values)), rows, kind) == [holds("in", row, values) for row in rows]

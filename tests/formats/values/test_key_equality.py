@@ -96,7 +96,7 @@ def test_no_rows(kind: pa.DataType) -> None:
 )
 def test_different_types_are_refused(left: pa.DataType, right: pa.DataType) -> None:
     nothing = np.empty(0, np.int64)
-    with pytest.raises(TypeError, match="can not be compared"):
+    with pytest.raises(TypeError, match="cannot be compared"):
         keys_equal([pa.array([], left)], nothing, [pa.array([], right)], nothing)
 
 

@@ -1,4 +1,4 @@
-"""Rows of RocksDB directories through the scanner alone: a test that calls it can not pass by the fallback."""
+"""Rows of RocksDB directories through the scanner alone: a test that calls it cannot pass by the fallback."""
 
 from __future__ import annotations
 
