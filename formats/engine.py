@@ -1,11 +1,11 @@
 """The seam between an engine and everything that is written once for all engines.
 
-An engine (Spark, Flink, Kafka Streams, a keyed store of ours) is one `Source` and a few small values behind it: which
-states there are, which versions of each can be read, and the rows of one state as of one version, in pieces. From
+An engine (Spark, Flink, Kafka Streams, a keyed store of ours) is one `Source` and a few small values behind it: the
+states, the versions of each that can be read, and the rows of one state as of one version, in parts. From
 these `statestore.catalog.engines` makes tables with moments, history, change feed, differences, metadata and summaries,
 for every door. Times are epoch microseconds.
 
-`Source`, `StateAt` and what they hand out are small and picklable, and hold no open files: they travel to Spark's
+`Source`, `StateAt` and the values they return are small and picklable, and hold no open files: they travel to Spark's
 tasks. A `Source` is one view of a directory: everything read through it agrees, whatever a running query writes
 meanwhile.
 """
@@ -45,10 +45,10 @@ class StateInfo:
     """A state of a source.
 
     ``kind`` is shown to users ("aggregate", "keyed map"). ``key`` are the columns that a user calls the key,
-    ``row_key`` those of which no two rows have equal values at a time; () for a bag, where equal rows may repeat.
-    ``columns`` are those of the newest version that has the state. ``lookups`` are the sets of columns that may be
-    named to look rows up, the fewest first; by default the key and the row key. ``placement`` are columns that say
-    where the engine stores a row, and nothing of the row. ``roles`` are what ``$schema`` says of columns, by default
+    ``row_key`` those in which no two rows are equal at one time; () for a bag, in which equal rows may repeat.
+    ``columns`` are those of the newest version that has the state. ``lookups`` are the sets of columns by which rows
+    can be looked up, the smallest first; by default the key and the row key. ``placement`` are columns that say where
+    the engine stores a row and are no part of the row. ``roles`` are the roles of columns in ``$schema``, by default
     key or value.
     """
 
@@ -76,11 +76,10 @@ class StateFile:
 
 @dataclass(frozen=True)
 class StateSize:
-    """What a source keeps of one state, from its metadata and the sizes of its files.
+    """The amount that a source keeps of one state, from its metadata and the sizes of its files.
 
-    ``rows`` of the newest version and ``files`` are None where nothing says how many there are. ``partitions`` are
-    (first version, last version, number of partitions): several where the number changed. ``problems`` are what is
-    damaged or to be done.
+    ``rows`` of the newest version and ``files`` are None where no metadata has them. ``partitions`` are (first version,
+    last version, number of partitions): several where the number changed. ``problems`` are damage and work to be done.
     """
 
     bytes: int
@@ -119,13 +118,13 @@ class StateAt(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns."""
+        """All columns of the state."""
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
-        """At least the rows of a part that pass the filters, with at least these columns."""
+        """Batches with at least the rows of a part that pass the filters and at least these columns."""
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
-        """Pieces that may hold rows which pass the filters; no row is in two of them."""
+        """Parts that together hold all rows which pass the filters. No row is in two of them."""
         return [WholePart()]
 
     def files(self) -> Iterator[StateFile]:
@@ -142,44 +141,44 @@ class Source(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it lies, as messages show it: without credentials."""
+        """The location, as messages show it: without credentials."""
 
     @property
     def identity(self) -> str:
-        """Tells it from whatever else may once stand at the same place."""
+        """The id that distinguishes the source from another one at the same location, earlier or later."""
 
     def states(self) -> Sequence[str]:
         """Names of the states that are listed."""
 
     def info(self, state: str) -> StateInfo:
-        """A state, be it one that is not listed; NotFoundError."""
+        """A state by its name, listed or not. Raises NotFoundError."""
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """These versions, by default all that are known, ascending; purged ones, too."""
+        """These versions, by default all that are known, ascending, including purged ones."""
 
     def at(self, state: str, version: int) -> StateAt:
         """The state as of a version that is readable."""
 
     @property
     def version_words(self) -> tuple[str, str]:
-        """What the engine calls a version, and several of them."""
+        """The engine's words for a version, singular and plural."""
         return "version", "versions"
 
     @property
     def default(self) -> str | None:
-        """The state that is meant where none is named; None if one of several must be named."""
+        """The state that is read where none is named; None if one of several must be named."""
         states = self.states()
         return states[0] if len(states) == 1 else None
 
     def kept(self, state: str) -> Sequence[int]:
-        """The versions that history goes over, ascending; NotFoundError where there is none."""
+        """The versions that history covers, ascending. Raises NotFoundError where there is none."""
         found = [version.number for version in self.versions(state) if version.readable and version.holds_state]
         if not found:
             raise NotFoundError("VERSION_NOT_FOUND", f"{state} of {self.path} has no {self.version_words[0]} to read")
         return found
 
     def newest(self, state: str) -> int:
-        """The newest version, be it readable or not; NotFoundError where there is none."""
+        """The newest version, whether it is readable or not. Raises NotFoundError where there is none."""
         return self.kept(state)[-1]
 
     def last_known(self, state: str) -> int:
@@ -187,7 +186,7 @@ class Source(Protocol):
         return self.newest(state)
 
     def check_readable(self, state: str, version: int) -> None:
-        """Raises NotFoundError VERSION_NOT_FOUND, stating what is kept, for a version that cannot be read."""
+        """Raise NotFoundError VERSION_NOT_FOUND, stating the kept versions, for a version that cannot be read."""
         kept = self.kept(state)
         if version not in kept:
             word, words = self.version_words
@@ -205,24 +204,24 @@ class Source(Protocol):
         )
 
     def is_origin(self, state: str) -> bool:
-        """Whether nothing was before the oldest kept version, so that its rows are known to have begun with it."""
+        """Return whether no version precedes the oldest kept one, so that its rows are known to have begun with it."""
         return self.kept(state)[0] == self.versions(state)[0].number
 
     def shared_schema(self, state: str) -> pa.Schema:
-        """Columns that the rows of every kept version fit."""
+        """Columns that fit the rows of every kept version."""
         return self.info(state).columns
 
     def size(self, state: str) -> StateSize:
-        """What is kept of the state."""
+        """The size of what is kept of the state."""
         files = list(self.at(state, self.newest(state)).files())
         return StateSize(sum(file.bytes for file in files), files=len(files))
 
 
 @runtime_checkable
 class HasSlices(Protocol):
-    """A source whose states are cut the same way in every version: equal row keys are in the same slice.
+    """A source whose states are divided the same way in every version: equal row keys are in the same slice.
 
-    Versions are compared slice by slice, so a slice of two versions fits in memory.
+    Versions are compared slice by slice, so one slice of two versions must fit in memory.
     """
 
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
@@ -232,18 +231,20 @@ class HasSlices(Protocol):
         """The parts of a version within a slice."""
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
-        """Equal for two versions only where the slice has the same rows in both; None: unknown."""
+        """A value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
 
 
 class DeltaPart(Part, Protocol):
-    """A piece of what several versions changed in one state."""
+    """A piece of the changes of several versions in one state."""
 
     @property
     def schema(self) -> pa.Schema:
         """All columns of the state."""
 
     def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Rows with two columns before their own: the version that wrote the row, and the one that ended it (null)."""
+        """Rows with two columns before their own: the version that wrote the row, and the version that ended it (or
+        null).
+        """
 
     def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Changes with two columns before their own: the version, and the kind as an index into
@@ -257,28 +258,27 @@ class HasDeltas(Protocol):
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
     ) -> Sequence[DeltaPart]:
-        """Pieces of the changes of ``versions``, which follow ``before``; no row key is in two of them."""
+        """Pieces of the changes of ``versions``, which follow ``before``. No row key is in two of them."""
 
 
 @runtime_checkable
 class ExplainsLoss(Protocol):
-    """A source, a state at a version or a part of changes that has more to say of files which went away while they were
-    read."""
+    """A source, a state at a version, or a part of changes that can explain why files vanished while they were read."""
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        """The error to raise in place of ``error``; looks at the directory as it is now."""
+        """The error to raise in place of ``error``, from a look at the directory as it is now."""
 
 
 @runtime_checkable
 class ChecksResumption(Protocol):
-    """A source of which versions may be taken away between others."""
+    """A source from which single versions between others may be removed."""
 
     def check_resumable(self, state: str, version: int) -> None:
-        """Raises NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot go on."""
+        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume."""
 
 
 class Opening(Protocol):
-    """How a source is opened anew; picklable."""
+    """The means to open a source anew; picklable."""
 
     def open(self) -> Source: ...
 
@@ -287,8 +287,8 @@ class Opening(Protocol):
 class EngineOption:
     """An option of an engine, for every door: ``name`` is Spark's spelling. ``kind``: int, bool or text.
 
-    ``alias`` is the option of every table that it is another spelling of. ``feed``: it asks for a change feed of the
-    engine's own, whose rows are those of a state.
+    ``alias`` is the option of every table for which it is another spelling. ``feed``: the option asks for a change feed
+    of the engine's own, whose rows are those of a state.
     """
 
     name: str
@@ -300,12 +300,12 @@ class EngineOption:
 
 @dataclass(frozen=True)
 class Engine:
-    """What reads the state of one stream processor. A module that ``statestore.formats.engines`` lists, or that an
-    installed package names as an entry point, holds one as ``ENGINE``.
+    """The reader of one stream processor's state. A module listed in ``statestore.formats.engines``, or named by an
+    installed package as an entry point, holds one as ``ENGINE``.
 
-    ``expects`` says in errors what the engine reads ("checkpoint of Structured Streaming"). ``recognises`` says whether
-    a location holds state of this engine, from at most one listing. ``open`` opens it; it gets all options that were
-    given to a read, by name, and refuses those of its own that do not go together.
+    ``expects`` is what the engine reads, for errors ("checkpoint of Structured Streaming"). ``recognises`` returns
+    whether a location holds state of this engine, from at most one listing. ``open`` opens it. It gets all options of a
+    read, by name, and refuses those of its own that do not go together.
     """
 
     name: str

@@ -1,8 +1,7 @@
-"""The engines that there are: those of this package, and those that installed packages bring.
+"""The available engines: those of this package, and those of installed packages.
 
-A package brings an engine by an entry point of the group ``statestore.engines``, whose value is a module with an
-`Engine` called ``ENGINE``. Modules are loaded when a path or an option is looked at that the engines before them do not
-know.
+A package adds an engine by an entry point of the group ``statestore.engines``, whose value is a module with an `Engine`
+called ``ENGINE``. A module is loaded when no engine before it recognises a path or an option.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ GROUP = "statestore.engines"
 
 @dataclass(frozen=True)
 class EngineOpening:
-    """State of an engine at a location, with the options that were given to a read."""
+    """State of an engine at a location, with the options of a read."""
 
     engine: str
     location: Location
@@ -41,7 +40,7 @@ def engines() -> Iterator[Engine]:
 
 
 def engine_named(name: str) -> Engine:
-    """Raises UnsupportedError UNKNOWN_ENGINE."""
+    """The engine of this name. Raises UnsupportedError UNKNOWN_ENGINE."""
     for engine in engines():
         if engine.name == name:
             return engine
@@ -52,17 +51,17 @@ def engine_named(name: str) -> Engine:
 
 
 def recognised(location: Location) -> Engine | None:
-    """The engine whose state is at a location; None where no engine knows it."""
+    """The engine whose state is at a location; None where no engine recognises it."""
     return next((engine for engine in engines() if engine.recognises(location)), None)
 
 
 def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:
-    """The options that are spelled so, in any case, and the engines that have them."""
+    """The options with this name, in upper or lower case, and the engines that have them."""
     return [(e, option) for e in engines() for option in e.options if option.name.lower() == name.lower()]
 
 
 def expected() -> str:
-    """What engines read, for errors: "a checkpoint of Structured Streaming"."""
+    """Descriptions of the state that engines read, for errors: "a checkpoint of Structured Streaming"."""
     return " or ".join(f"a {engine.expects}" for engine in engines())
 
 
@@ -78,5 +77,5 @@ def _loaded(module: str) -> Engine:
 
 @functools.lru_cache(maxsize=8)
 def _installed(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Modules of engines in packages on the path, which may grow while a process runs (Spark's files)."""
+    """Modules of engines in packages on the path. The path may grow while a process runs (Spark's files)."""
     return tuple(sorted({entry.value for entry in entry_points(group=GROUP)}))

@@ -22,10 +22,10 @@ from typing import Any
 
 
 class StateStoreError(Exception):
-    """Base of all errors of this package; ``str(error)`` is ``[CODE] message``."""
+    """Base of all errors of this package. ``str(error)`` is ``[CODE] message``."""
 
     def __init__(self, code: str, message: str) -> None:
-        message = message.encode(errors="backslashreplace").decode()  # text of a user may be no valid Unicode
+        message = message.encode(errors="backslashreplace").decode()  # text from a user may not be valid Unicode
         super().__init__(code, message)
         self.code = code
         self.message = message
@@ -35,12 +35,12 @@ class StateStoreError(Exception):
 
 
 def shown(value: object, most: int = 200) -> str:
-    """``repr`` of what a user gave, for a message: cut to ``most`` characters, and never failing itself."""
-    if isinstance(value, int) and value.bit_length() > 10_000:  # Python refuses to write out thousands of digits
+    """``repr`` of a user's value for a message, cut to ``most`` characters. Never raises."""
+    if isinstance(value, int) and value.bit_length() > 10_000:  # Python refuses to format it
         return f"an int of {value.bit_length()} bits"
     try:
         text = repr(value)
-    except Exception:  # an object of the user's, or a list with such an int
+    except Exception:  # a value of a user's class, or a list with such an integer
         return f"a {type(value).__name__}"
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -52,11 +52,11 @@ class NotFoundError(StateStoreError, KeyError):
 
 
 class ConflictError(StateStoreError):
-    """Another writer changed the store in a way that this operation cannot be repeated on."""
+    """A change by another writer with which this operation cannot be repeated as it is."""
 
 
 class CorruptError(StateStoreError):
-    """Bytes on disk are not the bytes that were written."""
+    """Bytes on disk that differ from the bytes that were written."""
 
 
 class StorageError(StateStoreError, OSError):
@@ -71,7 +71,7 @@ class StorageError(StateStoreError, OSError):
         self.filename = filename
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # OSError's own form would drop the file's name; the dictionary holds code, message and notes.
+        # OSError's own pickled form would drop the file's name; the dictionary holds code, message and notes.
         return type(self), (self.code, self.message, self.errno, self.filename), self.__dict__
 
     __str__ = StateStoreError.__str__

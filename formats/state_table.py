@@ -1,6 +1,6 @@
-"""The spine: what every door (Spark, DuckDB, SQL, command line, Python) knows of a readable thing.
+"""The reading protocol that every door uses: Spark, DuckDB, SQL, the command line and Python.
 
-A reader of a new engine implements ``StateTable`` and every door opens for it. All times here are epoch
+A reader of a new engine implements ``StateTable``, and every door can then open it. All times here are epoch
 **microseconds**; doors convert from what their users write (``statestore.formats.values.times``).
 """
 
@@ -40,70 +40,80 @@ class Query:
 
 
 class Split(Protocol):
-    """A small picklable piece of work, already pruned and pinned to a version."""
+    """A small picklable piece of a query, already pruned and pinned to a version."""
 
     @property
     def rows(self) -> int | None:
-        """Upper bound of the rows that reading this split yields; None: unknown until it is read."""
+        """Upper bound of the number of rows that this split returns; None: unknown until it is read."""
 
 
 class StateTable(Protocol):
-    """Something with rows at points in time. Implementations are picklable and hold no open files."""
+    """A table that can be read at points in time. Implementations are picklable and hold no open files."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of what a user calls the key; () without one."""
+        """The columns that a user calls the key; () where there is no key."""
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """The columns of which no two rows have equal values at a time; () for a bag, where equal rows may repeat."""
+        """The columns in which no two rows are equal at one time; () for a bag, in which equal rows may repeat."""
 
     @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of columns that may be named to look rows up, the fewest first."""
+        """The sets of columns by which rows can be looked up, the smallest set first."""
 
     @property
     def placement_columns(self) -> tuple[str, ...]:
-        """Columns that say where the engine stores a row: shown, but no part of the row when rows are compared."""
+        """Columns that say where the engine stores a row. They are shown, and they are not compared."""
 
     @property
     def identity(self) -> str:
-        """Tells this thing from whatever else may once stand at the same place."""
+        """The id that distinguishes this table from another one at the same location, earlier or later."""
 
     def pin(self) -> StateTable:
-        """The table as it stands now: further questions to it see no later version, and look nothing up twice."""
+        """Return the table pinned to its present state: its answers contain no later version, and metadata is read
+        once.
+        """
 
     def kept_versions(self) -> tuple[int, int]:
-        """(oldest, newest) version that can be read now; changes are known of every version after `change_start`."""
+        """The oldest and the newest version that can be read now. Changes are kept of every version after
+        `change_start`.
+        """
 
     def change_start(self) -> int:
-        """The version before the first whose changes are known."""
+        """The version before the first one whose changes are kept."""
 
     def known_from(self, version: int) -> int | None:
-        """The first state time (epoch microseconds) of which the history up to a version knows the state; None: all."""
+        """The first state time (epoch microseconds) at which the history up to a version has the state; None: all
+        times.
+        """
 
     def check_resumable(self, version: int) -> None:
-        """Raises NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot go on."""
+        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume."""
 
     def lookup_floor(self, version: int) -> int | None:
-        """State times (epoch microseconds) before this are gone for point lookups, but for versions that are the newest
-        still (KIP-889); None where none are."""
+        """The state time (epoch microseconds) before which lookups no longer find values; None where they find all.
+
+        A value that is still the newest of its key is found at any time (KIP-889).
+        """
 
     def schema(self, query: Query) -> pa.Schema:
-        """Columns of the answer in order; raises NotFoundError for an unknown column."""
+        """Columns of the answer in order. Raises NotFoundError for an unknown column."""
 
     def splits(self, query: Query) -> Sequence[Split]:
-        """Pruned pieces; versions and times are checked against the kept range here."""
+        """Pruned splits of the query. Versions and times are checked against the kept range here."""
 
     def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
-        """Batches with exactly ``schema(query)``, all filters applied."""
+        """Batches with exactly the columns of ``schema(query)``, all filters applied."""
 
 
 def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:
-    """Names as a tuple; a text is one name. Raises InvalidInputError INVALID_OPTION for what is no list of texts."""
+    """Names as a tuple; a text is one name. Raises InvalidInputError INVALID_OPTION for anything but a list of
+    texts.
+    """
     if isinstance(given, str):
         return (given,)
     found = tuple(given) if isinstance(given, Iterable) else None

@@ -1,4 +1,4 @@
-"""Columns that a question names, checked against those that a table has."""
+"""Columns that a query names, checked against the columns of the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statestore.formats.values.filters import check_filters, resolved
 
 
 def chosen_columns(whole: pa.Schema, query: Query, table: str) -> pa.Schema:
-    """The columns of an answer in the order that the query names them, all by default.
+    """Columns of the answer in the order in which the query names them; by default all columns.
 
     Raises NotFoundError COLUMN_NOT_FOUND, naming the columns that ``table`` has.
     """
@@ -28,7 +28,7 @@ def chosen_columns(whole: pa.Schema, query: Query, table: str) -> pa.Schema:
 
 
 def checked_filters(whole: pa.Schema, query: Query, table: str) -> Query:
-    """The query with its filters on ``column.field`` as such on a field of a column.
+    """Return the query with each filter on ``column.field`` resolved to a field of a column.
 
     Raises NotFoundError COLUMN_NOT_FOUND for a filter on an unknown column, InvalidInputError INVALID_FILTER for a
     value that its column cannot be compared with.

@@ -1,7 +1,7 @@
-"""Reading Kafka's big-endian structures field by field, without trusting a length that was read.
+"""Reading Kafka's big-endian structures field by field, without trusting a length from the file.
 
-For the rare and nested forms (headers, positions, buffers). Keys and plain values are taken apart by the modules of
-their subject with precompiled structs.
+This module reads the rare and nested forms (headers, positions, buffers). The modules of keys and of plain values
+decode theirs with precompiled structs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ MAX_VARINT_BYTES = 5
 
 
 def corrupt(what: str, found: str) -> CorruptError:
-    """The error of every binary form of this package that is not what it should be."""
+    """The error for bytes that do not have the binary form ``what``."""
     return CorruptError(
         "KAFKA_BYTES", f"{what}: {found}; choose the store's kind and serdes, or restore the directory from a copy"
     )
 
 
 def require(what: str, data: bytes, size: int) -> None:
-    """CorruptError KAFKA_BYTES if ``data`` is shorter than the fixed fields of ``what``."""
+    """Raise CorruptError KAFKA_BYTES if ``data`` is shorter than the fixed fields of ``what``."""
     if len(data) < size:
         raise corrupt(what, f"found {len(data)} bytes ({data[:24].hex()}), expected at least {size}")
 
@@ -38,12 +38,12 @@ def int64(number: int) -> bytes:
 
 
 def sized(data: bytes | None) -> bytes:
-    """``length:int32 | bytes``; length -1 stands for None."""
+    """Encode ``length:int32 | bytes``; length -1 stands for None."""
     return INT32.pack(NULL) if data is None else INT32.pack(len(data)) + data
 
 
 def varint(number: int) -> bytes:
-    """Kafka's zig-zag variable-length integer; ``number`` is an int32."""
+    """Encode Kafka's zig-zag variable-length integer; ``number`` is an int32."""
     left = (number << 1) ^ (number >> 31)
     found = bytearray()
     while left > 0x7F:
@@ -54,9 +54,10 @@ def varint(number: int) -> bytes:
 
 
 class Reader:
-    """A position in ``data``; each method reads one field behind the last one.
+    """A position in ``data``. Each method reads one field and moves the position behind it.
 
-    Every method raises CorruptError KAFKA_BYTES, naming ``what`` is read, where, what was found and expected.
+    Every method raises CorruptError KAFKA_BYTES, which names ``what``, the position, the bytes found and the expected
+    form.
     """
 
     def __init__(self, what: str, data: bytes) -> None:
@@ -76,7 +77,7 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def byte(self, field: str) -> int:
-        """0 to 255."""
+        """The next byte as a number from 0 to 255."""
         return self.take(1, field)[0]
 
     def int32(self, field: str) -> int:
@@ -106,7 +107,7 @@ class Reader:
         return self.checked_count(self.int32(field), field, each)
 
     def checked_count(self, number: int, field: str, each: int) -> int:
-        """``number`` if so many entries of at least ``each`` bytes can follow."""
+        """Return ``number`` if as many entries of at least ``each`` bytes can follow."""
         if not 0 <= number <= self.left // each:
             raise self.error(f"found {number} {field}, expected 0 to {self.left // each} in {self.left} bytes")
         return number
@@ -128,13 +129,13 @@ class Reader:
             raise self.error(f"found {field} {data[:24].hex()}, expected UTF-8") from error
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """All bytes that are left."""
         return self.take(self.left, "rest")
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Check that no bytes follow."""
         if self.left:
-            raise self.error(f"found {self.left} bytes more, expected the end")
+            raise self.error(f"found {self.left} more bytes, expected the end")
 
     def error(self, found: str, at: int | None = None) -> CorruptError:
         return corrupt(self.what, f"at byte {self.at if at is None else at} of {len(self.data)} {found}")

@@ -1,6 +1,6 @@
 """Whole columns of Kafka's bytes as Arrow and numpy, without a Python call per row.
 
-Rows are binary columns without nulls unless said otherwise. CorruptError KAFKA_BYTES names what a cell should be.
+Rows are binary columns without nulls unless said otherwise. CorruptError KAFKA_BYTES names the expected form of a cell.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ assert NUMBERS.keys() == FORMS.keys()
 
 
 def deserialize_column(name: str, rows: pa.BinaryArray) -> pa.Array:
-    """The values of a column of serialized ones, of type `arrow_type_of`; null cells stay null."""
+    """Deserialize a column to the type `arrow_type_of`; null cells stay null."""
     found, kind = serde_name(name), arrow_type_of(name)
     if found in NUMBERS:
         return _numbers(found, rows, kind)
@@ -35,14 +35,14 @@ def deserialize_column(name: str, rows: pa.BinaryArray) -> pa.Array:
 
 
 def require_length(what: str, rows: pa.BinaryArray, size: int) -> None:
-    """Each cell has at least ``size`` bytes."""
+    """Check that each cell has at least ``size`` bytes."""
     shortest = pc.min(pc.binary_length(rows)).as_py() if len(rows) else size
     if shortest < size:
         raise corrupt(what, f"found {shortest} bytes, expected at least {size}")
 
 
 def int_field(rows: pa.BinaryArray, at: int, form: str = ">i8") -> Ints:
-    """The number of each cell at byte ``at``, counted from the end where negative; cells must be long enough."""
+    """The integer in each cell at byte ``at``, which counts from the end if negative. Cells must be long enough."""
     kind = np.dtype(form)
     data, begin, end = bounds(rows)
     places = (begin if at >= 0 else end) + at
@@ -67,7 +67,7 @@ def bounds(rows: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
 
 
 def _exactly(what: str, rows: pa.BinaryArray, size: int) -> tuple[pa.BinaryArray, npt.NDArray[np.bool_] | None]:
-    """(the rows, zeros for nulls; which are null) where each has ``size`` bytes."""
+    """Return the rows with zeros for nulls, and which rows are null. Checks that each cell has ``size`` bytes."""
     missing = rows.is_null().to_numpy(zero_copy_only=False) if rows.null_count else None
     rows = rows.fill_null(bytes(size)) if rows.null_count else rows
     lengths = pc.min_max(pc.binary_length(rows)).as_py() if len(rows) else {"min": size, "max": size}

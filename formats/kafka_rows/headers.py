@@ -2,7 +2,7 @@
 
     count:varint | (key length:varint | key | value length:varint, -1 for null | value) *
 
-Nothing at all where there are no headers. Lengths are Kafka's zig-zag varints.
+A record without headers has no bytes at all. Lengths are Kafka's zig-zag varints.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ NULL_LENGTH = varint(NULL)
 
 
 def encode_varint(number: int) -> bytes:
-    """An int32 as in Kafka records."""
+    """Encode an int32 as a zig-zag varint, as Kafka records do."""
     return varint(number)
 
 
 def decode_varint(data: bytes) -> int:
-    """Exactly one number; CorruptError KAFKA_BYTES."""
+    """Decode bytes that are exactly one varint; raises CorruptError KAFKA_BYTES."""
     reader = Reader("varint", data)
     found = reader.varint("number")
     reader.end()
@@ -41,7 +41,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
 
 
 def decode_headers(data: bytes) -> list[Header]:
-    """The headers in their order; CorruptError KAFKA_BYTES."""
+    """The headers in their order; raises CorruptError KAFKA_BYTES."""
     if not data:
         return []
     reader = Reader("headers", data)
@@ -52,7 +52,7 @@ def decode_headers(data: bytes) -> list[Header]:
 
 
 def encode_sized_headers(headers: Sequence[Header]) -> bytes:
-    """``varint(length) | headers``: what stands before a value."""
+    """Encode ``varint(length) | headers``, the prefix of a value with headers."""
     if not headers:
         return b"\x00"
     data = encode_headers(headers)

@@ -44,7 +44,9 @@ def list_serializer(inner: str) -> Serialize:
 
 
 def list_deserializer(inner: str) -> Deserialize:
-    """Function from bytes to a list, None to None; CorruptError KAFKA_BYTES for bytes that are no such list."""
+    """Function from bytes to a list, None to None. It raises CorruptError KAFKA_BYTES for bytes that are not such a
+    list.
+    """
     decode, what = any_deserializer(inner), f"List<{inner}>"
     size = None if _list_inner(inner) is not None else FIXED_SIZES.get(serde_name(inner))
 
@@ -57,24 +59,24 @@ def list_deserializer(inner: str) -> Deserialize:
 
 
 def any_serializer(name: str) -> Serialize:
-    """`serializer` that knows ``List<…>`` too."""
+    """`serializer` with support for ``List<…>``."""
     inner = _list_inner(name)
     return serializer(name) if inner is None else list_serializer(inner)
 
 
 def any_deserializer(name: str) -> Deserialize:
-    """`deserializer` that knows ``List<…>`` too."""
+    """`deserializer` with support for ``List<…>``."""
     inner = _list_inner(name)
     return deserializer(name) if inner is None else list_deserializer(inner)
 
 
 def encode_list(entries: Sequence[bytes | None]) -> bytes:
-    """A list of byte arrays: the value of list-value stores, such as the buffer of an outer join."""
+    """Encode a list of byte arrays, the value of list-value stores such as the buffer of an outer join."""
     return b"\x01" + int32(len(entries)) + b"".join(map(sized, entries))
 
 
 def decode_list(data: bytes) -> list[bytes | None]:
-    """Entries of a list of byte arrays; CorruptError KAFKA_BYTES."""
+    """Entries of a list of byte arrays. Raises CorruptError KAFKA_BYTES."""
     return _entries(Reader("list of byte arrays", data), None)
 
 

@@ -24,7 +24,7 @@ FORMS = {"Integer": ">i", "Long": ">q", "Short": ">h", "Float": ">f", "Double": 
 RAW = ("ByteArray", "Bytes", "ByteBuffer")
 NAMES = ("String", *FORMS, "Boolean", "UUID", *RAW, "Void")
 UUID_LENGTH = 36
-NAN = bytes.fromhex("7ff8000000000000")  # DoubleSerializer writes one NaN for all of them; FloatSerializer keeps each
+NAN = bytes.fromhex("7ff8000000000000")  # DoubleSerializer writes every NaN as this one; FloatSerializer keeps the bits
 
 _BY_LOWER_NAME = {name.lower(): name for name in NAMES}
 _BY_TYPE = {
@@ -51,13 +51,13 @@ def serializer(name: str) -> Serialize:
 def deserializer(name: str) -> Deserialize:
     """Function from bytes to the value, None to None.
 
-    Raises as `serializer`; the function raises CorruptError KAFKA_BYTES for bytes that are no such value.
+    Raises as `serializer`; the function raises CorruptError KAFKA_BYTES for bytes that are not a value of the serde.
     """
     return _DESERIALIZERS[serde_name(name)]
 
 
 def serde_name(name: str) -> str:
-    """The name as Kafka spells it."""
+    """The name of a serde in Kafka's spelling."""
     found = _BY_LOWER_NAME.get(name.lower())
     if found is None:
         raise UnsupportedError(

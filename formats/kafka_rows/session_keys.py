@@ -5,7 +5,7 @@
     time-ordered, index       01 | key | end:int64 | start:int64
 
 Times are epoch milliseconds, both bounds inclusive. The encoders do not check: times are int64. The decoders raise
-CorruptError KAFKA_BYTES, also for a session that ends before it starts, which tells a row of another kind.
+CorruptError KAFKA_BYTES, also for a session that ends before it starts: such a row is of another kind.
 """
 
 from __future__ import annotations

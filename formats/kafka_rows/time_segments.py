@@ -23,19 +23,22 @@ _ORIGINAL = re.compile(r"(.+)-([0-9]{12})")
 
 
 class TimeSegment(NamedTuple):
-    """``start`` as the name tells it; ``number`` is None where the interval is not known."""
+    """A time segment of a store. ``start`` comes from its name; ``number`` is None where the interval is unknown."""
 
     start: int
     number: int | None
 
 
 def time_segment(time: int, interval: int) -> int:
-    """The segment that a time lies in."""
+    """The segment that contains a time."""
     return time // interval if time >= 0 else -(-time // interval)
 
 
 def encode_time_segment_name(store: str, number: int, interval: int, spelling: Spelling = ".") -> str:
-    """``<store>.<start in ms>``; ``:`` was written by some releases, ``-`` with yyyyMMddHHmm (UTC) by the first."""
+    """Name of a segment's directory, ``<store>.<start in ms>``.
+
+    Some releases wrote ``:`` in place of ``.``; the first ones wrote ``-`` and yyyyMMddHHmm (UTC).
+    """
     start = number * interval
     return (
         f"{store}-{EPOCH + timedelta(milliseconds=start):%Y%m%d%H%M}"
@@ -45,10 +48,10 @@ def encode_time_segment_name(store: str, number: int, interval: int, spelling: S
 
 
 def decode_time_segment_name(store: str, name: str, interval: int | None = None) -> TimeSegment:
-    """Reads all three spellings; the separator is the one character after the name of the store.
+    """Decode all three spellings. The separator is the one character after the name of the store.
 
-    Raises InvalidInputError SEGMENT_NAME for any other name. The spelling with minutes drops what an interval has
-    beyond them, and so does its segment's number, as in Kafka.
+    Raises InvalidInputError SEGMENT_NAME for any other name. The spelling with minutes drops seconds and milliseconds,
+    both from the start and from the segment number that follows from it, as in Kafka.
     """
     separator, text = name[len(store) : len(store) + 1], name[len(store) + 1 :]
     start = None
@@ -66,19 +69,21 @@ def decode_time_segment_name(store: str, name: str, interval: int | None = None)
 
 
 def decode_original_time_segment_name(name: str) -> tuple[str, int] | None:
-    """(store, start) if a directory under ``rocksdb/`` can be a segment as the releases of 2016 named it."""
+    """(store, start) if a directory under ``rocksdb/`` can be a segment as the releases of 2016 named it, else None."""
     found = _ORIGINAL.fullmatch(name)
     start = _minutes(found[2]) if found else None
     return None if found is None or start is None else (found[1], start)
 
 
 def default_interval(retention: int) -> int:
-    """Segment interval of a window or session store of which only the retention is known."""
+    """Segment interval of a window or session store for which only the retention is known."""
     return max(retention // 2, MINUTE)
 
 
 def interval_of_segments(retention: int, segments: int) -> int:
-    """Segment interval of a window store made with a number of segments; InvalidInputError below two segments."""
+    """Segment interval of a window store made with a number of segments. Raises InvalidInputError below two
+    segments.
+    """
     if segments < 2:
         raise InvalidInputError("SEGMENT_COUNT", f"found {segments} segments, expected at least 2")
     return max(retention // (segments - 1), MINUTE)

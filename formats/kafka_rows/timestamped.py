@@ -49,13 +49,16 @@ def encode_timestamped_headers(value: bytes, timestamp: int, headers: Sequence[H
 
 
 def decode_timestamped_headers(data: bytes) -> TimestampedHeaders:
-    """Also reads what the headers ``vh.prior`` and ``vh.old`` of a suppression changelog hold: there value is empty."""
+    """(timestamp, headers, value) of bytes with headers.
+
+    The headers ``vh.prior`` and ``vh.old`` of a suppression changelog hold such bytes, too, with an empty value.
+    """
     reader = Reader("value with timestamp and headers", data)
     return TimestampedHeaders(read_sized_headers(reader), reader.int64("timestamp"), reader.rest())
 
 
 def encode_with_headers(value: bytes, headers: Sequence[Header] = ()) -> bytes:
-    """The aggregation of a session store with headers."""
+    """Encode the aggregation of a session store with headers."""
     return encode_sized_headers(headers) + value
 
 

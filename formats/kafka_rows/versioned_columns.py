@@ -1,6 +1,6 @@
-"""Rows of a versioned store by the column: the layouts of `versioned_store` without a Python call per row.
+"""Whole columns of a versioned store's rows: the layouts of `versioned_store` without a Python call per row.
 
-Columns are binary without nulls; CorruptError VERSIONED_ROW says of the first bad row what `decode_row` says of it.
+Columns are binary without nulls. CorruptError VERSIONED_ROW reports the first bad row as `decode_row` does.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from statestore.formats.kafka_rows.versioned_store import BOUNDS, ENTRY, TIME, d
 
 
 class HistoryVersions(NamedTuple):
-    """Versions of many history rows, those of a row together and newest first.
+    """Versions of many history rows; the versions of one row follow each other, newest first.
 
-    ``row`` is the place of the row; a null value is a tombstone; of a degenerate row, start and end are equal.
+    ``row`` is the position of the row in the column. A null value is a tombstone. In a degenerate row, start and end
+    are equal.
     """
 
     row: Ints
@@ -28,7 +29,7 @@ class HistoryVersions(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """The k-th version of each row that has so many."""
+    """The k-th version of each row that has at least k versions."""
 
     row: Ints
     start: Ints
@@ -50,7 +51,7 @@ def split_latest(rows: pa.BinaryArray) -> tuple[Ints, pa.BinaryArray]:
 
 
 def decode_rows(rows: pa.BinaryArray) -> HistoryVersions:
-    """The versions of a column of history rows: one pass for each version of the row that has most."""
+    """Decode the versions of a column of history rows, in as many passes as the row with the most versions has."""
     data, _, _ = bounds(rows)
     levels = _levels(rows, data)
     if not levels:
@@ -96,11 +97,11 @@ def _numbers(data: npt.NDArray[np.uint8], at: Ints, form: str) -> Ints:
 
 
 def _gather(data: npt.NDArray[np.uint8], begin: Ints, size: Ints) -> pa.BinaryArray:
-    """Cells from these places; null where ``size`` is negative."""
+    """Gather the cells at these positions; null where ``size`` is negative."""
     lengths = np.maximum(size, 0)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     places = np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])
     bitmap = pa.py_buffer(np.packbits(size >= 0, bitorder="little").tobytes())
-    # No batch of at most 2 GiB of rows holds more than 2 GiB of values.
+    # A batch of at most 2 GiB of rows holds at most 2 GiB of values.
     buffers = [bitmap, pa.py_buffer(offsets.astype(np.int32).tobytes()), pa.py_buffer(data[places].tobytes())]
     return pa.Array.from_buffers(pa.binary(), len(begin), buffers)

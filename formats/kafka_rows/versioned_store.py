@@ -62,7 +62,7 @@ class TimeSegmentRow:
 
     @property
     def degenerate(self) -> bool:
-        """Nothing but a deletion at one moment."""
+        """Whether the row records nothing but a deletion at one moment."""
         return self.next == self.min
 
     def intervals(self) -> list[tuple[int, int, Value]]:
@@ -71,7 +71,7 @@ class TimeSegmentRow:
         return [(start, end, value) for (start, value), end in zip(self.versions, ends, strict=False)]
 
     def find(self, time: int) -> tuple[int, int]:
-        """(place, valid_to) of the version at ``time``; InvalidInputError NOT_IN_ROW outside min to next."""
+        """(position, valid_to) of the version at ``time``. Raises InvalidInputError NOT_IN_ROW outside min to next."""
         end = self.next
         if time < end:
             for place, (start, _) in enumerate(self.versions):
@@ -81,7 +81,9 @@ class TimeSegmentRow:
         raise InvalidInputError("NOT_IN_ROW", f"found time {time}, expected {self.min} to before {self.next}")
 
     def insert_latest(self, valid_from: int, valid_to: int, value: Value) -> None:
-        """Add a version behind all others; what an interrupted write left beyond ``valid_from`` is cut off first."""
+        """Add a version after all others; first cut off the versions that an interrupted write left beyond
+        ``valid_from``.
+        """
         if self.degenerate:
             self.versions = [(self.min, None)] if self.min < valid_from else []
         elif self.next > valid_from:
@@ -94,7 +96,7 @@ class TimeSegmentRow:
         self.next = valid_to
 
     def insert_earliest(self, time: int, value: Value) -> None:
-        """Add a version before all others, up to the first of them."""
+        """Add a version before all others. It ends where the oldest of them starts."""
         if self.degenerate:
             self.versions = [(time, value)]
         else:
@@ -102,7 +104,7 @@ class TimeSegmentRow:
         self.min = time
 
     def insert(self, time: int, value: Value, place: int) -> None:
-        """Split the version at ``place``: from ``time`` on ``value`` holds."""
+        """Split the version at position ``place``: from ``time`` on, the row has ``value``."""
         self.versions.insert(place, (time, value))
         if place == len(self.versions) - 1:
             self.min = time
@@ -122,7 +124,7 @@ def encode_row(row: TimeSegmentRow) -> bytes:
 
 
 def decode_row(data: bytes) -> TimeSegmentRow:
-    """CorruptError VERSIONED_ROW if these are not the bytes of a history row."""
+    """Decode the bytes of a history row. Raises CorruptError VERSIONED_ROW for other bytes."""
     if len(data) < BOUNDS.size + ENTRY.size:
         raise _corrupt(f"a history row of {len(data)} bytes")
     newest, oldest = BOUNDS.unpack_from(data)

@@ -86,19 +86,19 @@ def decode_key_first_key(data: bytes) -> WindowKey:
 
 
 def require_prefix(what: str, data: bytes, prefix: bytes, size: int) -> None:
-    """CorruptError KAFKA_BYTES unless ``data`` starts with ``prefix`` and has at least ``size`` bytes."""
+    """Raise CorruptError KAFKA_BYTES unless ``data`` starts with ``prefix`` and has at least ``size`` bytes."""
     require(what, data, size)
     if not data.startswith(prefix):
         raise corrupt(what, f"found prefix {data[: len(prefix)].hex()}, expected {prefix.hex()}")
 
 
 def window_end(start: int, size: int) -> int:
-    """Where a window of ``size`` ms ends, exclusive: not after 2^63 - 1."""
+    """The end of a window of ``size`` ms, exclusive; at most 2^63 - 1."""
     return min(start + size, MAX_TIME)
 
 
 def next_sequence(sequence: int) -> int:
-    """The number of the next put where duplicates are kept: first 1, and 0 after the greatest."""
+    """The sequence number of the next put in a store that keeps duplicates: 1 at first, and 0 after the greatest."""
     return (sequence + 1) & MAX_SEQUENCE
 
 

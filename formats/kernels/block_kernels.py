@@ -1,9 +1,9 @@
-"""Blocks of table files, compiled: checked, decompressed, and taken apart into entries.
+"""Compiled loops that check and decompress blocks of table files and parse them into entries.
 
-A block is a payload, the byte of its compression and a checksum. An entry is varints of the bytes shared with the key
-before, the bytes of its own and the size of the value, then key rest and value; behind the entries lie restart points
-(u32), perhaps the buckets of a hash index, and their count. Keys are *internal*: the user's, then eight bytes of
-sequence and type.
+A block is a payload, the byte of its compression and a checksum. An entry has three varints: the number of bytes shared
+with the key before, the number of its own key bytes, and the size of the value. Its key bytes and its value follow.
+Behind the entries lie restart points (u32), perhaps the buckets of a hash index, and their count. Keys are *internal*:
+the user key, then eight bytes of sequence and type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRAILER = 5
 PLAIN, SNAPPY, ZLIB, BZIP2, LZ4, LZ4HC, ZSTD = 0, 1, 2, 3, 4, 5, 7
 DELETE, PUT, MERGE, SINGLE_DELETE = 0, 1, 2, 7
 
-# What a kernel found wrong; 0 is all well.
+# Statuses that a kernel returns; 0 means that no fault was found.
 BAD_LENGTH, BAD_BLOCK, BAD_ENTRY, UNKNOWN_TYPE, UNKNOWN_CODEC, UNKNOWN_LAYOUT, FULL = 1, 2, 3, 4, 5, 6, 7
 UNSORTED, SAME_VERSION, NO_OPERATOR = 8, 9, 10
 
@@ -27,7 +27,7 @@ _HASH_INDEX, _UNKNOWN_FLAGS = 1 << 31, 7 << 28
 
 @inlined
 def _varint(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """An unsigned 32 bit varint and the place behind it; place -1 if there is none."""
+    """Read an unsigned 32-bit varint; returns it and the position behind it, -1 if there is no varint."""
     found = 0
     for i in range(5):
         if at + i >= stop:
@@ -41,7 +41,7 @@ def _varint(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @inlined
 def _varint64(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """An unsigned varint below 2**62 and the place behind it; place -1 if there is none."""
+    """Read an unsigned varint below 2**62; returns it and the position behind it, -1 if there is no varint."""
     found = 0
     for i in range(9):
         if at + i >= stop:
@@ -57,7 +57,7 @@ def _varint64(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel
 def measure_blocks(raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Longs, report: Longs) -> int:
-    """Fill in codec and plain length of each block. ``report``: block, what it claims, bytes it has.
+    """Fill in codec and plain length of each block. ``report``: the block, the length or codec it claims, its bytes.
 
     The blocks with their trailers lie within ``raw``, and their checksums have been verified.
     """
@@ -102,7 +102,7 @@ def expand_blocks(
 
 @inlined
 def _entries_end(plain: Bytes, start: int, stop: int) -> int:
-    """Where the entries of a block end; -1: damaged, -2: a layout that is not known."""
+    """The end of the entries of a block; -1: damaged, -2: an unknown layout."""
     if stop - start < 4:
         return -1
     count = I64(half_word(plain, stop - 4))
@@ -132,7 +132,7 @@ def parse_blocks(
     count: Longs,
     report: Longs,
 ) -> int:
-    """Append the entries of plain blocks; ``count`` holds how many entries and bytes of keys there are.
+    """Append the entries of plain blocks; ``count`` holds the number of entries and of bytes of keys so far.
 
     Block b begins with entry ``block_first[b]``. Entry e has the internal key ``keys[key_start[e]:key_start[e + 1]]``,
     whose last eight bytes are ``tag[e]``, and the value ``plain[value_start[e]:][:value_size[e]]``. FULL means that an
@@ -190,10 +190,10 @@ def parse_blocks(
 def misplaced_block(
     keys: Bytes, key_start: Longs, block_first: Longs, end: int, bounds: Bytes, bound_start: Longs, number: int
 ) -> int:
-    """The first block with a key that is not between the separators before and behind it; -1 where there is none.
+    """The first block with a key that is not between the separators around it; -1 where there is none.
 
-    Before format 6 checksums do not tell that a block is in the place of another. ``end`` is behind the last entry,
-    ``number`` that of the first block among the separators.
+    Before format 6 checksums do not detect a block in the place of another. ``end`` is behind the last entry,
+    ``number`` is that of the first block among the separators.
     """
     for i in range(len(block_first)):
         first, stop = block_first[i], block_first[i + 1] if i + 1 < len(block_first) else end
@@ -211,7 +211,7 @@ def misplaced_block(
 
 @inlined
 def _greater(a: Bytes, at: int, stop: int, b: Bytes, other: int, end: int) -> bool:
-    """Whether the key ``a[at:stop]`` is greater than ``b[other:end]``."""
+    """Return whether the key ``a[at:stop]`` is greater than ``b[other:end]``."""
     while at < stop and other < end and a[at] == b[other]:
         at += 1
         other += 1
@@ -232,10 +232,11 @@ def parse_index(
     size: Longs,
     count: Longs,
 ) -> int:
-    """Append the entries of a plain index block: separator (user) keys, and the handles of the blocks they stand for.
+    """Append the entries of a plain index block: separator (user) keys, and the block handles they stand for.
 
-    ``strip`` is 8 where separators are internal keys, else 0; ``delta``: handles without a length before them, and only
-    the change of the size where the key shares bytes with the one before. ``count`` as in ``parse_blocks``.
+    ``strip`` is 8 where separators are internal keys, else 0. With ``delta``, handles have no length before them, and
+    where a key shares bytes with the one before only the change of the size is stored. ``count`` as in
+    ``parse_blocks``.
     """
     entry, filled = count[0], count[1]
     end = _entries_end(plain, 0, length)

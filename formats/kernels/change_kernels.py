@@ -1,4 +1,4 @@
-"""Compiled loops over the records of state files: where each begins, and which are of one key."""
+"""Compiled loops over the records of state files: where each record begins, and which records have equal keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def _big_int32(data: Bytes, at: int) -> Any:
 
 @kernel
 def record_starts(data: Bytes, front: int, starts: Longs, found: Longs) -> int:
-    """Where complete records start; how many there are.
+    """Fill in where complete records start; returns how many there are.
 
     A record is ``front`` bytes that end with the size of a key, the key, the size of the value, the value. ``found``:
-    where the records end, whether they end with an odd size (1) and not for want of bytes (0), the last two sizes.
+    where the records end, whether they end with an impossible size (1) or for lack of bytes (0), the last two sizes.
     """
     count, at, length = 0, 0, len(data)
     key_size, value_size, odd = 0, 0, 0
@@ -48,10 +48,10 @@ def record_starts(data: Bytes, front: int, starts: Longs, found: Longs) -> int:
 
 @kernel
 def group_keys(data: Bytes, start: Longs, size: Longs, seed: int, slots: Longs, hashes: Words, group: Longs) -> int:
-    """Number equal keys alike, in the order of their first row; how many groups there are.
+    """Number equal keys alike, in the order of their first row; returns the number of groups.
 
-    ``slots`` is all -1 and a power of two long, larger than the keys are many. ``seed`` is nobody's to guess, so that
-    nobody can choose keys that collide.
+    ``slots`` is all -1, and its length is a power of two above the number of keys. ``seed`` is unpredictable, so that
+    keys cannot be chosen to collide.
     """
     last = U64(len(slots) - 1)
     groups = 0

@@ -72,9 +72,9 @@ def crc32c(data: Bytes, start: int, size: int) -> Any:
 
 
 def block_checksums(data: Bytes, start: Longs, size: Longs, kind: int) -> Words:
-    """The 32 bits to be stored behind each block whose payload is ``data[start:start + size]``, its type byte next.
+    """The 32 bits stored behind each block whose payload is ``data[start:start + size]``, followed by its type byte.
 
-    Each kind is compiled when first met: files of one process have hardly more than one.
+    Each kind is compiled on first use: the files of one process have rarely more than one.
     """
     found = np.empty(len(start), np.uint64)
     if kind == CRC32C:
@@ -198,7 +198,7 @@ def _xxh64(data: Bytes, start: int, size: int) -> Any:
 
 @inlined
 def _fold(a: np.uint64, b: np.uint64) -> Any:
-    """Low half of the 128 bit product, mixed with the high half."""
+    """Multiply to 128 bits and XOR the low half with the high half."""
     s = U64(32)
     al, ah, bl, bh = a & _LOW, a >> s, b & _LOW, b >> s
     low, high = al * bl, ah * bh

@@ -1,7 +1,7 @@
-"""LZ4 and Snappy blocks, decompressed by compiled code that trusts no length in them.
+"""Decompression of LZ4 and Snappy blocks by compiled code that trusts no length in them.
 
-Both write into ``target[at:end]`` and answer whether they filled exactly that; copies go in words and may scribble over
-up to seven bytes behind ``end``.
+Both functions write into ``target[at:end]`` and return whether they filled exactly that. Copies go in words and may
+overwrite up to seven bytes behind ``end``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from statestore.formats.kernels.compiled import I64, Bytes, inlined, kernel, sto
 
 @inlined
 def copy_bytes(source: Bytes, start: int, target: Bytes, at: int, size: int) -> None:
-    """Copy between places that do not overlap, in words: up to seven bytes more than ``size``."""
+    """Copy between ranges that do not overlap, in words: up to seven bytes more than ``size``."""
     i = 0
     while i < size:
         store_word(target, at + i, word(source, start + i))
@@ -20,7 +20,7 @@ def copy_bytes(source: Bytes, start: int, target: Bytes, at: int, size: int) -> 
 
 @inlined
 def _repeat(target: Bytes, at: int, offset: int, size: int) -> None:
-    """Copy what lies ``offset`` bytes before, which may be what is being written."""
+    """Copy the bytes ``offset`` before the target; source and target may overlap."""
     if offset >= 8:
         i = 0
         while i < size:
@@ -33,7 +33,7 @@ def _repeat(target: Bytes, at: int, offset: int, size: int) -> None:
 
 @kernel
 def lz4_block(source: Bytes, start: int, stop: int, target: Bytes, begin: int, end: int) -> bool:
-    """One raw LZ4 block: tokens of literals and matches, the last one of literals alone."""
+    """Decompress one raw LZ4 block: tokens of literals and matches, the last one of literals alone."""
     at = begin
     while start < stop:
         token = I64(source[start])
@@ -77,7 +77,7 @@ def lz4_block(source: Bytes, start: int, stop: int, target: Bytes, begin: int, e
 
 @kernel
 def snappy_block(source: Bytes, start: int, stop: int, target: Bytes, begin: int, end: int) -> bool:
-    """The elements of a raw Snappy block, behind its length."""
+    """Decompress the elements of a raw Snappy block, behind its length."""
     at = begin
     while start < stop:
         tag = I64(source[start])

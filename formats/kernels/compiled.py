@@ -1,9 +1,9 @@
-"""Compilation of readers' inner loops, and the machine words they are made of.
+"""Compilation of the inner loops of readers, and the types of their arrays.
 
 Importing this module imports numba. Kernels release the GIL, are compiled on first use and kept on disk, in
-NUMBA_CACHE_DIR or the user's cache. No kernel checks array bounds by itself, so each checks every offset and size that
-comes from a file before it uses it. Arrays that words are read from or stored to have ``SLACK`` spare bytes behind the
-part in use.
+NUMBA_CACHE_DIR or the user's cache. Compiled code does not check array bounds, so each kernel checks every offset and
+size from a file before it uses it. Arrays from which words are read or to which they are stored have ``SLACK`` spare
+bytes behind the part in use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numba import types
 from numba.extending import intrinsic
 
 SLACK = 64
-# int() of an unsigned number stays unsigned, and signed with unsigned makes a float.
+# int() of an unsigned number stays unsigned, and mixing signed with unsigned numbers makes a float.
 I64: Any = np.int64
 U64: Any = np.uint64
 
@@ -36,16 +36,16 @@ Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 F = TypeVar("F", bound=Callable[..., Any])
-_deciding_folder = threading.Lock()  # threads may load modules of kernels at one time
+_deciding_folder = threading.Lock()  # several threads may load modules of kernels at the same time
 
 
 def kernel(function: F) -> F:
-    """``function`` compiled by numba, for calls with numpy arrays and numbers."""
+    """Compile ``function`` by numba, for calls with numpy arrays and numbers."""
     folder = _cache_folder()
     if folder is None:
         return cast(F, numba.njit(nogil=True)(function))
     with _deciding_folder:
-        config: Any = numba.config  # its settings are made as it is imported
+        config: Any = numba.config  # numba creates its settings on import
         before = config.CACHE_DIR
         config.CACHE_DIR = folder
         try:
@@ -55,16 +55,16 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """A small piece of kernels, compiled into each of them."""
+    """Mark a function that is compiled into each kernel that calls it."""
     return cast(F, numba.njit(inline="never", nogil=True)(function))
 
 
 @cache
 def _cache_folder() -> str | None:
-    """A private folder of the user's for compiled code, of these very sources; None if none can be made.
+    """The user's private folder for code compiled from exactly these sources; None if it cannot be made.
 
-    What numba keeps in it is trusted like code, so nobody else may write there. By itself numba would look at the time
-    of the one file a kernel is in, and miss a change in a piece that it inlines.
+    numba executes the contents of this folder, so no other user may write there. By itself numba would compare only the
+    time of the file that holds a kernel, and miss a change in a function that it inlines.
     """
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*_kernels.py")):
@@ -74,7 +74,7 @@ def _cache_folder() -> str | None:
     given = os.environ.get("NUMBA_CACHE_DIR")
     for root in [Path(given) / "statestore"] if given else [*_of_home(), _temporary()]:
         try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # by itself: parents are made with the umask's mode
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # apart: parents get the umask's mode
             folder = root / name
             folder.mkdir(mode=0o700, exist_ok=True)
             if _is_private(root) and _is_private(folder) and os.access(folder, os.W_OK):
@@ -85,7 +85,7 @@ def _cache_folder() -> str | None:
 
 
 def _of_home() -> list[Path]:
-    """Not every user of a container has a home."""
+    """The folder below the user's home. A user of a container may have no home."""
     try:
         return [Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "statestore"]
     except RuntimeError:
@@ -134,7 +134,7 @@ def _writer() -> Any:
     return intrinsic(write)
 
 
-# Little-endian words at any byte of an array of bytes, widened to 64 bits; ``big_word`` reads a big-endian one.
+# Little-endian words at any byte of a byte array, widened to 64 bits; ``big_word`` reads a big-endian one.
 half_word: Callable[[Bytes, int], Any] = _reader(32)
 word: Callable[[Bytes, int], Any] = _reader(64)
 big_word: Callable[[Bytes, int], Any] = _reader(64, swap=True)

@@ -1,4 +1,4 @@
-"""Whether compiled loops are worth the wait: to load them takes a third of a second, to compile them several, once."""
+"""Decision whether compiled loops pay: loading them takes a third of a second, and the first compilation several."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 
 
 def is_loaded() -> bool:
-    """Whether this process has loaded them already."""
+    """Return whether this process has loaded compiled loops."""
     return COMPILED in sys.modules
 
 
 def pays(stored_bytes: int) -> bool:
-    """Whether a read of so many compressed bytes is faster with compiled loops; false where numba is not installed."""
+    """Return whether compiled loops make a read of so many compressed bytes faster; false where numba is not
+    installed.
+    """
     least = _WARM_BYTES if is_loaded() else _COLD_BYTES
     return stored_bytes >= least and importlib.util.find_spec("numba") is not None
 
 
 def load_if_it_pays(stored_bytes: int) -> None:
-    """From here on `is_loaded`, if `pays` and numba is fit for use here."""
+    """Load compiled loops if `pays` says so and numba works here; `is_loaded` then returns true."""
     if pays(stored_bytes):
         with contextlib.suppress(Exception):  # numba refuses versions of Python and numpy with errors of many kinds
             importlib.import_module(COMPILED)

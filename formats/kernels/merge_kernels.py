@@ -1,4 +1,4 @@
-"""Runs of sorted entries merged into rows, compiled: the newest version of a key decides, deletes hide, operands join.
+"""Compiled merge of sorted runs of entries into rows: the newest version of a key wins, deletes hide, operands join.
 
 A run is a stretch of entries in order of key and, for one key, from new to old. Rows come out as *pieces*: entries
 whose values, joined with the merge operator's delimiter, are the row's value; a plain put is a row of one piece.
@@ -15,7 +15,7 @@ from statestore.formats.kernels.compiled import U64, Bytes, Longs, Words, big_wo
 
 @inlined
 def _order(keys: Bytes, a: int, size_a: int, b: int, size_b: int, skip: int) -> int:
-    """-1, 0 or 1 as the key at ``a`` is smaller, equal or greater; their first ``skip`` bytes are equal."""
+    """Return -1, 0 or 1 as the key at ``a`` is smaller, equal or greater; their first ``skip`` bytes are equal."""
     i, both = skip, min(size_a, size_b)
     while i < both:
         x, y = big_word(keys, a + i), big_word(keys, b + i)
@@ -30,7 +30,7 @@ def _order(keys: Bytes, a: int, size_a: int, b: int, size_b: int, skip: int) -> 
 
 @kernel
 def common_prefix(keys: Bytes, key_start: Longs, first: Longs, stop: Longs) -> int:
-    """How many bytes all user keys of the runs begin with, in sorted runs."""
+    """Number of bytes that all user keys of the runs have in common at their start. The runs are sorted."""
     best = -1
     origin = -1
     for run in range(len(first)):
@@ -63,10 +63,10 @@ def merge_runs(
 ) -> int:
     """Fill in pieces and, per row, where its pieces end; ``count``: rows, pieces.
 
-    ``first`` and ``stop`` are the runs and are used up; ``skip`` is from ``common_prefix``, ``head`` for the kernel's
-    own use; ``joins`` tells whether operands may be joined. ``piece`` and ``row_end`` are as long as ``tag``.
+    ``first`` and ``stop`` are the runs and are used up. ``skip`` comes from ``common_prefix``; ``head`` is working
+    memory. ``joins`` says whether operands may be joined. ``piece`` and ``row_end`` are as long as ``tag``.
     """
-    # Heads are compared first, and in place: to hand many arrays to a function costs more than what it would do.
+    # Heads are compared first, and inline: passing many arrays to a function costs more than the comparison.
     for run in range(len(first)):
         for entry in range(first[run], stop[run]):
             size = key_start[entry + 1] - key_start[entry] - 8 - skip
@@ -160,7 +160,7 @@ def _order_of(keys: Bytes, key_start: Longs, a: int, b: int, skip: int) -> int:
 def _settle(
     keys: Bytes, key_start: Longs, tag: Words, head: Words, first: Longs, skip: int, order: Longs, active: int
 ) -> None:
-    """Move the last run in ``order`` to its place: by its next key, then from new to old."""
+    """Move the last run in ``order`` to its position: by its next key, then from new to old."""
     place = active - 1
     run = order[place]
     entry = first[run]
@@ -176,7 +176,7 @@ def _settle(
 
 @inlined
 def _close(piece: Longs, row_end: Longs, begun: int, pieces: int, rows: int) -> int:
-    """End a row, its pieces turned from new-to-old to old-to-new."""
+    """End a row and reverse its pieces, so that they go from old to new."""
     i, j = begun, pieces - 1
     while i < j:
         piece[i], piece[j] = piece[j], piece[i]
@@ -199,7 +199,7 @@ def measure_rows(
     delimiter: int,
     total: Longs,
 ) -> int:
-    """Where a batch that starts at row ``first`` ends; ``total``: the bytes of its keys and of its values."""
+    """The end of a batch that starts at row ``first``; ``total``: the bytes of its keys and of its values."""
     at = row_end[first - 1] if first > 0 else 0
     total[0], total[1] = 0, 0
     row = first
@@ -236,7 +236,7 @@ def gather_rows(
     value_end: np.ndarray,
     value_out: Bytes,
 ) -> None:
-    """Write rows ``first`` to ``stop`` as Arrow offsets and bytes; the arrays of bytes have slack."""
+    """Write rows ``first`` to ``stop`` as Arrow offsets and bytes; the byte arrays have slack."""
     at = row_end[first - 1] if first > 0 else 0
     key_at, value_at = 0, 0
     key_end[0] = value_end[0] = 0

@@ -1,4 +1,4 @@
-"""Compiled loops over the slots of many rows: what ``spans`` and ``unsafe_row`` do with numpy, in one pass each."""
+"""Compiled loops over the slots of many rows: the numpy code of ``byte_spans`` and ``unsafe_row`` in one pass each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST = 2**31 - 1
 
 @kernel
 def words_at(data: Bytes, place: Longs, found: Longs) -> bool:
-    """The eight bytes at each place; false if one is outside ``data``."""
+    """Read the eight bytes at each position; returns false if one is outside ``data``."""
     for i in range(len(place)):
         if place[i] < 0 or place[i] > len(data) - 8:
             return False
@@ -19,7 +19,7 @@ def words_at(data: Bytes, place: Longs, found: Longs) -> bool:
 
 @kernel
 def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
-    """The four bytes at each place; false if one is outside ``data``."""
+    """Read the four bytes at each position; returns false if one is outside ``data``."""
     for i in range(len(place)):
         if place[i] < 0 or place[i] > len(data) - 4:
             return False
@@ -29,7 +29,9 @@ def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
 
 @kernel
 def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
-    """Bit ``number`` of the bitmap at each start; how many are set, -1 if a bitmap is not inside ``data``."""
+    """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 if a bitmap is not inside
+    ``data``.
+    """
     byte, shift = number >> 3, number & 7
     count = 0
     for i in range(len(start)):
@@ -43,10 +45,10 @@ def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
 
 @kernel
 def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls: Flags, offsets: Halves) -> int:
-    """Fill in the Arrow offsets of the strings that the slots at ``place`` point to; the bytes of all of them.
+    """Fill in the Arrow offsets of the strings that the slots at ``place`` point to; returns the size of all of them.
 
-    ``nulls`` may be empty. Less than nothing is returned for what an honest row does not have: a string that is not
-    inside the ``limit`` bytes of its row, or more bytes of strings than there are.
+    ``nulls`` may be empty. A negative number is returned for a malformed row: for a string that is not inside the
+    ``limit`` bytes of its row, or for more bytes of strings than there are.
     """
     total = 0
     offsets[0] = 0
@@ -67,7 +69,7 @@ def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls:
 
 @kernel
 def copy_strings(data: Bytes, place: Longs, base: Longs, offsets: Halves, target: Bytes) -> None:
-    """The strings that ``measure_strings`` found to be inside ``data``, one after another."""
+    """Copy the strings that ``measure_strings`` found to be inside ``data``, one after another."""
     for i in range(len(place)):
         at, end = I64(offsets[i]), I64(offsets[i + 1])
         if at == end:

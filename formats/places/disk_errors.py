@@ -1,4 +1,4 @@
-"""Errors of the operating system as errors of this package, so that a caller sees one kind for a failing disk."""
+"""Conversion of operating system errors to StorageError, so that callers handle one error for a failing disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ADVICE = {
 
 
 def storage_error(error: OSError, doing: str, path: object) -> StorageError:
-    """``error`` as a StorageError DISK_FAILED that says what was being done ("write", "sync", …) to which file."""
+    """Convert ``error`` to StorageError DISK_FAILED, naming the operation ("write", "sync", …) and the file."""
     if isinstance(error, StorageError):
         return error
     reason = error.strerror or str(error)
@@ -30,7 +30,7 @@ def storage_error(error: OSError, doing: str, path: object) -> StorageError:
 
 @contextlib.contextmanager
 def disk_errors(doing: str, path: object) -> Iterator[None]:
-    """Raise what the system refuses inside the block as `storage_error`."""
+    """Convert an OSError raised inside the block with `storage_error`."""
     try:
         yield
     except OSError as error:

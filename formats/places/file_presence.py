@@ -1,8 +1,8 @@
-"""Which files are there, asked so that a failing disk is no absence.
+"""Presence of files, checked so that a failing disk is not mistaken for an absent file.
 
-``os.access``, ``Path.exists`` and ``Path.glob`` answer with nothing where the system refuses. A reader that takes that
-for "there is no newer commit" answers the past as the present. A ``stat`` that raises costs a point read a microsecond
-more; the call of the C library tells why it failed, and costs none.
+``os.access``, ``Path.exists`` and ``Path.glob`` return nothing where the system refuses to answer. A reader that takes
+that for "there is no newer commit" answers with the past in place of the present. A ``stat`` that raises costs a point
+read another microsecond; a call of the C library reports the cause of a failure at no such cost.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _errno = ctypes.get_errno
 
 
 def is_there(path: bytes) -> bool:
-    """Whether something has this name, as `os.fsencode` gives it. Raises StorageError DISK_FAILED where the system
-    cannot say."""
+    """Return whether a file or folder has this name, encoded as by `os.fsencode`.
+
+    Raises StorageError DISK_FAILED where the system cannot answer.
+    """
     if _access(path, 0) == 0:
         return True
     code = _errno()
@@ -33,7 +35,7 @@ def is_there(path: bytes) -> bool:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder, ascending; [] where there is no such folder. Raises StorageError DISK_FAILED."""
+    """The names in a folder, ascending; [] where the folder does not exist. Raises StorageError DISK_FAILED."""
     with disk_errors("list", folder):
         try:
             with os.scandir(folder) as entries:

@@ -1,9 +1,9 @@
-"""RocksDB and forks. The threads that RocksDB flushes and compacts with are not in a forked child, so that a database
-there waits for them for ever: at its first flush, when it is closed, and when the process ends.
+"""RocksDB and forks.
 
-A child of a process that has opened any database may read databases that it opens itself (read-only), and may open none
-for writing. Databases that it inherited are left to the parent: no call of RocksDB is made for them, not even by the
-garbage collector.
+A forked child lacks the threads with which RocksDB flushes and compacts. A database in the child would wait for them
+for ever: at its first flush, when it is closed, and when the process ends. A child of a process that has opened a
+database may open databases to read, and none to write. Databases that it inherited are left to the parent: no call of
+RocksDB is made for them, not even by the garbage collector.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from statestore.formats.errors import UnsupportedError
 
 
 class _Process:
-    """What this process has done; a fork of it inherits the first."""
+    """Use of RocksDB by this process; a fork inherits ``used``."""
 
-    used = False  # RocksDB was used, so that its threads may exist
-    forked = False  # they do not exist, and cannot be started
-    at_exit: tuple[Any, ...] = ()  # C's on_exit, _exit and fcloseall: loaded before a fork, in which loading may wait
+    used = False  # RocksDB was used, so its threads may exist
+    forked = False  # the process is a fork of one that used RocksDB: the threads do not exist and cannot be started
+    at_exit: tuple[Any, ...] = ()  # C's on_exit, _exit and fcloseall; loading them may block in a fork
 
 
 _inherited: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def using_rocksdb() -> None:
-    """Note that this process uses RocksDB; to be called before a database is opened, in any mode."""
+    """Note that this process uses RocksDB. Call it before opening a database in any mode."""
     if not _Process.used:
         with contextlib.suppress(AttributeError, OSError):  # on_exit is glibc's
             library = ctypes.CDLL(None)
@@ -40,14 +40,17 @@ def using_rocksdb() -> None:
 
 
 def writing_rocksdb() -> None:
-    """Like `using_rocksdb`, before a database is opened for writing. Raises UnsupportedError FORKED."""
+    """Note that this process writes with RocksDB. Call it before opening a database for writing.
+
+    Raises UnsupportedError FORKED.
+    """
     if _Process.forked:
         raise forked_error("a RocksDB database cannot be opened for writing")
     using_rocksdb()
 
 
 def forked_error(what: str) -> UnsupportedError:
-    """The error for something that a forked child cannot do."""
+    """The error for an operation that a forked child cannot do."""
     return UnsupportedError(
         "FORKED",
         f"{what} in process {os.getpid()}: it was forked from a process that had used RocksDB, whose threads are not "
@@ -57,19 +60,24 @@ def forked_error(what: str) -> UnsupportedError:
 
 
 def leave_in_forks(leave: Callable[[], None]) -> None:
-    """Call a method in forked children, right after the fork, if its object is alive then: to give up what belongs to
-    the parent, without a call of RocksDB. An object that goes on in the child asks again there."""
+    """Call a method in forked children, right after the fork, if its object is alive then.
+
+    The method gives up what belongs to the parent, without a call of RocksDB. An object that is used further in the
+    child registers again there.
+    """
     _inherited.add(weakref.WeakMethod(leave, _inherited.discard))
 
 
 def nothing_to_leave(leave: Callable[[], None]) -> None:
-    """Take back `leave_in_forks`: what the method would give up is given up. Its descriptors may be those of other
-    files soon, which a child must not close."""
+    """Take back `leave_in_forks` once the object has given up what it held.
+
+    Its descriptors may soon be those of other files, which a child must not close.
+    """
     _inherited.discard(weakref.WeakMethod(leave))
 
 
 def keep_for_ever(*natives: object) -> None:
-    """Have objects never freed: their destructors would call RocksDB."""
+    """Keep objects from ever being freed: their destructors would call RocksDB."""
     for native in natives:
         if native is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
@@ -86,12 +94,14 @@ def _after_fork() -> None:
 
 
 def _exit_without_destructors() -> None:
-    """RocksDB's destructors at the end of the process would join threads that do not exist, which aborts it: have
-    ``exit`` flush C's streams and end the process with its status instead. By then Python has run its own exit
-    handlers. (`os._exit`, as in multiprocessing's children, runs no destructors anyway.)"""
+    """Flush C's streams and end the process with its status, in place of RocksDB's destructors.
+
+    The destructors would join threads that do not exist, which aborts the process. By then Python has run its own exit
+    handlers. (`os._exit`, as in multiprocessing's children, runs no destructors anyway.)
+    """
     if _Process.at_exit:
         on_exit, end, flush = _Process.at_exit
-        on_exit(end, None)  # called last: the order is the opposite one
+        on_exit(end, None)  # called last: on_exit runs functions in reverse order
         on_exit(flush, None)
 
 

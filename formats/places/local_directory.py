@@ -1,8 +1,8 @@
-"""Directories for local files that end with their process: a reader's own hot tier, a keyed backend's database, copies
-of files that RocksDB is to read.
+"""Directories for local files that end with their process.
 
-A directory is held by a lock that the system takes back from an owner that dies, so nobody has to tell the dead from
-the living by their names or ages. Whoever takes a directory removes those of dead processes, and so does vacuum.
+They hold a reader's own hot tier, a keyed backend's database, or copies of files for RocksDB to read. A directory is
+held by a lock, which the system releases when its owner dies. So no process has to judge by names or ages which
+directories are in use. Taking a directory removes those of dead processes, and so does vacuum.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LOCK = "owner.lock"
 _NEW, _DEAD = "new-", "dead-"
 _ATTEMPTS = 100
 _OURS = re.compile(r"(new-|dead-|)[0-9a-f]{32}")
-"""Nothing else is touched: users choose the folder, and may have their own ``new-orders`` in it."""
+"""The pattern of names that may be removed. Users choose the folder, and may have their own ``new-orders`` in it."""
 
 
 @dataclass(frozen=True)
 class LocalDirectory:
-    """A directory that is this process's until `remove`."""
+    """A directory that belongs to this process until `remove`."""
 
     path: Path
     lock: int
@@ -41,7 +41,7 @@ class LocalDirectory:
     in_temporary: bool
 
     def remove(self) -> None:
-        """With everything in it; to be called once. Nothing in a fork of the process whose it is."""
+        """Remove the directory with everything in it; call it once. Does nothing in a fork of the owner."""
         if os.getpid() != self.process:
             return
         nothing_to_leave(self.leave)
@@ -51,26 +51,26 @@ class LocalDirectory:
             _remove_empty(self.path.parent)
 
     def leave(self) -> None:
-        """In a forked child: the lock is the parent's alone, and ends with it."""
+        """Give up the directory in a forked child: the lock belongs to the parent and ends with it."""
         with contextlib.suppress(OSError):
             os.close(self.lock)
 
 
 def take_directory(parent: str | Path | None = None) -> LocalDirectory:
-    """A new directory below ``parent``, by default in the system's temporary directory.
+    """Make a new directory below ``parent``, by default in the system's temporary directory.
 
     Raises InvalidInputError FOREIGN_DIRECTORY, StorageError DISK_FAILED.
     """
     root = _temporary() if parent is None else Path(parent)
     with disk_errors("make a directory for local files", root):
         for _ in range(_ATTEMPTS):
-            with contextlib.suppress(FileNotFoundError):  # the folder, or the directory, was removed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the folder or the directory was removed meanwhile
                 try:
                     root.mkdir(mode=0o700, parents=True, exist_ok=True)
                 except FileExistsError:
                     if root.exists() and not root.is_dir():
                         raise
-                    continue  # it was there, and is gone
+                    continue  # the directory was removed meanwhile
                 if parent is None and not _is_own_folder(root):
                     raise InvalidInputError(
                         "FOREIGN_DIRECTORY",
@@ -84,7 +84,9 @@ def take_directory(parent: str | Path | None = None) -> LocalDirectory:
 
 @contextlib.contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """An empty folder in the system's temporary directory, removed at the end, or after the process has died."""
+    """An empty folder in the system's temporary directory, removed at the end of the block or after the process has
+    died.
+    """
     directory = take_directory()
     try:
         files = directory.path / "files"
@@ -96,8 +98,10 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def remove_abandoned(root: Path | None = None) -> None:
-    """Remove directories whose owners are dead, by default those in the system's temporary directory; others that
-    somebody put there stay. What cannot be removed stays, too."""
+    """Remove directories whose owners are dead, by default those in the system's temporary directory.
+
+    Other directories stay, and so do those that cannot be removed.
+    """
     with contextlib.suppress(OSError):
         if root is not None:
             _sweep(root)
@@ -141,7 +145,7 @@ def _sweep(root: Path) -> None:
             continue
         if name[1] == _DEAD:
             shutil.rmtree(path, ignore_errors=True)
-        elif name[1] == _NEW and _is_empty(path):  # whoever was about to lock it makes another one
+        elif name[1] == _NEW and _is_empty(path):  # the process that was about to lock it makes another one
             _remove_empty(path)
         else:
             _remove_unless_held(path)
@@ -154,7 +158,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _remove_unless_held(path: Path) -> None:
-    with contextlib.suppress(OSError):  # held, no directory of ours, or removed meanwhile
+    with contextlib.suppress(OSError):  # locked, not a directory of ours, or removed meanwhile
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +168,10 @@ def _remove_unless_held(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Under a name that says so first: who dies on the way may have removed the lock and not the rest."""
+    """Rename the directory to a name that marks it for removal, then remove it.
+
+    A process that dies on the way may have removed the lock and not the rest.
+    """
     doomed = path.with_name(f"{_DEAD}{path.name.removeprefix(_NEW)}")
     with contextlib.suppress(OSError):
         path.rename(doomed)
@@ -172,5 +179,5 @@ def _remove(path: Path) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # not empty: others have directories there
+    with contextlib.suppress(OSError):  # not empty: other processes have directories there
         folder.rmdir()

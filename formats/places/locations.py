@@ -2,10 +2,10 @@
 
     /data/checkpoint   file:/data/checkpoint   file:///data/checkpoint
     s3://bucket/checkpoint?region=eu-west-1   (also s3a and s3n)   gs://…   abfs(s)://container@account.dfs…/…
-    hdfs://namenode:8020/checkpoint   viewfs://…   and what an installed fsspec knows
+    hdfs://namenode:8020/checkpoint   viewfs://…   and the schemes of an installed fsspec
 
-Names mean what they mean to Spark and Hadoop: a percent sign is a percent sign. Only options after ``?`` are encoded;
-they are those of pyarrow's URIs, and credentials come from where the storage's own tools take them. Passwords and
+Names are read as Spark and Hadoop read them: a percent sign is a percent sign. Only options after ``?`` are encoded.
+They are those of pyarrow's URIs. Credentials come from where the tools of the storage find them. Passwords and
 options are never shown.
 """
 
@@ -31,7 +31,7 @@ ARROW_SCHEMES = {
     "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs",
     "viewfs": "viewfs",
 }  # fmt: skip
-"""Those that pyarrow opens, and its spelling of them."""
+"""The schemes that pyarrow opens, and its spelling of each."""
 
 _BUCKETS = {"s3": "bucket", "gs": "bucket", "abfs": "container", "abfss": "container"}
 _URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
@@ -41,9 +41,9 @@ _LOCAL_HOSTS = ("", "localhost")
 
 @dataclass(frozen=True)
 class Location:
-    """A folder. ``path`` has no slash at its end, and unless it is local none at its start, but for the root of HDFS.
+    """A folder. A local ``path`` has no slash at its end; another one has none at its start either, except HDFS's root.
 
-    ``str`` leaves out what may be secret; ``uri`` has it.
+    ``str`` leaves out parts that may be secret; ``uri`` has them.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The last part of the path; of a bucket that is read whole, the bucket."""
+        """The last part of the path, or the bucket where the location is a whole bucket."""
         return posixpath.basename(self.path) or self.authority.rpartition("@")[2]
 
     @property
@@ -65,12 +65,12 @@ class Location:
         return replace(self, path=posixpath.dirname(self.path))
 
     def at(self, name: str) -> Location:
-        """A folder in this one."""
+        """A folder inside this one."""
         return replace(self, path=posixpath.join(self.path, name))
 
     @property
     def uri(self) -> str:
-        """What `parse_location` makes this location of."""
+        """The URI from which `parse_location` makes this location."""
         if self.is_local:
             return self.path
         return f"{self._address(self.authority)}{'?' if self.options else ''}{self.options}"
@@ -86,11 +86,11 @@ class Location:
 
 
 def parse_location(text: str | os.PathLike[str]) -> Location:
-    """Opens nothing. Raises InvalidInputError INVALID_LOCATION."""
+    """Parse a path or URI without opening it. Raises InvalidInputError INVALID_LOCATION."""
     given = _checked(text)
     found = _URI.fullmatch(given)
     if found is None:
-        # Not all of what Spark gives for a relative path is a URI: file:folder.
+        # Spark gives some relative paths in a form that is no URI: file:folder.
         return Location(str(Path(given.removeprefix("file:"))))
     scheme, rest = found[1].lower(), found[2]
     if scheme == LOCAL_SCHEME:
@@ -99,7 +99,7 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
     if bare.startswith("//"):
         authority, _, path = bare[2:].partition("/")
     elif scheme in ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss"):
-        authority, _, path = bare[1:].partition("/")  # as pathlib writes it
+        authority, _, path = bare[1:].partition("/")  # the form in which pathlib writes a URI
     else:
         authority, path = "", bare
     wanted = _BUCKETS.get(ARROW_SCHEMES.get(scheme, ""))
@@ -111,7 +111,7 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
 
 
 def _checked(text: object) -> str:
-    """Refuse what no file system has, or what cannot be passed to those that read it."""
+    """Refuse paths that no file system has, or that cannot be passed to one."""
     given = os.fspath(text) if isinstance(text, str | os.PathLike) else None
     if not isinstance(given, str):
         raise InvalidInputError("INVALID_LOCATION", f"path is a {type(text).__name__}; expected a str or pathlib.Path")
@@ -129,10 +129,10 @@ def _checked(text: object) -> str:
 
 
 def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
-    """The file system and the path in it; nothing is read yet. Clients of a storage are shared.
+    """The file system and the path in it. Reads nothing yet. Clients of one storage are shared.
 
-    Raises UnsupportedError UNSUPPORTED_PATH for a scheme that nothing installed opens, InvalidInputError
-    INVALID_LOCATION for options it does not have, NO_ACCESS where the storage's client cannot start.
+    Raises UnsupportedError UNSUPPORTED_PATH for a scheme that no installed library opens, InvalidInputError
+    INVALID_LOCATION for options that the scheme does not have, NO_ACCESS where the storage's client cannot start.
     """
     if location.is_local:
         return pafs.LocalFileSystem(), str(Path(location.path).absolute())
@@ -142,18 +142,18 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
 
 
 def holds_anything(location: Location) -> bool:
-    """Whether a folder is there with something in it. Raises InvalidInputError NO_ACCESS."""
+    """Return whether the folder exists and is not empty. Raises InvalidInputError NO_ACCESS."""
     filesystem, path = open_location(location)
     try:
         return bool(filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True)))
-    except FileNotFoundError:  # a bucket, which is not a file that may be missing
+    except FileNotFoundError:  # a missing bucket: not covered by allow_not_found
         return False
     except OSError as error:
         raise no_access(path, error) from error
 
 
 def no_access(where: str, error: BaseException) -> InvalidInputError:
-    """A place that cannot be read as this user, or not from here."""
+    """The error for a location that this user cannot read, or that cannot be reached from here."""
     said = " ".join(str(error).split())[:500]
     return InvalidInputError(
         "NO_ACCESS", f"{where} cannot be read ({said}); check credentials, region and endpoint, and that you may"
@@ -161,7 +161,9 @@ def no_access(where: str, error: BaseException) -> InvalidInputError:
 
 
 def _local_path(given: str, rest: str) -> str:
-    """The path of a ``file:`` URI. Spark writes names as they are, other tools encode them: what exists is meant."""
+    """The path of a ``file:`` URI. Spark writes names as they are and other tools encode them, so the existing one is
+    used.
+    """
     host, path = "", rest
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
@@ -179,7 +181,7 @@ def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:
-    # The path stays out of the URI, in which it would have to be encoded.
+    # The path is kept out of the URI, where it would have to be encoded.
     scheme = ARROW_SCHEMES[location.scheme]
     uri = f"{scheme}://{location.authority}/{'?' if location.options else ''}{location.options}"
     try:
@@ -228,7 +230,7 @@ def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
 
 
 def not_local(location: Location, what: str) -> UnsupportedError:
-    """For what needs a directory: writing, and reading stores of our own."""
+    """The error for operations that need a local directory: writing, and reading stores of our own."""
     return UnsupportedError(
         "UNSUPPORTED_PATH",
         f"{location}: {what} a local directory; elsewhere, checkpoints of Structured Streaming are read, and only they",

@@ -1,4 +1,4 @@
-"""Work of several threads, its results in the order of its pieces."""
+"""Work in several threads with results in the order of the pieces."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ R = TypeVar("R")
 
 
 def in_order(work: Callable[[P], R], pieces: Iterable[P], threads: int) -> Iterator[R]:
-    """``work`` of each piece. With several threads they are at most two pieces each ahead of who takes the results.
+    """Yield ``work(piece)`` for each piece in order.
 
-    A generator that is left early waits for what is under way. Errors come where their result would have come.
+    With several threads, work runs ahead of the consumer by at most two pieces a thread. A generator that is closed
+    early waits for the work under way. An error is raised where its result would have been yielded.
     """
     if threads <= 1:
         for piece in pieces:

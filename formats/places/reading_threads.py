@@ -1,4 +1,4 @@
-"""How many threads a read may use: those of the machine, unless who reads says otherwise, as a task of Spark does."""
+"""Number of threads that a read may use: all CPUs, or fewer where the caller limits it, as a task of Spark does."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _limit: ContextVar[int | None] = ContextVar("reading_threads", default=None)
 
 
 def processors() -> int:
-    """Those of the machine that reads should keep busy."""
+    """CPUs that one read may use, at most MOST."""
     return min(len(os.sched_getaffinity(0)), MOST)
 
 
 def reading_threads() -> int:
-    """Threads for the read that begins now."""
+    """Number of threads for a read that begins now."""
     found = _limit.get()
     return processors() if found is None else found
 
 
 @contextmanager
 def reading_in_tasks() -> Iterator[None]:
-    """What is planned in here is read by tasks of one thread each, side by side."""
+    """Plan reads in this block for tasks of one thread each, which run side by side."""
     before = _limit.set(1)
     try:
         yield
@@ -33,5 +33,5 @@ def reading_in_tasks() -> Iterator[None]:
 
 
 def limit_reading_threads(count: int) -> None:
-    """Reads that begin later in this thread use ``count`` threads."""
+    """Limit reads that begin later in this thread to ``count`` threads."""
     _limit.set(count)

@@ -1,7 +1,7 @@
-"""Opening the files of a store: regular ones only, without ever waiting for one, mapped or read as the user chose.
+"""Opening the files of a store: regular files only, without blocking, mapped or read as the user chose.
 
-A FIFO in the place of a file would block its reader for ever, a device might answer without end. So a file is opened
-without waiting, and what was opened is looked at before a byte of it is read.
+Opening a FIFO in the place of a file would block for ever, and a device might return bytes without end. So a file is
+opened without blocking, and its type is checked before a byte of it is read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from statestore.formats.errors import CorruptError, InvalidInputError, StateStor
 from statestore.formats.places.disk_errors import storage_error
 
 MAPPING = "STATESTORE_MMAP"
-"""The environment variable that switches mapping off; read again whenever a file is opened."""
+"""The environment variable that switches mapping off. It is read whenever a file is opened."""
 
 MAX_METADATA_BYTES = 1 << 30
-"""No log entry, log checkpoint or description is larger: what is read whole is looked at before."""
+"""Upper bound of a log entry, log checkpoint or description. The size of a file that is read whole is checked first."""
 
 _NEVER_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = {
@@ -37,10 +37,10 @@ _CHUNK = 1 << 24
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the file ``path``, which is a regular one; ``flags`` say what for, as those of ``os.open``.
+    """Open a regular file and return its descriptor; ``flags`` are those of ``os.open``.
 
-    Raises FileNotFoundError or NotADirectoryError where there is none, CorruptError NOT_A_FILE where something else
-    has its place, StorageError DISK_FAILED where the system refuses.
+    Raises FileNotFoundError or NotADirectoryError where there is no file, CorruptError NOT_A_FILE where something else
+    has its name, StorageError DISK_FAILED where the system refuses.
     """
     with _errors("open", path):
         descriptor = os.open(path, flags | _NEVER_WAIT, 0o644)
@@ -56,7 +56,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """The whole file. Raises as `open_regular`, and CorruptError FILE_TOO_LARGE for one of more than ``most`` bytes."""
+    """Read the whole file. Raises as `open_regular`, and CorruptError FILE_TOO_LARGE for more than ``most`` bytes."""
     descriptor = open_regular(path)
     try:
         with _errors("read", path):
@@ -66,7 +66,7 @@ def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes
             parts: list[bytes] = []
             while part := os.read(descriptor, min(size + 1, _CHUNK)):
                 parts.append(part)
-                if most is not None and sum(map(len, parts)) > most:  # it grew meanwhile
+                if most is not None and sum(map(len, parts)) > most:  # the file grew while it was read
                     raise too_large(path, sum(map(len, parts)), most)
     finally:
         os.close(descriptor)
@@ -74,8 +74,10 @@ def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes
 
 
 def map_regular(path: str | os.PathLike[str]) -> pa.Buffer:
-    """The bytes of the whole file: mapped, or where ``STATESTORE_MMAP`` is off, read. Raises as `open_regular`, and
-    InvalidInputError INVALID_OPTION."""
+    """The bytes of the whole file: mapped, or read where ``STATESTORE_MMAP`` is off.
+
+    Raises as `open_regular`, and InvalidInputError INVALID_OPTION.
+    """
     if not is_mapping():
         return pa.py_buffer(read_regular(path))
     descriptor = open_regular(path)
@@ -91,12 +93,14 @@ def map_regular(path: str | os.PathLike[str]) -> pa.Buffer:
 
 
 def stream_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file, open to be read. Raises as `open_regular`."""
+    """Open the file for reading. Raises as `open_regular`."""
     return os.fdopen(open_regular(path), "rb")
 
 
 def is_mapping() -> bool:
-    """Whether files are mapped. Raises InvalidInputError INVALID_OPTION for a value that is neither on nor off."""
+    """Return whether files are mapped. Raises InvalidInputError INVALID_OPTION for a value that is neither on nor
+    off.
+    """
     value = os.environ.get(MAPPING, "on")
     if value not in ("on", "off"):
         raise InvalidInputError(
@@ -113,7 +117,9 @@ def too_large(path: object, size: int, most: int) -> CorruptError:
 
 @contextlib.contextmanager
 def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
-    """As `disk_errors`, but that a missing file stays one, and what cannot be opened because of its kind is named."""
+    """Raise as `disk_errors`, except that a missing file stays FileNotFoundError and a file of the wrong type is
+    named.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, StateStoreError):
@@ -125,7 +131,7 @@ def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _in_its_place(path: str | os.PathLike[str], error: OSError) -> CorruptError | None:
-    """What else than a file has its place, if that is why it cannot be read."""
+    """What has the file's name instead of a regular file, if that is why it cannot be read."""
     if error.errno == errno.ELOOP:
         return _not_a_file(path, "a symbolic link that leads back to itself")
     try:

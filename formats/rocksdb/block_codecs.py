@@ -1,4 +1,4 @@
-"""Raw blocks of a table file to plain ones: LZ4 and Snappy in compiled code, the other codecs by their libraries."""
+"""Decompression of the blocks of a table file: LZ4 and Snappy in compiled code, other codecs by their libraries."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from statestore.formats.kernels.checksum_kernels import NONE, block_checksums
 from statestore.formats.kernels.compiled import Bytes, Longs
 from statestore.formats.rocksdb.damage import Unreadable, corrupt
 
-_GAP = 16  # what a copy in words may write behind a block
+_GAP = 16  # a copy in words may write so many bytes behind a block
 _LOW = np.uint64(0xFFFFFFFF)
 _COMPILED = (blocks.PLAIN, blocks.SNAPPY, blocks.LZ4, blocks.LZ4HC)
 
 
 @dataclass(frozen=True)
 class CheckedBlocks:
-    """Blocks of one file that lie in ``raw`` with their trailers, checksums verified.
+    """Blocks of one file in ``raw`` with their trailers, checksums verified.
 
-    ``offset`` is where each lies in the file, ``length`` how long it will be when plain.
+    ``offset`` is the position of each in the file, ``length`` its length when decompressed.
     """
 
     path: str
@@ -35,16 +35,16 @@ class CheckedBlocks:
 
     @property
     def room(self) -> int:
-        """Bytes that `expand` needs."""
+        """Number of bytes that `expand` needs."""
         return int(self.length.sum()) + _GAP * len(self.length)
 
 
 def check_blocks(
     raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, base: int, path: str
 ) -> CheckedBlocks:
-    """``kind`` of checksum and its ``base`` are the file's.
+    """Verify the checksums of blocks. ``kind`` of checksum and its ``base`` are the file's.
 
-    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a codec that is not known.
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for an unknown codec.
     """
     _verify(raw, start, size, offset, kind, base, path)
     codec, length, report = np.empty(len(start), np.int64), np.empty(len(start), np.int64), np.zeros(3, np.int64)
@@ -57,9 +57,9 @@ def check_blocks(
 def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, base: int, path: str) -> None:
     if not len(start):
         return
-    # Without checksums RocksDB stores zeros: others mean that the footer's kind of checksum is what is damaged.
+    # Without checksums RocksDB stores zeros. Other values mean that the kind of checksum in the footer is damaged.
     found = np.zeros(len(start), np.uint64) if kind == NONE else block_checksums(raw, start, size, kind)
-    if base:  # since format 6 a block's place is part of its checksum
+    if base:  # since format 6 a block's position is part of its checksum
         place = offset.astype(np.uint64)
         found = (found + (np.uint64(base) ^ ((place & _LOW) + (place >> np.uint64(32))))) & _LOW
     expected = np.ndarray((len(raw) - 3,), "<u4", raw, 0, (1,))[start + size + 1]
@@ -73,7 +73,7 @@ def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, bas
 
 
 def expand(found: CheckedBlocks, plain: Bytes, at: int) -> Longs:
-    """Decompress to ``plain`` from ``at`` on; where each block begins. ``plain`` has SLACK behind what is needed."""
+    """Decompress into ``plain`` from ``at`` on; returns where each block begins. ``plain`` has SLACK spare bytes."""
     place = np.full(len(found.length), at, np.int64)
     place[1:] += np.cumsum(found.length[:-1] + _GAP)
     for i in np.flatnonzero(~np.isin(found.codec, _COMPILED)).tolist():

@@ -1,4 +1,4 @@
-"""What readers of RocksDB directories say of damaged files, and of those that they leave alone."""
+"""Errors of readers of RocksDB directories: for damaged files, and for files that the scanner does not read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from statestore.formats.errors import CorruptError
 
 
 class Unreadable(Exception):
-    """A directory in a form that the scanner of table files does not read, but RocksDB itself may; says which."""
+    """A directory in a form that the scanner of table files does not read, but RocksDB itself may. The message names
+    it.
+    """
 
 
 def corrupt(path: str, found: str) -> CorruptError:
-    """A file of RocksDB that is damaged."""
+    """The error for a damaged file of RocksDB."""
     return CorruptError("ROCKSDB_FILE", f"{path}: {found}; the file is damaged, restore it from a copy")

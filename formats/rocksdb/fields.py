@@ -1,4 +1,4 @@
-"""Numbers and strings of RocksDB's records and small blocks, read in Python; no length in them is trusted."""
+"""Numbers and strings of RocksDB's records and small blocks, read in Python. No length in them is trusted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _MAX_KEYS = 1 << 26
 
 
 class Malformed(Exception):
-    """A field that goes beyond the end of its record; the reader of the file says which."""
+    """A field that goes beyond the end of its record; the reader of the file adds which file it is."""
 
 
 @dataclass
 class Fields:
-    """A record read from front to end."""
+    """A record that is read from front to end."""
 
     data: bytes
     at: int = 0
@@ -44,12 +44,12 @@ class Fields:
         return self.data[self.at - size : self.at]
 
     def string(self) -> bytes:
-        """Bytes behind their length."""
+        """Read a string: its length, then its bytes."""
         return self.take(self.varint())
 
 
 def block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a plain block: those of a metaindex or of properties, which are few and share nothing.
+    """Keys and values of a plain metaindex or properties block, whose entries are few and share no bytes.
 
     Raises Malformed.
     """

@@ -1,4 +1,4 @@
-"""Ranges of keys, cut so that each holds a bounded amount of all files: what the scanner works on at a time."""
+"""Ranges of keys, each with a bounded amount of all files: the scanner reads one range at a time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SAMPLES_OF_RANGE = 16
 class KeyRange:
     """User keys from ``first`` (None: the least) up to, not including, ``stop`` (None: no end).
 
-    With ``rest``, of the keys that begin with ``first`` only those are looked for that go on with any ``hole`` bytes
-    and then ``rest``; a reader may give the others of the range, too.
+    With ``rest``, only those keys are wanted that begin with ``first``, continue with any ``hole`` bytes, and then with
+    ``rest``. A reader may return other keys of the range, too.
     """
 
     first: bytes | None = None
@@ -35,18 +35,18 @@ class KeyRange:
         return self.first is not None and self.stop is not None and self.first >= self.stop
 
     def holds_inside(self, key: bytes) -> bool:
-        """Whether a key is in the range and not its first."""
+        """Return whether a key is in the range and is not its first."""
         return (self.first is None or self.first < key) and (self.stop is None or key < self.stop)
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The least string that is greater than all that begin with the prefix."""
+    """The least string that is greater than all strings with the prefix."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:
-    """The blocks, from the first up to the second, that may hold keys of a range."""
+    """The blocks, from the first up to but not including the second, that may hold keys of a range."""
     count = len(table.separators)
     if within.stop is not None and table.smallest >= within.stop:
         return 0, 0
@@ -59,7 +59,7 @@ def blocks_of(table: TableFile, within: KeyRange) -> tuple[int, int]:
 
 
 def cut_ranges(tables: Sequence[TableFile], within: KeyRange, target: int) -> list[KeyRange]:
-    """``within`` in pieces of about ``target`` bytes of raw blocks each, all versions of a key in one piece."""
+    """Split ``within`` into ranges of about ``target`` bytes of raw blocks. All versions of a key are in one range."""
     spans = [(table, *blocks_of(table, within)) for table in tables]
     blocks = sum(stop - first for _, first, stop in spans)
     total = sum(int(table.size[first:stop].sum()) for table, first, stop in spans)

@@ -1,6 +1,6 @@
-"""Keys that cut a set of table files into parts of about the same size, from a few entries of their indexes.
+"""Keys that split a set of table files into parts of about equal size, from a few entries of their indexes.
 
-What is read here is not trusted and need not be right: any keys cut rows into parts that together are the whole.
+The bytes read here are not trusted and need not be right: any keys split rows into parts that together are the whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def split_points(files: Sequence[tuple[int, ReadAt]], parts: int, within: KeyRan
 
 
 def sample_keys(size: int, read: ReadAt) -> list[bytes]:
-    """At most SAMPLES keys of a table file, evenly spread, ascending; none if its index is not of the usual kind."""
+    """At most SAMPLES keys of a table file, evenly spread, ascending; empty if its index is not of the usual kind."""
     try:
         index = read_index(size, read)
         return [] if index is None else [index.key(number) for number in range(0, len(index), _step(len(index)))]

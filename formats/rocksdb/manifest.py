@@ -41,7 +41,7 @@ _FILE_FIELDS_END, _FILE_MUST_KNOW = 1, 1 << 6
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A live table file: its least key is the user key ``smallest`` in the version (sequence and type) ``newest``."""
+    """A live table file. Its least key is the user key ``smallest`` in the version (sequence and type) ``newest``."""
 
     number: int
     level: int
@@ -56,7 +56,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class FamilyFiles:
-    """A column family and its table files, by level and then by least key, those of level 0 from new to old."""
+    """A column family and its table files, by level and then by least key; those of level 0 from new to old."""
 
     name: str
     files: tuple[TableEntry, ...]
@@ -75,14 +75,14 @@ class _Replay:
     families: dict[int, _Family]
     min_log: int = 0
     seen: set[int] = field(default_factory=set)
-    """Tags of the fields that there were."""
+    """Tags of the fields that were read."""
 
 
 def read_families(directory: Path) -> dict[str, FamilyFiles]:
     """The column families of a directory by name.
 
-    Raises CorruptError ROCKSDB_FILE, and `Unreadable` where the state is not all in table files that the scanner
-    reads: blob files, a write-ahead log with records, another order of keys.
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` where the state is not all in table files that the scanner reads:
+    with blob files, a write-ahead log with records, or another order of keys.
     """
     current = directory / "CURRENT"
     try:
@@ -114,7 +114,9 @@ def _checked(family: _Family, where: str) -> FamilyFiles:
 
 
 def _place(file: TableEntry) -> tuple[int, int, bytes, int]:
-    """Two files of a level may begin with one user key, whose newer versions come first."""
+    """The sort key of a file. Two files of a level may begin with one user key, of which the newer versions come
+    first.
+    """
     return (file.level, -file.number, b"", 0) if file.level == 0 else (file.level, 0, file.smallest, -file.newest)
 
 
@@ -128,7 +130,7 @@ def _check_logs(directory: Path, replay: _Replay) -> None:
 
 
 def _records(data: bytes, path: str) -> Iterator[bytes]:
-    """Whole records; one that breaks off at the end is for RocksDB to judge."""
+    """Yield whole records. RocksDB decides about a record that breaks off at the end."""
     at, parts = 0, bytearray()
     within = False
     bytes_of = np.frombuffer(data + bytes(SLACK), np.uint8)
@@ -138,7 +140,7 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
             at += left
             continue
         size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        if kind == 0 and size == 0 and not any(data[at:]):  # space set aside in advance
+        if kind == 0 and size == 0 and not any(data[at:]):  # space that was allocated in advance
             at = len(data)
             break
         header = _HEADER if kind <= _LAST else _NUMBERED_HEADER
@@ -163,7 +165,7 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
 
 
 def _groups(records: Iterator[bytes], path: str) -> Iterator[list[Fields]]:
-    """Edits that count together, all or none."""
+    """Yield groups of edits that count together, all or none."""
     group: list[Fields] = []
     for record in records:
         group.append(Fields(record))
@@ -179,7 +181,7 @@ def _groups(records: Iterator[bytes], path: str) -> Iterator[list[Fields]]:
 
 
 def _remaining(edit: Fields) -> int:
-    """How many edits of its atomic group follow an edit; the field comes anywhere in it."""
+    """Number of edits of the same atomic group that follow an edit. The field may be anywhere in the edit."""
     remaining = 0
     while edit.left:
         tag = edit.varint()
@@ -221,7 +223,7 @@ def _apply(edit: Fields, replay: _Replay) -> None:
 
 
 def _field(tag: int, edit: Fields) -> Any:
-    """The value of a field, of whichever type it is; those without a use here are passed over."""
+    """Read the value of a field of any type; fields without a use here are skipped."""
     if tag in (_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _MIN_LOG_TO_KEEP, _FAMILY, _MAX_FAMILY):
         return edit.varint()
     if tag == _ATOMIC_GROUP:
@@ -234,7 +236,7 @@ def _field(tag: int, edit: Fields) -> Any:
         edit.varint()
         return edit.string()
     if tag == _DELETED_FILE:
-        edit.varint()  # the level: a number names a file on one level only
+        edit.varint()  # skip the level: a number names a file on one level only
         return edit.varint()
     if tag in (_NEW_FILE, _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
         return _new_file(tag, edit)

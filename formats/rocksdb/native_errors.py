@@ -1,4 +1,6 @@
-"""RocksDB's errors, which rocksdict raises as plain exceptions with a text: the disk's, or damage."""
+"""Classification of RocksDB's errors, which rocksdict raises as plain exceptions with a text: disk failure or
+damage.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ _REFUSALS = (
 
 
 def system_error(error: BaseException) -> OSError | None:
-    """What the system refused, where that is behind the error; None where RocksDB found damage, or a file missing.
+    """The operating system's error behind a RocksDB error; None where RocksDB found damage, or a file missing.
 
-    RocksDB's statuses begin with their kind ("Corruption: …", "IO error: No such file or directory: …") and end, for
-    errors of the system, with the system's own words.
+    RocksDB's statuses begin with their kind ("Corruption: …", "IO error: No such file or directory: …"). Errors of the
+    system end with the system's own words.
     """
     if isinstance(error, OSError):
         return None if error.errno == errno.ENOENT else error

@@ -1,7 +1,7 @@
-"""The rows of one range of keys: blocks of all files read, taken apart, merged, and written as Arrow.
+"""Read of the rows of one range of keys: the blocks of all files are read, parsed, merged, and written as Arrow.
 
-Everything of a range is in memory at once; `key_ranges` keeps that small. Buffers are kept from range to range, as
-fresh ones cost page faults; what leaves is copied out of them.
+Everything of a range is in memory at once; `key_ranges` keeps that small. Buffers are reused from range to range,
+because fresh ones cost page faults. Results are copied out of them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ from statestore.formats.rocksdb.table_file import TableFile, read_at
 _MAX_BATCH_BYTES = (1 << 31) - 1 - SLACK
 _ENTRIES, _KEY_BYTES = 1 << 16, 1 << 22
 _MAX_PLAIN = 1 << 30
-"""Bytes of plain blocks, and of keys, in a range. What has more is left to RocksDB, which holds one block at a time."""
+"""Most bytes of plain blocks, and of keys, in a range. A larger range is left to RocksDB, which holds one block at a
+time.
+"""
 
 Run = tuple[TableFile, ...]
-"""Files whose keys follow each other: one of level 0, or all of another level."""
+"""Files whose keys follow each other: one file of level 0, or all files of another level."""
 
 
 @dataclass
 class Buffers:
-    """What one thread works in; ``value_start`` are places in ``plain``, where the blocks of a range lie."""
+    """The working memory of one thread; ``value_start`` are positions in ``plain``, which holds the blocks of a
+    range.
+    """
 
     raw: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     plain: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
@@ -53,7 +57,7 @@ class Buffers:
     row_end: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
 
     def grow(self, entries: int, key_bytes: int) -> None:
-        """Twice the room for entries and their keys, of which so many are in use."""
+        """Double the room for entries and their keys, and keep the first ``entries`` and ``key_bytes`` of them."""
         if len(self.keys) > _MAX_PLAIN:
             raise Unreadable(f"more than {_MAX_PLAIN} bytes of keys in a range")
         used = slice(0, entries)
@@ -75,7 +79,7 @@ def _longer(array: npt.NDArray[Any], size: int, used: slice) -> npt.NDArray[Any]
 
 @dataclass
 class _Filled:
-    """How much of the buffers is in use."""
+    """The parts of the buffers in use."""
 
     plain: int = 0
     count: Longs = field(default_factory=lambda: np.zeros(2, np.int64))  # entries, bytes of keys
@@ -83,7 +87,7 @@ class _Filled:
 
 @dataclass(frozen=True)
 class RangeRows:
-    """The rows of a range, and how many stored entries they came from."""
+    """The rows of a range, and the number of stored entries they came from."""
 
     batches: tuple[pa.RecordBatch, ...]
     entries: int
@@ -92,9 +96,9 @@ class RangeRows:
 def read_range(
     runs: Sequence[Run], within: KeyRange, delimiter: bytes | None, batch_rows: int, buffers: Buffers
 ) -> RangeRows:
-    """All rows of a range in key order. ``delimiter`` stands between merged operands; None: they cannot be merged.
+    """Read all rows of a range in key order. ``delimiter`` stands between merged operands; None: they cannot be merged.
 
-    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself can read.
+    Raises CorruptError ROCKSDB_FILE, and `Unreadable` for files that only RocksDB itself can read.
     """
     checked = _read_blocks(runs, within, buffers)
     room = sum(found.room for _, _, found in itertools.chain(*checked))
@@ -116,7 +120,7 @@ def read_range(
 def _read_blocks(
     runs: Sequence[Run], within: KeyRange, buffers: Buffers
 ) -> list[list[tuple[TableFile, int, CheckedBlocks]]]:
-    """Per run, the blocks of each file that may hold keys of the range, and the number of the first of them."""
+    """Return, per run, the blocks of each file that may hold keys of the range, and the number of the first of them."""
     wanted = [[(table, *blocks_of(table, within)) for table in run] for run in runs]
     spans = [[(table, first, stop) for table, first, stop in run if first < stop] for run in wanted]
     sizes = [_span(*each)[1] for each in itertools.chain(*spans)]
@@ -133,7 +137,7 @@ def _read_blocks(
 
 
 def _span(table: TableFile, first: int, stop: int) -> tuple[int, int]:
-    """(where the blocks begin in the file, how many bytes they take)."""
+    """Return where the blocks begin in the file and how many bytes they take."""
     begin = int(table.offset[first])
     return begin, int(table.offset[stop - 1] + table.size[stop - 1]) + blocks.TRAILER - begin
 
@@ -192,12 +196,12 @@ def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers,
 
 
 def _key(buffers: Buffers, entry: int) -> bytes:
-    """A user key."""
+    """The user key of an entry."""
     return buffers.keys[buffers.key_start[entry] : buffers.key_start[entry + 1] - 8].tobytes()
 
 
 def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[int, int]:
-    """Those of a run's entries whose keys are in the range."""
+    """Return the span of a run's entries whose keys are in the range."""
     key = partial(_key, buffers)
     if within.first is not None:
         first = bisect.bisect_left(range(stop), within.first, lo=first, key=key)
@@ -207,7 +211,7 @@ def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[
 
 
 def _merge(buffers: Buffers, first: Longs, stop: Longs, delimiter: bytes | None, runs: Sequence[Run]) -> int:
-    """Fill in pieces and row ends; how many rows there are."""
+    """Fill in pieces and row ends; returns the number of rows."""
     where = ", ".join(table.path for run in runs for table in run)
     skip = merge_kernels.common_prefix(buffers.keys, buffers.key_start, first, stop)
     count = np.zeros(2, np.int64)

@@ -1,4 +1,6 @@
-"""The rows of a RocksDB directory through RocksDB itself: look-ups, small states, what the scanner leaves alone."""
+"""Rows of a RocksDB directory read through RocksDB itself: for lookups, small states, and forms the scanner cannot
+read.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,15 @@ from statestore.formats.rocksdb.native_errors import system_error
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 
 _MOST_HOLES = 2000
-"""Jumps from hole to hole; each takes some microseconds, and so does a hundred rows in a scan."""
+"""Most jumps from hole to hole. A jump takes some microseconds, as long as a scan takes for a hundred rows."""
 
 
 def scan_with_rocksdict(
     directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int, most_rows: int | None = None
 ) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
-    """The rows of each range in key order, as the directory's OPTIONS have their operands merged.
+    """Yield the rows of each range in key order, with operands merged as the directory's OPTIONS say.
 
-    After ``most_rows`` it ends; the ranges that are left are returned. Raises CorruptError ROCKSDB_FILE, StorageError.
+    The scan ends after ``most_rows`` and returns the remaining ranges. Raises CorruptError ROCKSDB_FILE, StorageError.
     """
     found = 0
     with _opened(directory, family) as table:
@@ -74,7 +76,7 @@ def _opened(directory: Path, family: str) -> Iterator[Rdict]:
 def _skipping(
     table: Rdict, within: KeyRange, batch_rows: int, where: str
 ) -> Generator[pa.RecordBatch, None, KeyRange | None]:
-    """The rows with ``rest`` behind each of the holes that there are; what is left after too many of these."""
+    """Yield the rows with ``rest`` behind each existing hole; return what is left after too many holes."""
     assert within.first is not None
     end, at = len(within.first) + within.hole, within.first
     for _ in range(_MOST_HOLES):
@@ -95,7 +97,7 @@ def _skipping(
 
 
 def _first_key(table: Rdict, within: KeyRange, where: str) -> bytes | None:
-    reading = _options(within)  # as below
+    reading = _options(within)  # kept in a variable for the reason given below
     rows = table.iter(reading)
     rows.seek(within.first or b"")
     if rows.valid():
@@ -128,7 +130,7 @@ def _rows(table: Rdict, within: KeyRange, batch_rows: int, where: str) -> Iterat
 
 def _options(within: KeyRange) -> ReadOptions:
     reading = ReadOptions()
-    if within.stop is not None:  # RocksDB itself stops there: it would look for a row behind the range, however far
+    if within.stop is not None:  # RocksDB stops there; unbounded it might search on for long
         reading.set_iterate_upper_bound(within.stop)
     return reading
 
@@ -141,7 +143,7 @@ def _check(rows: RdictIter, where: str) -> None:
 
 
 def _failure(where: str, doing: str, error: Exception) -> Exception:
-    """The disk's refusal as such; anything else as damage."""
+    """Convert a refusal of the disk to StorageError, and any other error to CorruptError."""
     refusal = system_error(error)
     if refusal is not None:
         return storage_error(refusal, doing, where)

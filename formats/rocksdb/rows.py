@@ -1,4 +1,4 @@
-"""What a scan of a RocksDB directory yields."""
+"""Schema and size of the batches that a scan of a RocksDB directory returns."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ ROW_SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binar
 DEFAULT_FAMILY = "default"
 BATCH_ROWS = 65536
 BATCH_BYTES = 32 << 20
-"""A batch of wide rows ends when it has so many bytes of values."""
+"""Bytes of values at which a batch of wide rows ends."""

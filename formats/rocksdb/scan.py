@@ -1,7 +1,7 @@
 """The rows of a column family of a RocksDB directory, for readers of every engine.
 
-Bulk reads go straight over the table files, in loops that numba compiles (the extra ``fast``); look-ups, small states
-and what the scanner does not know go through RocksDB itself (rocksdict). Both give the same rows.
+Bulk reads scan the table files directly, in loops that numba compiles (the extra ``fast``). Lookups, small states and
+forms that the scanner does not read go through RocksDB itself (rocksdict). Both return the same rows.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ def scan_rocksdb(
     delimiter: bytes | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[T]:
-    """``each`` of the batches of rows (key: binary, value: binary), in key order, range after range.
+    """Yield ``each(batch)`` of the batches of rows (key: binary, value: binary), in key order, range after range.
 
     A range is [from, to). ``each`` is called by the threads that read, which are ``reading_threads()``.
 
-    ``delimiter`` is what the database's StringAppendOperator puts between merged values; None: it has no such operator,
-    or its OPTIONS tell. The directory must not change meanwhile. Memory holds a few MiB of blocks a thread, and a
-    batch. The environment variable STATESTORE_ROCKSDB_READER forces ``scanner`` or ``rocksdict``.
+    ``delimiter`` is the string that the database's StringAppendOperator puts between merged values; None: the database
+    has no such operator, or its OPTIONS name the delimiter. The directory must not change meanwhile. Memory holds a few
+    MiB of blocks a thread, and a batch. The environment variable STATESTORE_ROCKSDB_READER forces ``scanner`` or
+    ``rocksdict``.
 
     Raises CorruptError ROCKSDB_FILE, before any row that would be wrong, InvalidInputError INVALID_SETTING.
     """
     ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
     if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
-        # A prefix may be that of most keys: who looks for few rows and finds many scans the others.
+        # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
         found = scan_with_rocksdict(directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS)
         ranges = yield from _each(each, found)
     if ranges and _wants_scanner(directory):
@@ -79,10 +80,10 @@ def _scanned(
     delimiter: bytes | None,
     batch_rows: int,
 ) -> Generator[T, None, list[KeyRange]]:
-    """The rows as far as the scanner can read them; the ranges that are left."""
+    """Yield the rows as far as the scanner can read them; return the remaining ranges."""
     try:
         from statestore.formats.rocksdb.table_scan import plan_scan, scan_ranges
-    except ImportError as error:  # numba also refuses to load beside a numpy that is newer than it knows
+    except ImportError as error:  # numba also refuses to load beside a numpy that is newer than it supports
         if os.environ.get(READER):
             raise InvalidInputError(
                 "INVALID_SETTING",
@@ -114,7 +115,7 @@ def _wants_scanner(directory: Path) -> bool:
 
 
 def _is_lookup(within: KeyRange) -> bool:
-    """Whether a range is one key, or the keys with one prefix that is longer than the id of a column family."""
+    """Return whether a range is one key, or the keys with a prefix longer than the id of a column family."""
     if within.first is None or within.stop is None:
         return False
     shared = len(within.first) - 1

@@ -2,10 +2,11 @@
 
     data blocks | meta blocks | metaindex | index | footer
 
-A block is a payload, the byte of its compression and a checksum of four bytes; a handle is its place and the size of
-its payload. The footer of 53 bytes (48 in the oldest format) has handles of metaindex and index, or since format 6 only
-of the metaindex (RocksDB's block-based table format, versions 0 to 6). Everything that is read here is verified by its
-checksum. Raises CorruptError ROCKSDB_FILE, and `Unreadable` for what only RocksDB itself should read.
+A block is a payload, the byte of its compression and a checksum of four bytes. A block handle is the offset of a block
+and the size of its payload. The footer of 53 bytes (48 in the oldest format) has the handles of metaindex and index;
+since format 6 it has only that of the metaindex (RocksDB's block-based table format, versions 0 to 6). Everything that
+is read here is verified by its checksum. Raises CorruptError ROCKSDB_FILE, and `Unreadable` for files that only RocksDB
+itself should read.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _PROPERTIES, _INDEX = b"rocksdb.properties", b"rocksdb.index"
 _REFUSED = (b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_dict")
 _BYTEWISE = b"leveldb.BytewiseComparator"
 _MAX_META, _MAX_SEPARATORS = 1 << 28, 1 << 29
-"""Bytes of a block that is not of rows, and of the keys of an index block, which may share most of their bytes."""
+"""Most bytes of a block without rows, and of the keys of an index block, which may share most of their bytes."""
 
 
 @dataclass(frozen=True)
 class BlockHandle:
-    """Where a block lies; ``size`` is without the five bytes behind it."""
+    """The position of a block in the file; ``size`` is without the five bytes behind it."""
 
     offset: int
     size: int
@@ -46,7 +47,7 @@ class BlockHandle:
 
 @dataclass(frozen=True)
 class Checksums:
-    """How blocks of a file are protected; ``base`` is mixed into those of format 6."""
+    """Kind of checksum that protects the blocks of a file; format 6 mixes ``base`` into it."""
 
     kind: int
     base: int
@@ -54,7 +55,7 @@ class Checksums:
 
 @dataclass(frozen=True)
 class Separators:
-    """User keys that part the blocks: ``key(i)`` is at least every key of block ``i`` and below all of the next."""
+    """User keys that separate the blocks: ``key(i)`` is at least every key of block ``i`` and below all of the next."""
 
     keys: Bytes
     start: Longs
@@ -68,7 +69,7 @@ class Separators:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file whose metadata has been read and checked. Holds no open file; ``plain``: the bytes of keys and values."""
+    """A file whose metadata has been read and checked. Holds no open file. ``plain``: the bytes of keys and values."""
 
     path: str
     checksums: Checksums
@@ -82,7 +83,7 @@ class TableFile:
 
 
 def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
-    """``size`` and the least user key are what the MANIFEST says of the file."""
+    """Open a table file; ``size`` and the least user key are those that the MANIFEST records."""
     where = str(path)
     try:
         descriptor = open_regular(path)
@@ -100,7 +101,7 @@ def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
 
 
 def read_at(descriptor: int, offset: int, size: int, path: str, into: Bytes) -> None:
-    """Exactly these bytes of a file; CorruptError ROCKSDB_FILE if it is shorter by now."""
+    """Read exactly these bytes of a file. Raises CorruptError ROCKSDB_FILE if the file has become shorter."""
     view = into.data[:size]
     done = 0
     while done < size:
@@ -118,7 +119,7 @@ class _Reader:
     checksums: Checksums
 
     def block(self, handle: BlockHandle) -> tuple[Bytes, int]:
-        """A plain block, and its length in the array."""
+        """Read a plain block; returns its array and the block's length in it."""
         self.check(handle)
         raw = np.empty(handle.size + blocks.TRAILER + SLACK, np.uint8)
         read_at(self.descriptor, handle.offset, handle.size + blocks.TRAILER, self.path, raw)
@@ -157,7 +158,7 @@ def _opened(descriptor: int, size: int, smallest: bytes, path: str) -> TableFile
 
 
 def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, BlockHandle, BlockHandle | None, int]:
-    """(reader of blocks, handle of the metaindex, that of the index if the footer has it, format version)."""
+    """(reader of blocks, handle of the metaindex, handle of the index if the footer has it, format version)."""
     if size < _FOOTER:
         raise Malformed(f"{size} bytes are too few")
     buffer = np.empty(_FOOTER, np.uint8)
@@ -176,7 +177,7 @@ def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, BlockHandle
         return reader, _next_block_handle(fields), _next_block_handle(fields), version
     if fields.take(4) != bytes.fromhex("3e007a00"):
         raise Unreadable(f"{path} has an unknown footer")
-    fields.take(4)  # the footer's own checksum: whatever a flipped bit in it leads to is verified itself
+    fields.take(4)  # skip the footer's own checksum: every block that its handles lead to is verified itself
     base, meta_size = int.from_bytes(fields.take(4), "little"), int.from_bytes(fields.take(4), "little")
     reader = _Reader(descriptor, size, path, Checksums(kind, base))
     place = size - _FOOTER - blocks.TRAILER - meta_size
@@ -228,8 +229,10 @@ def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, byte
 
 
 def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
-    """Blocks that an index names follow each other inside the file, so that together they are no larger than it."""
-    inside = bool((offset <= file_size).all() and (size <= file_size).all())  # else their sums may overflow
+    """Check that the blocks of an index follow each other inside the file, so that together they are no larger than
+    it.
+    """
+    inside = bool((offset <= file_size).all() and (size <= file_size).all())  # otherwise their sums may overflow
     ends = offset + size + blocks.TRAILER
     if not inside or (ends > file_size).any() or (ends[:-1] > offset[1:]).any():
         raise Malformed("blocks that overlap or lie behind the end of the file")

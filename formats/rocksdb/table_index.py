@@ -1,6 +1,6 @@
-"""The index of a table file as far as a few look-ups in it need it: which blocks keys are in. Loads no compiled code.
+"""The index of a table file, as far as a few lookups need it to find the blocks of keys. Loads no compiled code.
 
-What is read here is not trusted, and need not be right for the rows to be: they are verified where they are read.
+The bytes read here are not trusted and need not be right: rows are verified where they are read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
 
 TRAILER = 5
-"""Compression and checksum, behind each block."""
+"""Bytes of compression type and checksum behind each block."""
 
 _TAIL = 53
 _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
@@ -25,16 +25,16 @@ _OLDEST_DELTA_FORMAT, _HANDLES_IN_METAINDEX, _NEWEST_FORMAT = 4, 6, 6
 _META_SIZE_AT = 13
 
 ReadAt = Callable[[int, int], bytes]
-"""(offset, size) to bytes."""
+"""Function from (offset, size) to bytes."""
 
 Bounds = tuple[bytes | None, bytes | None]
 
 
 @dataclass(frozen=True)
 class TableIndex:
-    """The entries at restart points, which have whole keys; with RocksDB's defaults that is all of them.
+    """The entries at restart points, which have whole keys. With RocksDB's defaults every entry is at one.
 
-    ``data_bytes``: the data blocks end there. ``strip``: how much of a key is not the user's.
+    ``data_bytes``: the end of the data blocks. ``strip``: how many bytes of a key do not belong to the user key.
     """
 
     block: bytes
@@ -46,23 +46,23 @@ class TableIndex:
         return len(self.restarts)
 
     def key(self, number: int) -> bytes:
-        """At least every key of the entry's block, and below those of the next block."""
+        """A key that is at least every key of the entry's block and below those of the next block."""
         return self._entry(number)[0]
 
     def end(self, number: int) -> int:
-        """Where the entry's block ends."""
+        """The end of the entry's block."""
         return self._entry(number)[1]
 
     def _entry(self, number: int) -> tuple[bytes, int]:
         fields = Fields(self.block, self.restarts[number])
-        fields.varint()  # nothing is shared at a restart
+        fields.varint()  # no bytes are shared at a restart point
         key = fields.string()
         offset, size = fields.varint(), fields.varint()
         return key[: len(key) - self.strip], offset + size + TRAILER
 
 
 def read_index(size: int, read: ReadAt) -> TableIndex | None:
-    """None for a file that is not of the usual kind, or damaged."""
+    """Read the index; None for a damaged file or one that is not of the usual kind."""
     try:
         return _read_index(size, read)
     except (Malformed, ValueError, pa.ArrowException):
@@ -70,9 +70,11 @@ def read_index(size: int, read: ReadAt) -> TableIndex | None:
 
 
 def spans_of(index: TableIndex, size: int, ranges: Sequence[Bounds]) -> list[tuple[int, int]]:
-    """(from, to) of the parts of a file in which the blocks of ranges of keys lie, the block behind each range, and all
-    that is not data: enough for RocksDB to open the file and read these ranges. Ascending and apart. The whole file, if
-    the index is damaged."""
+    """(from, to) of the parts of a file from which RocksDB can open it and read ranges of keys.
+
+    The parts hold the blocks of the ranges, the block behind each range, and everything but data blocks. They ascend
+    and do not overlap. If the index is damaged, the whole file is returned.
+    """
     try:
         return _spans_of(index, size, ranges)
     except Malformed:
@@ -109,7 +111,7 @@ def _read_index(size: int, read: ReadAt) -> TableIndex | None:
     version = int.from_bytes(tail[-12:-8], "little")
     if not tail.endswith(_MAGIC) or not _OLDEST_DELTA_FORMAT <= version <= _NEWEST_FORMAT:
         return None
-    if tail[0] == 0:  # no checksums: nothing would tell a hole in a copy from data
+    if tail[0] == 0:  # no checksums: a hole in a copy could not be distinguished from data
         return None
     fields = Fields(tail[1:-12])
     if version < _HANDLES_IN_METAINDEX:
@@ -154,12 +156,12 @@ def _block(read: ReadAt, handle: tuple[int, int]) -> bytes:
         raise Malformed(f"compression type {raw[size]}")
     fields = Fields(raw[:size])
     length = fields.varint()
-    if codec == "snappy":  # its own header
+    if codec == "snappy":  # the length belongs to snappy's own format
         fields.at = 0
     if length > _MAX_INDEX:
         raise Malformed(f"an index of {length} bytes")
     try:
         plain: bytes = pa.Codec(codec).decompress(fields.take(fields.left), length).to_pybytes()
-    except OSError as error:  # so pyarrow says that the stream is damaged
+    except OSError as error:  # pyarrow's error for a damaged stream
         raise Malformed(str(error)) from error
     return plain

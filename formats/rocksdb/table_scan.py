@@ -1,4 +1,4 @@
-"""A column family's rows straight from its table files: newest version wins, in key order, range by range."""
+"""Scan of a column family's rows straight from its table files: newest version wins, in key order, range by range."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from statestore.formats.rocksdb.range_read import Buffers, Run, read_range
 from statestore.formats.rocksdb.table_file import TableFile, open_table
 
 RANGE_BYTES, RANGE_PLAIN, RANGE_ENTRIES = 2 << 20, 16 << 20, 60_000
-"""Of raw blocks in a range, and about its keys and values in plain, and its entries: these, and all that is made of
-them, should stay in a processor's cache, and be one batch."""
+"""Bounds of a range: bytes of raw blocks, and about the bytes of its plain keys and values, and its entries.
+
+A range and everything computed from it should stay in a processor's cache and become one batch.
+"""
 T = TypeVar("T")
 
 
@@ -34,7 +36,7 @@ class TableScan:
 
 
 def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: int | None = None) -> TableScan:
-    """``range_bytes`` of raw blocks make a range.
+    """Plan a scan in ranges of ``range_bytes`` of raw blocks.
 
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a directory that RocksDB itself should read.
     """
@@ -65,9 +67,9 @@ def scan_ranges(
     batch_rows: int,
     threads: int = 1,
 ) -> Iterator[tuple[KeyRange, list[T]]]:
-    """The ranges one after another with ``each`` of their batches, each range whole.
+    """Scan one range after another with ``each`` applied to its batches; each range is read whole.
 
-    Raises as `plan_scan`; what has been yielded stays right.
+    Raises as `plan_scan`. Rows that were yielded before an error are right.
     """
     own = threading.local()
 

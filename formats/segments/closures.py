@@ -1,6 +1,6 @@
 """Closure lists: the new ends that a commit gives to rows of older segments.
 
-One Arrow IPC file per commit (docs/format.md); each segment's part of it is a ``ClosureSlice``.
+One Arrow IPC file holds the closures of a commit (docs/format.md); those of one segment are a ``ClosureSlice``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 
 
 def encode_closures(name: str, parts: Sequence[Part]) -> tuple[pa.Buffer, tuple[ClosureSlice, ...]]:
-    """The closure file of (segment name, version, rows, new ends in epoch microseconds), one slice per part.
+    """Encode the closure file of (segment name, version, rows, new ends in epoch microseconds), one slice per part.
 
     Rows are sorted inside a part. Raises InvalidInputError INVALID_CLOSURES if there is nothing to close, a part is
     empty or names a row twice.

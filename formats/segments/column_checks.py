@@ -1,7 +1,7 @@
-"""Checks of a column that somebody else wrote, before anybody follows an offset or trusts a count in it.
+"""Checks of a column from a file, before any code follows an offset or trusts a count in it.
 
-Checksums say that these are the bytes that were committed, not that a column can be read: Arrow, numpy and DuckDB
-follow offsets without looking, and one beyond its buffer ends the process.
+Checksums prove that these are the bytes that were committed, not that a column can be read. Arrow, numpy and DuckDB
+follow offsets without checks, and an offset beyond its buffer ends the process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-_CHUNK = 1 << 16  # offsets compared at a time, so that the comparison stays in the cache
+_CHUNK = 1 << 16  # offsets are compared so many at a time, so that the comparison stays in the cache
 
 
 def check_values(column: pa.Array) -> None:
@@ -57,7 +57,7 @@ def _check_lengths(column: pa.Array) -> None:
 
 
 def _is_ascii(column: pa.Array) -> bool:
-    """Whether all bytes of the values are ASCII, and so are text wherever they are cut."""
+    """Return whether all bytes of the values are ASCII, so that they are text wherever they are cut."""
     if not len(column):
         return True
     offsets, data = _offsets(column), column.buffers()[2]

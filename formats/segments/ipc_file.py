@@ -1,8 +1,8 @@
-"""Arrow IPC files that are checked before Arrow sees a byte: the container of segments, indexes and closures.
+"""Arrow IPC files that are checked before Arrow reads a byte: the container of segments, indexes and closures.
 
-The files are plain (any Arrow tool reads them through their footer). This reader does not: the commit records where
-each message's framing lies, so it verifies exactly those bytes, refuses compression and dictionaries, and takes one
-message after the other without touching the columns.
+The files are plain, and any Arrow tool reads them through their footer. This reader does not use the footer. The commit
+records where each message's framing lies, so the reader verifies exactly those bytes, refuses compression and
+dictionaries, and takes one message after the other without touching the columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTINUATION = 0xFFFFFFFF
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _RECORD_BATCH_HEADER = 3  # MessageHeader.RecordBatch
 _COMPRESSION_SLOT = 3  # RecordBatch.compression
-# What pyarrow and numpy raise for bytes that are not what they should be.
+# Errors that pyarrow and numpy raise for malformed bytes.
 _UNREADABLE = (
     pa.ArrowException, OSError, EOFError, ValueError, TypeError, IndexError, OverflowError, StopIteration, struct.error,
     MemoryError,
@@ -33,7 +33,9 @@ _UNREADABLE = (
 
 
 def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, FileRef]:
-    """An uncompressed Arrow IPC file of these batches, and its reference with checksums and metadata ranges."""
+    """Encode batches as an uncompressed Arrow IPC file; returns its bytes and its reference with checksums and
+    ranges.
+    """
     sink = pa.BufferOutputStream()
     starts: list[int] = []
     with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
@@ -48,10 +50,10 @@ def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch])
 def metadata_ranges(data: pa.Buffer, starts: Sequence[int], body_end: int) -> tuple[tuple[int, int], ...]:
     """(offset, length) of the schema, of the metadata of each batch and of the footer, in a file that was just written.
 
-    ``starts``: where the writer stood before each batch; ``body_end``: where it stood behind the last.
+    ``starts``: the writer's positions before each batch; ``body_end``: its position behind the last.
     """
     schema_end = _message_end(data, _SCHEMA_START)
-    begins = [schema_end, *starts[1:]] if starts else []  # the writer puts the schema out with the first batch
+    begins = [schema_end, *starts[1:]] if starts else []  # the writer writes the schema with the first batch
     ranges = [(0, schema_end)]
     ranges += [(start, _message_end(data, start) - start) for start in begins]
     footer = body_end if starts else schema_end
@@ -81,7 +83,7 @@ def open_file(
 
 
 def verify_column(verified: VerifiedBytes, batch: pa.RecordBatch, position: int) -> pa.Array:
-    """The column of a batch after checking every region that it occupies and all that reading it relies on; zero-copy.
+    """Return the column of a batch after checking every region that it occupies and its structure; zero-copy.
 
     Raises CorruptError if a region is damaged or the column cannot be read safely (`check_values`).
     """
@@ -103,10 +105,10 @@ def verify_column(verified: VerifiedBytes, batch: pa.RecordBatch, position: int)
 def read_batches(
     data: pa.Buffer, check: Callable[[pa.Schema], None] = lambda schema: None
 ) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    """Schema and batches of an Arrow file whose bytes were compared before, all values checked.
+    """Schema and batches of an Arrow file whose bytes have been verified, all values checked.
 
-    The messages are taken one after the other; the footer is not asked. ``check`` as in `open_file`. Raises ValueError
-    for anything that is not such a file, or is compressed.
+    The messages are taken one after the other, and the footer is not used. ``check`` as in `open_file`. Raises
+    ValueError for anything that is not such a file, or is compressed.
     """
     try:
         if data.slice(0, len(MAGIC)).to_pybytes() != MAGIC:
@@ -122,7 +124,9 @@ def read_batches(
 
 
 def read_stream(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """The batches of an Arrow stream, each checked when it is taken; as `read_batches`. No end: it was cut."""
+    """The batches of an Arrow stream, each checked when it is taken, as in `read_batches`. A missing end means a cut
+    stream.
+    """
     try:
         if data.size < len(_END) or data.slice(data.size - len(_END)).to_pybytes() != _END:
             raise ValueError("its end is missing")
@@ -134,7 +138,7 @@ def read_stream(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
 
 
 def read_batch(data: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """The record batch of one message whose bytes were compared before, all values checked.
+    """The record batch of one message whose bytes have been verified, all values checked.
 
     Raises ValueError for anything that is not one, or is compressed.
     """
@@ -155,7 +159,7 @@ def _checked_batch(message: ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fixed_width_data(verified: VerifiedBytes, column: pa.Array) -> pa.Buffer:
-    """The values of a fixed-width column without nulls; zero-copy and not checked against the checksums yet.
+    """The values of a fixed-width column without nulls; zero-copy, and not yet verified by checksums.
 
     Raises CorruptError if they do not lie inside the file.
     """
@@ -210,10 +214,10 @@ def _message_end(data: pa.Buffer, start: int) -> int:
 
 
 def _check_plain(metadata: pa.Buffer) -> None:
-    """ValueError unless a message is a record batch that is not compressed.
+    """Raise ValueError unless a message is a record batch that is not compressed.
 
-    A compressed body could decompress to any size, and a dictionary be asked for by any value; this format version has
-    neither, so Arrow never sees one.
+    A compressed body could decompress to any size, and any value could refer to a dictionary. This format version has
+    neither, so Arrow never receives one.
     """
     table = struct.unpack_from("<I", metadata, 0)[0]
     if struct.unpack_from("<B", metadata, _field(metadata, table, 1))[0] != _RECORD_BATCH_HEADER:

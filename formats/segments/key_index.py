@@ -1,6 +1,6 @@
-"""Which rows of a segment may hold a key: 64-bit key hashes in ascending order, each with its row.
+"""Key index of a segment: 64-bit key hashes in ascending order, each with the row that may hold the key.
 
-Several keys may share a hash; whoever asks compares the keys themselves. docs/format.md specifies the file.
+Several keys may share a hash, so callers compare the keys themselves. docs/format.md specifies the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUCKET_ENTRIES = 8
 
 
 def encode_index(name: str, hashes: Hashes) -> tuple[pa.Buffer, FileRef]:
-    """The index file of a segment whose row ``i`` has the key hash ``hashes[i]``."""
+    """Encode the index file of a segment whose row ``i`` has the key hash ``hashes[i]``."""
     ordered, rows = _with_rows(hashes)
     columns = [pa.array(ordered), pa.array(rows)]
     return encode_file(name, SCHEMA, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
@@ -41,7 +41,7 @@ def encode_index(name: str, hashes: Hashes) -> tuple[pa.Buffer, FileRef]:
 
 @dataclass(frozen=True)
 class _IndexFile:
-    """A mapped index file, and where its two columns begin in it."""
+    """A mapped index file, and the offsets of its two columns."""
 
     bytes: VerifiedBytes
     hash_offset: int
@@ -62,12 +62,12 @@ class KeyIndex:
         self._hash_view = hashes.data
         self._row_view = rows.data
         self._count = len(hashes)
-        # Distinct hashes are uniform: one lies within 2 * sqrt(count) entries (4 standard deviations) of its share.
+        # Distinct hashes are uniform: a hash lies within 2 * sqrt(count) entries (4 standard deviations) of its share.
         self._reach = 2 * isqrt(self._count) + 2
 
     @classmethod
     def open(cls, ref: FileRef, data: pa.Buffer) -> KeyIndex:
-        """Raises CorruptError if the file is not a key index of the recorded length and checksums."""
+        """Open an index file. Raises CorruptError if it is not a key index of the recorded length and checksums."""
         verified = VerifiedBytes(ref, data)
         _, batches = open_file(verified, partial(_check_schema, ref))
         if len(batches) != 1:
@@ -83,12 +83,12 @@ class KeyIndex:
 
     @classmethod
     def build(cls, hashes: Hashes) -> KeyIndex:
-        """The index of a segment whose row ``i`` has the key hash ``hashes[i]``, in memory."""
+        """Build the index of a segment in memory; its row ``i`` has the key hash ``hashes[i]``."""
         return cls(*_with_rows(hashes))
 
     @property
     def entries(self) -> int:
-        """How many rows the index has."""
+        """Number of rows in the index."""
         return self._count
 
     @property
@@ -104,7 +104,7 @@ class KeyIndex:
         return self._rows
 
     def find(self, hash: int) -> list[int]:
-        """Rows whose key has this hash, ascending."""
+        """Rows whose keys have this hash, ascending."""
         if self._unverified is not None:
             self._verify_near(self._unverified, hash)
         view, count, reach = self._hash_view, self._count, self._reach
@@ -113,7 +113,7 @@ class KeyIndex:
         if high > count:
             high = count
         entry = bisect_left(view, hash, low, high)
-        if entry in (low, high):  # perhaps not where it should be: search everywhere
+        if entry in (low, high):  # the entry may lie outside the expected range: search everywhere
             entry = bisect_left(view, hash)
         if entry == count or view[entry] != hash:
             return []
@@ -130,8 +130,9 @@ class KeyIndex:
         """(hashes ascending, the row of each, directory, shift), all of it checked.
 
         Entries of a hash lie from ``directory[hash >> shift]`` to before ``directory[(hash >> shift) + 1]``, among some
-        eight others: two cache lines to look into where a search of all touches a dozen. For point reads that cannot
-        afford a call for each segment either. The directory costs half a byte a row, and is made here.
+        eight others. A search there touches two cache lines; a search of the whole index touches a dozen. These arrays
+        serve point reads that cannot afford a call for each segment either. The directory takes half a byte a row, and
+        is made here.
         """
         self._verify_bytes()
         bits = max(self._count // BUCKET_ENTRIES, 1).bit_length() - 1
@@ -151,14 +152,14 @@ class KeyIndex:
         hits = np.flatnonzero(first < self._count)
         hits = hits[hashes[first[hits]] == ordered[hits]]
         first = first[hits]
-        # Most probes of a writer are new keys, so only those found are searched for their last entry too.
+        # Most keys that a writer looks up are new, so the last entry is searched only for those that were found.
         counts = np.searchsorted(hashes, ordered[hits], side="right") - first
         positions = np.repeat(hits if order is None else order[hits], counts)
         entries = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(positions))
         return positions, self._rows[entries]
 
     def ranges(self, probes: Hashes) -> tuple[Positions, Positions]:
-        """Where the entries of each probe's hash begin and end in ``hashes`` and ``rows``; rows ascend between."""
+        """The begin and end of each probe's entries in ``hashes`` and ``rows``; rows ascend within them."""
         order = np.argsort(probes)
         first, last = np.empty(len(probes), np.int64), np.empty(len(probes), np.int64)
         first[order] = np.searchsorted(self.hashes, probes[order], side="left")
@@ -172,7 +173,9 @@ class KeyIndex:
             raise self._corrupt("it does not hold each row once")
 
     def _verify_near(self, file: _IndexFile, hash: int) -> None:
-        """Check the entries where the hash should be; all, unless smaller and greater hashes lie around it there."""
+        """Check the entries around the position of the hash; check all entries unless smaller and greater hashes
+        surround it.
+        """
         guess = (hash * self._count) >> 64
         low, high = max(guess - self._reach, 0), min(guess + self._reach, self._count)
         file.bytes.verify(file.hash_offset + 8 * low, 8 * (high - low))
@@ -187,7 +190,7 @@ class KeyIndex:
             self._unverified = None
 
     def _check_entries(self) -> None:
-        """What searching and taking rows by the index rely on."""
+        """Check the order of hashes and the range of rows, on which searches by the index rely."""
         if not _ascending(self._hashes):
             raise self._corrupt("its hashes do not ascend")
         if self._count and (most := int(self._rows.max())) >= self._count:

@@ -1,6 +1,6 @@
-"""Checksums per region of a file, checked before anybody interprets the bytes.
+"""Checksums per region of a file, verified before its bytes are interpreted.
 
-A flipped bit in an Arrow file is usually silent and sometimes kills the process, so no byte of a mapped file is read
+A flipped bit in an Arrow file is usually silent and sometimes kills the process. So no byte of a mapped file is read
 before its region has matched the checksum that the commit recorded. Each region is hashed once per opened file.
 """
 
@@ -25,10 +25,10 @@ def checksum_regions(data: pa.Buffer) -> str:
 
 
 class VerifiedBytes:
-    """The bytes of one immutable file, handed out region by region as they are found intact.
+    """The bytes of one immutable file, returned region by region after verification.
 
-    Raises CorruptError SEGMENT_TRUNCATED at once if the file does not have the recorded length.
-    Safe to share between threads: the worst that a race does is to hash a region twice.
+    Raises CorruptError SEGMENT_TRUNCATED at once if the file does not have the recorded length. Safe to share between
+    threads: a race can only cause a region to be hashed twice.
     """
 
     def __init__(self, ref: FileRef, data: pa.Buffer) -> None:
@@ -40,7 +40,7 @@ class VerifiedBytes:
         self.complete = not self._pending
 
     def verify(self, offset: int, length: int) -> None:
-        """Check every region that [offset, offset+length) touches and that was not checked before.
+        """Check every region that overlaps [offset, offset+length) and was not checked before.
 
         Raises CorruptError SEGMENT_CORRUPT naming the region, or if the range is not inside the file.
         """
@@ -67,9 +67,9 @@ class VerifiedBytes:
         return self.data.slice(offset, length)
 
     def offset_of(self, buffer: pa.Buffer) -> int:
-        """Where a buffer that Arrow handed out begins in the file; CorruptError if it is not a part of the file.
+        """The offset in the file of a buffer that Arrow returned. Raises CorruptError if it is not a part of the file.
 
-        An empty buffer lies nowhere: 0.
+        An empty buffer has no place in the file; its offset is 0.
         """
         if not buffer.size:
             return 0
@@ -90,12 +90,12 @@ class VerifiedBytes:
 
 
 def corrupt(ref: FileRef, found: str) -> CorruptError:
-    """SEGMENT_CORRUPT for this file; ``found`` says what is wrong with it."""
+    """The error SEGMENT_CORRUPT for this file; ``found`` describes the damage."""
     return CorruptError("SEGMENT_CORRUPT", f"{ref.name}: {found}; restore the file from a copy")
 
 
 def check_length(ref: FileRef, found: int) -> None:
-    """CorruptError unless a file of ``found`` bytes is as long as the commit says, and its checksums cover it."""
+    """Raise CorruptError unless a file of ``found`` bytes has the length of the commit, and checksums for all of it."""
     if found != ref.bytes:
         change = "truncated" if found < ref.bytes else "too long"
         raise CorruptError(

@@ -1,6 +1,6 @@
-"""An opened segment: columns of a mapped Arrow IPC file, zero-copy, each checked before it is handed out.
+"""An opened segment: columns of a mapped Arrow IPC file, zero-copy, each checked before it is returned.
 
-A segment knows nothing about time queries; it gives columns and slices of rows (docs/format.md has the bytes).
+A segment does not evaluate questions about time; it returns columns and slices of rows (docs/format.md has the bytes).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Bools = npt.NDArray[np.bool_]
 class Segment:
     """One immutable segment file over a mapped (or fetched) buffer. Safe to share between threads.
 
-    ``schema`` is what the store says the columns are. Raises CorruptError if length, checksums, format or schema
+    ``schema`` is the columns that the store declares. Raises CorruptError if length, checksums, format or schema
     disagree, UnsupportedError UNSUPPORTED_FORMAT for a later format version. A column's bytes are checked when it is
-    first asked for, so any method that reads a column may raise CorruptError SEGMENT_CORRUPT.
+    first read, so any method that reads a column may raise CorruptError SEGMENT_CORRUPT.
     """
 
     def __init__(self, meta: SegmentMeta, data: pa.Buffer, schema: pa.Schema) -> None:
@@ -110,7 +110,9 @@ class Segment:
             raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
 
     def _check_versions(self, name: str, found: Ints) -> None:
-        """CorruptError if a system column names a commit that the statistics rule out: commits are looked up by it."""
+        """Raise CorruptError if a system column names a commit outside the statistics, by which commits are looked
+        up.
+        """
         meta = self.meta
         bounds = {
             "_added": (meta.min_added, meta.max_added),

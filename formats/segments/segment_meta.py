@@ -1,7 +1,7 @@
-"""What a commit says about the immutable files it adds: names, lengths, checksums and statistics.
+"""Metadata that a commit records about the immutable files it adds: names, lengths, checksums and statistics.
 
-Plain values that go into the log as JSON; no file is opened here. Times are epoch microseconds; ``OPEN`` stands for
-the end of a row that is still valid.
+The values go into the log as JSON; no file is opened here. Times are epoch microseconds. ``OPEN`` stands for the end of
+a row that is still valid.
 """
 
 from __future__ import annotations

@@ -35,15 +35,15 @@ SYSTEM_TYPES = {
 
 
 def time_column(values: Ints) -> pa.Array:
-    """Epoch microseconds as a timestamp column without nulls; shares the memory of a contiguous int64 array."""
+    """Convert epoch microseconds to a timestamp column without nulls; shares the memory of a contiguous int64 array."""
     values = np.ascontiguousarray(values, dtype=np.int64)
     return pa.Array.from_buffers(TIME, len(values), [None, pa.py_buffer(values)], null_count=0)
 
 
 def end_column(ends: Ints) -> pa.Array:
-    """Ends in epoch microseconds as a timestamp column that is null where a row is open.
+    """Convert ends in epoch microseconds to a timestamp column that is null where a row is open.
 
-    The memory is shared: the null slots go on holding ``OPEN``, so a reader can use the data buffer as the ends.
+    The memory is shared. The null slots still hold ``OPEN``, so a reader can use the data buffer as the ends.
     """
     ends = np.ascontiguousarray(ends, dtype=np.int64)
     closed = ends != OPEN
@@ -62,7 +62,7 @@ def encode_segment(
     late: Bools,
     key_groups: tuple[int, int],
 ) -> tuple[pa.Buffer, SegmentMeta]:
-    """The bytes of a segment file and what the commit says about it (without an index).
+    """Encode a segment: the bytes of its file and the metadata for the commit (without an index).
 
     ``table`` has the columns of docs/format.md in order and is sorted by ``valid_from``; ``late`` marks the rows that
     were late when they were written. Raises InvalidInputError INVALID_SEGMENT if the table is empty, unsorted, has
@@ -76,7 +76,7 @@ def encode_segment(
 
 
 class _Times:
-    """The columns of a table that statistics need, as numpy."""
+    """The columns of a table from which statistics are computed, as numpy."""
 
     def __init__(self, table: pa.Table) -> None:
         self.starts = _int64(table, "valid_from")
@@ -126,7 +126,7 @@ def _greatest(values: Ints, where: Bools) -> int:
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
-    """Smallest and greatest value where JSON can say them exactly, else None."""
+    """Smallest and greatest value where JSON can represent them exactly, else None."""
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
         return None, None
@@ -145,8 +145,8 @@ def _int64(table: pa.Table, name: str, null: int = 0) -> Ints:
 
 
 def _file_batches(table: pa.Table, schema: pa.Schema, ends: Ints) -> Iterator[pa.RecordBatch]:
-    """Batches of at most BATCH_ROWS rows, fewer where a column would pass BATCH_COLUMN_BYTES."""
-    # Arrow kernels leave anything in null slots; the format wants OPEN there, so the column is made anew.
+    """Yield batches of at most BATCH_ROWS rows, or fewer where a column would exceed BATCH_COLUMN_BYTES."""
+    # Arrow kernels leave arbitrary values in null slots. The format requires OPEN there, so the column is made anew.
     table = table.set_column(table.schema.get_field_index("valid_to"), "valid_to", end_column(ends))
     start = 0
     while start < table.num_rows:

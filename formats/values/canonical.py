@@ -18,9 +18,9 @@ list               tuple
 map                tuple of (key, value) tuples, in the order given
 =================  ==========================================================================
 
-All are hashable; null is None. ``canonical`` gives functions that accept what users hold (numpy scalars, pandas
-timestamps, aware datetimes of any zone, rows with named fields) and refuse whatever would have to be guessed or lose
-digits.
+All are hashable; null is None. ``canonical`` returns functions that accept the objects of users (numpy scalars, pandas
+timestamps, aware datetimes of any zone, rows with named fields). They refuse values that would have to be guessed
+or that would lose digits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class ErrorPath:
-    """Where a value is going: what an error about it has to say."""
+    """The path and type of a value, for an error about it."""
 
     code: str
     path: str
@@ -64,7 +64,7 @@ class ErrorPath:
 
 
 def canonical(place: ErrorPath) -> Convert:
-    """A function that turns a user's value into the canonical one of ``place.kind``.
+    """A function that converts a user's value to the canonical one of ``place.kind``.
 
     It raises InvalidInputError with ``place.code``, also for None; see ``nullable``. Raises UnsupportedError
     UNSUPPORTED_TYPE for a type that no column has.
@@ -90,7 +90,7 @@ def canonical(place: ErrorPath) -> Convert:
 
 
 def nullable(convert: Convert) -> Convert:
-    """The same, with None for None."""
+    """A function like that of ``canonical`` that returns None for None."""
     return lambda value: None if value is None else convert(value)
 
 
@@ -104,7 +104,7 @@ def _string(place: ErrorPath) -> Convert:
             value.encode()
         except UnicodeEncodeError:
             raise place.wrong(value, "a lone surrogate has no UTF-8 form") from None
-        return str.__str__(value)  # a plain str, also of an Enum member
+        return str.__str__(value)  # a plain str, also for a member of an Enum
 
     return convert
 
@@ -243,17 +243,17 @@ def _naive(place: ErrorPath) -> Convert:
 
 
 def _plain_datetime(place: ErrorPath, value: Any) -> datetime:
-    """A datetime of a subclass, as pandas' Timestamp is, or of numpy, as a plain one."""
+    """Convert a datetime of a subclass, such as pandas' Timestamp, or of numpy to a plain one."""
     found = value
     if isinstance(value, np.datetime64):
         try:
             micros = value.astype("M8[us]")
-        except OverflowError:  # numpy 2.5 refuses what older ones wrapped around
+        except OverflowError:  # numpy 2.5 refuses values that older ones wrapped around
             raise place.wrong(value) from None
         if micros.astype(value.dtype) != value:
             raise place.wrong(value, "finer than a microsecond, or not a time")
         found = micros.item()
-    if not isinstance(found, datetime) or found != found:  # pandas' NaT is a datetime unequal to itself
+    if not isinstance(found, datetime) or found != found:  # pandas' NaT is a datetime that is unequal to itself
         raise place.wrong(value)
     if getattr(found, "nanosecond", 0):
         raise place.wrong(value, "finer than a microsecond")
@@ -286,11 +286,11 @@ def _struct(place: ErrorPath) -> Convert:
 
 
 def members_of(value: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
-    """The members of a dict, of a row with named fields, or of a tuple in order; None if it is not exactly these."""
+    """The members of a dict, of a row with named fields, or of a tuple in order; None if these are not the names."""
     if type(value) is tuple:
         return value if len(value) == len(names) else None
     if isinstance(value, tuple):
-        named = getattr(value, "__fields__", None) or getattr(value, "_fields", None)  # of Spark, of namedtuple
+        named = getattr(value, "__fields__", None) or getattr(value, "_fields", None)  # of Spark's Row, of namedtuple
         if not named:
             return value if len(value) == len(names) else None
         value = dict(zip(named, value, strict=True))
@@ -333,10 +333,10 @@ def _map(place: ErrorPath) -> Convert:
 
 
 def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
-    """A function from a canonical value to nested dicts and lists, or None where there is nothing to do.
+    """A function from a canonical value to nested dicts and lists, or None where no conversion is needed.
 
-    ``make_map`` makes a map from its pairs: ``list`` for Arrow, ``dict`` for users, where its keys stay canonical: a
-    dict cannot be a key.
+    ``make_map`` makes a map from its pairs: ``list`` for Arrow, ``dict`` for users. A map's keys stay canonical in a
+    dict, because a dict cannot be a key.
     """
     if pa.types.is_struct(kind):
         return _plain_struct(kind, make_map)
@@ -351,7 +351,7 @@ def plain(kind: pa.DataType, make_map: Callable[[Any], Any]) -> Convert | None:
 
 
 def from_arrow(kind: pa.DataType) -> Convert | None:
-    """A function from what Arrow's ``as_py`` gives to the canonical value, or None where both are the same."""
+    """A function from the result of Arrow's ``as_py`` to the canonical value, or None where both are equal."""
     if pa.types.is_struct(kind):
         members = [(field.name, from_arrow(field.type) or _same) for field in kind]
         return nullable(lambda value: tuple([to(value[name]) for name, to in members]))

@@ -1,7 +1,7 @@
 """Values in a form in which equal ones have equal bits, so that columns of any type can be hashed and compared.
 
-Floating-point numbers become integers of their bits (one NaN, one zero), maps become lists of entries in an order that
-depends on the keys alone; structs and lists of such follow.
+Floating-point numbers become integers of their bits (one NaN, one zero). Maps become lists of entries in an order that
+depends on the keys alone. Structs and lists are converted by their members.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from statestore.formats.values.key_hash import hash_keys
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """``column`` with floating-point numbers, maps and columns without a type, at any depth, replaced; the same array
-    where there are none."""
+    """Replace floating-point numbers, maps and columns without a type, at any depth of ``column``.
+
+    Returns the same array where there are none.
+    """
     kind = column.type
     if not _needs_work(kind):
         return column

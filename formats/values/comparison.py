@@ -1,8 +1,8 @@
-"""Columns compared with constants, exactly: as Python compares the numbers, whatever the column's type can hold.
+"""Exact comparison of columns with constants: as Python compares the numbers, whatever the column's type can hold.
 
 A number between or beyond the values of a type is never rounded to one of them: no double equals ``Decimal("0.1")``,
 and every ``tinyint`` is less than 1000. NaN equals NaN and is greater than every other number, as in Spark and DuckDB.
-Text, times and nested values follow ``statestore.formats.values.canonical``. Answers are null where the column is null.
+Text, times and nested values follow ``statestore.formats.values.canonical``. Results are null where the column is null.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _WIDE = Context(prec=100)  # more digits than any decimal column
 
 
 def compare(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
-    """``column op value`` for = != < <= > >=; null where the column is null, everywhere if ``value`` is None.
+    """Evaluate ``column op value`` for = != < <= > >=; null where the column is null, everywhere if ``value`` is None.
 
-    Raises InvalidInputError with ``place.code`` if the two have no comparison.
+    Raises InvalidInputError with ``place.code`` if the two cannot be compared.
     """
     column, place = _decoded(column, place)
     if value is None or pa.types.is_null(column.type):
@@ -58,7 +58,7 @@ def compare(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.Boole
 
 
 def any_of(column: pa.Array, values: Sequence[Any], place: ErrorPath) -> pa.BooleanArray:
-    """Whether the column equals one of ``values``, None aside; never null. Raises as ``compare`` does."""
+    """Return whether the column equals one of ``values`` other than None; never null. Raises as ``compare`` does."""
     column, place = _decoded(column, place)
     wanted = [value for value in values if value is not None]
     if not wanted or pa.types.is_null(column.type):
@@ -76,7 +76,7 @@ def any_of(column: pa.Array, values: Sequence[Any], place: ErrorPath) -> pa.Bool
 
 
 def match_text(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
-    """starts_with, ends_with, contains on text or bytes; null as in ``compare``, and the same error."""
+    """Evaluate starts_with, ends_with or contains on text or bytes. Nulls and errors are those of ``compare``."""
     column, place = _decoded(column, place)
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         raise place.wrong(value, f"{op} needs a column of text or bytes")
@@ -131,7 +131,9 @@ def _compare_double(column: pa.Array, op: str, value: Number) -> pa.BooleanArray
 
 
 def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> pa.BooleanArray:
-    """``column op v``, where ``limit`` is the greatest value of the type up to v, and ``exact`` says that it is v."""
+    """Evaluate ``column op v``: ``limit`` is the greatest value of the type up to v, ``exact`` says whether it equals
+    v.
+    """
     if limit is None:
         return _constant(column, op in ("!=", ">", ">="))
     if not exact:
@@ -142,7 +144,9 @@ def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> p
 
 
 def _floor(value: Number, kind: pa.DataType) -> tuple[Any, bool]:
-    """The greatest value of the type that is not above ``value`` (None if there is none), and whether it equals it."""
+    """The greatest value of the type that is not above ``value`` (None if there is none), and whether it equals
+    ``value``.
+    """
     if value != value:
         return None, False
     if pa.types.is_floating(kind):
@@ -178,7 +182,7 @@ def _limits(kind: pa.DataType) -> tuple[Number, Number]:
 
 
 def _any_double(column: pa.Array, values: list[Number]) -> pa.BooleanArray:
-    """Arrow's set holds 0.0 and -0.0 apart, and one NaN that stands for all."""
+    """Membership of floats. Arrow's set keeps 0.0 and -0.0 apart, and has one NaN that stands for all."""
     limits = [_floor_double(value) for value in values if value == value]
     exact = [limit for limit, hit in limits if hit]
     exact += [0.0, -0.0] if 0.0 in exact else []
@@ -202,7 +206,7 @@ def _check_equality(kind: pa.DataType, value: Any, place: ErrorPath) -> None:
 
 
 def _same(column: pa.Array, value: Any) -> Bools:
-    """Equality with a canonical value; inside structs and lists null equals null."""
+    """Test equality with a canonical value; inside structs and lists null equals null."""
     if value is None:
         return _invalid(column)
     if pa.types.is_struct(column.type):
@@ -220,7 +224,9 @@ def _same(column: pa.Array, value: Any) -> Bools:
 
 
 def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
-    """Looks at the first members of the lists of the right length, then at the second ones of those still equal, …"""
+    """Compare the first members of the lists of the right length, then the second ones of those still equal, and so
+    on.
+    """
     offsets = column.offsets.to_numpy().astype(np.int64)
     rows = np.flatnonzero(~_invalid(column) & (np.diff(offsets) == len(members)))
     for position, member in enumerate(members):
@@ -243,5 +249,5 @@ def _bools(column: pa.BooleanArray) -> Bools:
 
 
 def _constant(column: pa.Array, value: bool) -> pa.BooleanArray:
-    """``value`` where the column is not null, null elsewhere."""
+    """An array of ``value`` where the column is not null, null elsewhere."""
     return pc.if_else(pc.is_valid(column), pa.scalar(value), pa.scalar(None, pa.bool_()))

@@ -1,4 +1,4 @@
-"""Arrow columns brought to another type where no value changes."""
+"""Casts of Arrow columns to another type that change no value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 
 def cast_exactly(column: Any, kind: pa.DataType) -> Any:
-    """An Array or ChunkedArray as ``kind``: other encodings, widths, units and zones of the same values.
+    """Cast an Array or ChunkedArray to ``kind``: other encodings, widths, units and zones of the same values.
 
-    Raises pa.ArrowInvalid for a value that ``kind`` does not hold, pa.ArrowTypeError where the types do not have
-    the same kind of values. Text is never parsed, a time without a zone never gets one, floats are never rounded.
+    Raises pa.ArrowInvalid for a value that ``kind`` cannot hold, pa.ArrowTypeError where the types do not have the same
+    kind of values. Text is never parsed, a time without a zone never gets one, floats are never rounded.
     """
     given = column.type
     if given.equals(kind, check_metadata=True):
@@ -23,13 +23,13 @@ def cast_exactly(column: Any, kind: pa.DataType) -> Any:
     if not _same_values(given, kind):
         raise pa.ArrowTypeError(f"{given} does not become {kind}")
     if pa.types.is_integer(given) and pa.types.is_decimal(kind):
-        # Arrow asks the target for room for every integer of the type; these may all be small.
+        # Arrow's cast requires that the target holds every integer of the type; the values here may all be small.
         column = pc.cast(column, pa.decimal256(20 + kind.scale, kind.scale))
     return pc.cast(column, kind, safe=True)
 
 
 def _same_values(given: pa.DataType, kind: pa.DataType) -> bool:
-    """True if a safe cast either keeps the value or fails."""
+    """Return whether a safe cast between the types either keeps a value or fails."""
     types = pa.types
     if types.is_dictionary(given):
         return _same_values(given.value_type, kind)
@@ -52,7 +52,7 @@ def _same_values(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _same_fields(given: pa.DataType, kind: pa.DataType) -> bool:
-    """The same names, in any order: Arrow casts structs by name."""
+    """Return whether both have the same names, in any order: Arrow casts structs by name."""
     names = sorted(field.name for field in kind)
     return (
         sorted(field.name for field in given) == names

@@ -1,7 +1,8 @@
 """Row filters: a conjunction of comparisons between a column and constants, with SQL's treatment of null.
 
-Doors translate what their users write into `Filter`s. ``mask`` evaluates them exactly on a batch; ``may_match`` judges
-a whole segment by its least and greatest value; ``key_lookups`` finds the keys that a conjunction pins.
+Doors translate what their users write into `Filter`s. ``mask`` evaluates them exactly on a batch. ``may_match`` checks
+them against the least and greatest value of a segment. ``key_lookups`` finds the keys to which a conjunction is
+limited.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MAX_LOOKUPS = 10_000
 class Filter:
     """``column op value``; ``value`` is a sequence for "in" and unused for "is_null" and "is_not_null".
 
-    ``path`` leads into a struct column, field by field; a field of no struct is null.
+    ``path`` leads into a struct column, field by field; a field of a null struct is null.
     """
 
     column: str
@@ -52,7 +53,7 @@ class Filter:
 
 
 def parse_filters(spec: Any) -> tuple[Filter, ...]:
-    """Filters from what users write: None, ("price", ">", 5), a list of such, or Filter objects.
+    """Parse filters as users write them: None, ("price", ">", 5), a list of such tuples, or Filter objects.
 
     Raises InvalidInputError INVALID_FILTER naming the part that is not understood.
     """
@@ -102,12 +103,12 @@ def _members(column: str, value: Any) -> tuple[Any, ...]:
 
 
 def check_filters(filters: Sequence[Filter], schema: pa.Schema) -> None:
-    """Raises what ``mask`` raises on batches of ``schema``: before any work, and also where all rows will be pruned."""
+    """Raise what ``mask`` would raise on batches of ``schema``, before any work and even if all rows will be pruned."""
     mask(filters, pa.RecordBatch.from_pylist([], schema=schema))
 
 
 def resolved(filters: Sequence[Filter], names: Sequence[str]) -> tuple[Filter, ...]:
-    """Filters on ``column.field`` as such on a field of a column, where no column has the dotted name itself."""
+    """Resolve filters on ``column.field`` to a field of a column, where no column has the dotted name itself."""
     return tuple(item if item.column in names else _on_field(item, names) for item in filters)
 
 
@@ -121,7 +122,7 @@ def _on_field(item: Filter, names: Sequence[str]) -> Filter:
 
 
 def mask(filters: Sequence[Filter], batch: pa.RecordBatch) -> pa.BooleanArray | None:
-    """Which rows of ``batch`` pass all filters; never null, None if every row passes without looking.
+    """The rows of ``batch`` that pass all filters, as a mask without nulls; None if no filter excludes a row.
 
     Raises InvalidInputError INVALID_FILTER for an unknown column and for a value that its column cannot be compared
     with.
@@ -167,15 +168,16 @@ def _without_nulls(found: pa.BooleanArray) -> pa.BooleanArray:
 
 
 def may_match(filters: Sequence[Filter], column: str, low: Any, high: Any, has_null: bool) -> bool:
-    """False only if no value from ``low`` to ``high`` (nor null, if ``has_null``) can pass the filters on ``column``.
+    """Return False only if no value from ``low`` to ``high`` (nor null, if ``has_null``) passes the filters on
+    ``column``.
 
-    Unknown bounds are None, and then everything may match. Bounds of floats say nothing about NaN, which may be there
-    besides them.
+    An unknown bound is None, and then everything may match. Bounds of floats do not cover NaN, which may occur besides
+    them.
     """
     if low is None or high is None:
         return True
     if isinstance(high, float):
-        high = math.inf  # NaN comes after it
+        high = math.inf  # NaN is greater than every bound
     return all(_may_pass(item, low, high, has_null) for item in filters if item.column == column and not item.path)
 
 
@@ -193,7 +195,7 @@ def _in_bounds(op: str, value: Any, low: Any, high: Any) -> bool:
         value = value.item()  # numpy would round the bounds to its own type
     try:
         if _is_nan(value):
-            return True  # NaN has no place between bounds
+            return True  # NaN is not between any bounds
         if op in ("=", "<=>", "in"):
             return bool(low <= value <= high)
         if op in ("<", "<="):
@@ -203,7 +205,7 @@ def _in_bounds(op: str, value: Any, low: Any, high: Any) -> bool:
         if op == "starts_with":
             return bool(high >= value and low[: len(value)] <= value)
     except (TypeError, ValueError, InvalidOperation):
-        return True  # not comparable here: ``mask`` says why
+        return True  # no comparison here: ``mask`` raises the error
     return True
 
 
@@ -212,7 +214,8 @@ def _is_nan(value: Any) -> bool:
 
 
 def key_lookups(filters: Sequence[Filter], key_columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
-    """The keys that the filters allow, each once, if "=" or "in" pin every key column to few enough values; else None.
+    """The keys that the filters allow, each once, if "=" or "in" limits every key column to few enough values; else
+    None.
 
     The caller still applies the filters: not every conjunct is used here.
     """
@@ -230,7 +233,7 @@ def key_lookups(filters: Sequence[Filter], key_columns: Sequence[str]) -> list[t
 
 
 def _pinned(filters: list[Filter]) -> list[Any] | None:
-    """The values of the conjunct that allows the fewest; key columns hold no null, so None pins nothing."""
+    """The values of the conjunct that allows the fewest. Key columns hold no null, so None adds no value."""
     choices = [item.value if item.op == "in" else (item.value,) for item in filters if item.op in ("=", "<=>", "in")]
     if not choices:
         return None
@@ -240,7 +243,7 @@ def _pinned(filters: list[Filter]) -> list[Any] | None:
 def _distinct(values: list[Any]) -> list[Any] | None:
     try:
         return list(dict.fromkeys(values))
-    except TypeError:  # lists and dicts, for nested keys
+    except TypeError:  # lists and dicts, for nested keys, have no hash
         return values if len(values) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""Single keys and values: from what users write to canonical tuples, to Arrow columns, and back."""
+"""Single keys and values: conversion from what users write to canonical tuples, to Arrow columns, and back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from statestore.formats.values.key_hash import hash_of_hashes, scalar_hash
 Row = tuple[Any, ...]
 """One canonical value (``statestore.formats.values.canonical``) per column."""
 
-# Types that are never a row: a look-up here spares most keys the slow questions.
+# Types that are never a row: checking for them first spares most keys slower checks.
 _BARE = frozenset((str, int, bytes, bool, float, Decimal, date, datetime, np.int32, np.int64, np.float64, np.bool_))
 
 
 class _RowCodec(ABC):
-    """What keys and values have in common."""
+    """The part that codecs of keys and of values have in common."""
 
     _code: str
     _what: str
@@ -43,7 +43,7 @@ class _RowCodec(ABC):
 
     @abstractmethod
     def _convert(self, field: pa.Field) -> Convert:
-        """From what users write in a column to its canonical value."""
+        """Convert a value that a user wrote for a column to its canonical value."""
 
     def to_columns(self, rows: Sequence[Row]) -> list[pa.Array]:
         """One array per column, of the schema's types, from normalized rows."""
@@ -54,11 +54,11 @@ class _RowCodec(ABC):
         return columns
 
     def to_user(self, row: Row) -> Any:
-        """What users see of a normalized row: the bare value of a single column, else a dict."""
+        """Convert a normalized row for users: the bare value of a single column, else a dict."""
         if self._plain:
             if len(row) == 1:
                 return row[0]
-            if len(row) == 2:  # two stay two: half the time of a zip
+            if len(row) == 2:  # two columns are common, and this takes half the time of a zip
                 names = self._names
                 return {names[0]: row[0], names[1]: row[1]}
             return dict(zip(self._names, row))  # noqa: B905 - both have one cell a column
@@ -70,7 +70,7 @@ class _RowCodec(ABC):
         return tuple([convert(member) for convert, member in zip(self._converts, members, strict=True)])
 
     def _members(self, given: Any) -> Row:
-        """The members, one per column, of a row that is not of a ``_BARE`` type."""
+        """The members, one per column, of a row whose type is not in ``_BARE``."""
         if type(given) is tuple and len(given) == len(self._names):
             return given
         if isinstance(given, (tuple, dict, Mapping)) and not self._is_bare(given):
@@ -83,10 +83,12 @@ class _RowCodec(ABC):
         return (given,)
 
     def _is_bare(self, given: Any) -> bool:
-        """Whether a dict or row with names is the value of a single struct or map column, not a row that holds it."""
+        """Return whether a dict or row with names is the value of a single struct or map column, and not a row that
+        holds it.
+        """
         if self._only is None or not pa.types.is_nested(self._only):
             return False
-        if pa.types.is_map(self._only):  # its keys may be anything, so no name can tell
+        if pa.types.is_map(self._only):  # the keys of a map may be anything, so names cannot decide
             return isinstance(given, Mapping)
         named = given if isinstance(given, Mapping) else getattr(given, "__fields__", getattr(given, "_fields", None))
         return pa.types.is_struct(self._only) and named is not None and set(named) != set(self._names)
@@ -106,7 +108,7 @@ class _RowCodec(ABC):
 
 
 class KeyValues(_RowCodec):
-    """Keys of one schema, of any type, to look for; `KeyCodec` also hashes them. Picklable."""
+    """Keys of one schema, of any type, for lookups; `KeyCodec` also hashes them. Picklable."""
 
     _code = "WRONG_KEY"
     _what = "The key"
@@ -136,7 +138,7 @@ class KeyValues(_RowCodec):
 
 
 class KeyCodec(KeyValues):
-    """Keys of one schema, which a store can have. Picklable."""
+    """Keys of one schema that a store can have. Picklable."""
 
     def __init__(self, schema: pa.Schema) -> None:
         """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys cannot have."""
@@ -163,8 +165,9 @@ class ValueCodec(_RowCodec):
     def normalize(self, value: Any) -> Row:
         """The canonical form of a value given as dict, tuple, or, for a single column, bare value.
 
-        As for keys, but None is the null of a single column, and to a single map column a dict is always the map.
-        Raises InvalidInputError WRONG_VALUE naming column, found and expected; a dict has to name every column.
+        The rules of keys apply, with two exceptions: None is the null of a single column, and a dict for a single map
+        column is always the map. Raises InvalidInputError WRONG_VALUE naming column, found and expected; a dict has to
+        name every column.
         """
         if type(value) in self._bare:
             return (self._converts[0](value),)

@@ -1,4 +1,4 @@
-"""Row-wise equality of keys: what decides after two hashes agreed."""
+"""Row-wise equality of keys, which decides after two hashes agreed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.integer[Any]]
 
-_MAX_WIDTH = 64  # bytes of strings that are compared as items of a numpy array
+_MAX_WIDTH = 64  # strings of at most so many bytes are compared as items of a numpy array
 _TAKE_BYTES = 1 << 28  # Arrow's take cannot make a string array of 2 GiB or more
 
 
 def keys_equal(left: Sequence[pa.Array], left_rows: Rows, right: Sequence[pa.Array], right_rows: Rows) -> Bools:
-    """Whether key ``left_rows[i]`` of the left columns equals key ``right_rows[i]`` of the right ones, for each i.
+    """Return, for each i, whether key ``left_rows[i]`` of the left columns equals key ``right_rows[i]`` of the right
+    ones.
 
     Columns are the key columns in order, of equal types on both sides. Nulls (they occur inside structs and lists)
     equal nulls. Raises TypeError if types differ, ValueError if the numbers of rows or columns do.
@@ -42,7 +43,7 @@ def _equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -
 
 
 def _valid(column: pa.Array, rows: Rows) -> Bools:
-    """Looks up the bits of these rows only: there may be few of them, in a long column."""
+    """Look up the validity of these rows only: they may be few, in a long column."""
     bitmap = column.buffers()[0]
     if bitmap is None:
         return np.ones(len(rows), np.bool_)
@@ -53,7 +54,7 @@ def _valid(column: pa.Array, rows: Rows) -> Bools:
 
 
 def _values_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
-    """Equality where both are valid; where one is null, anything."""
+    """Compare values where both are valid; the result is arbitrary where one is null."""
     kind = left.type
     if pa.types.is_struct(kind):
         return _structs_equal(left, left_rows, right, right_rows)
@@ -86,7 +87,7 @@ def _structs_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows:
 
 
 def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
-    """Compares the members of lists of equal length, all of them in one call."""
+    """Compare the members of lists of equal length, all of them in one call."""
     if not (pa.types.is_list(right.type) or pa.types.is_large_list(right.type)):
         raise TypeError(f"keys of type {left.type} and {right.type} cannot be compared")
     left_starts, lengths = _extents(left.offsets.to_numpy(), left_rows)
@@ -106,14 +107,14 @@ def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: R
 
 
 def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
-    """Compares the bytes only of strings of equal length."""
+    """Compare the bytes only of strings of equal length."""
     left_starts, lengths = _extents(_string_offsets(left), left_rows)
     right_starts, right_lengths = _extents(_string_offsets(right), right_rows)
     equal: Bools = lengths == right_lengths
     width = int(lengths[0]) if len(lengths) else 0
     if 0 < width <= _MAX_WIDTH and (lengths == width).all() and equal.all():
         ours, theirs = _pieces(left, left_starts, width), _pieces(right, right_starts, width)
-        # Mostly all of them are equal, and that is told seven times as fast as which ones are.
+        # Usually all rows match, and testing that is seven times faster than finding which do.
         return equal if np.array_equal(ours.view(np.uint8), theirs.view(np.uint8)) else ours == theirs
     same = np.flatnonzero(equal)
     for part in _parts(same, lengths):
@@ -122,7 +123,9 @@ def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows:
 
 
 def _pieces(column: pa.Array, starts: Ints, width: int) -> npt.NDArray[np.void]:
-    """``width`` bytes of the strings' data from each of these places on: a third of the time of taking the strings."""
+    """``width`` bytes of the strings' data from each of these positions on, in a third of the time of taking the
+    strings.
+    """
     data = np.frombuffer(column.buffers()[2], np.uint8)
     pieces: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))[starts]
     return pieces
@@ -143,7 +146,7 @@ def _extents(offsets: Rows, rows: Rows) -> tuple[Ints, Ints]:
 
 
 def _parts(rows: Rows, lengths: Ints) -> Iterator[Rows]:
-    """Cut ``rows`` so that the strings of a part hold at most ``_TAKE_BYTES``, or are a single one."""
+    """Split ``rows`` so that the strings of a part hold at most ``_TAKE_BYTES``, or are a single string."""
     through = np.cumsum(lengths[rows])
     start = 0
     while start < len(rows):
@@ -154,7 +157,7 @@ def _parts(rows: Rows, lengths: Ints) -> Iterator[Rows]:
 
 
 def _integers(column: pa.Array) -> npt.NDArray[Any]:
-    """The values' bits, without a copy."""
+    """The bits of the values as integers, without a copy."""
     width = column.type.bit_width // 8
     buffer = column.buffers()[1]
     if buffer is None or not len(column):

@@ -1,8 +1,9 @@
-"""Key groups as Flink has them (``KeyGroupRangeAssignment``, ``MathUtils.murmurHash``): of whole columns, of one key.
+"""Key groups as Flink assigns them (``KeyGroupRangeAssignment``, ``MathUtils.murmurHash``), for columns and single
+keys.
 
 ``murmur(hashCode of the key) mod max parallelism``. A key of one column has the hash code of its Java value: Byte,
-Short, Integer, Long, Boolean, String; one of several columns that of a Tuple. Java has no value, or many, for
-the other types of ours: for them the hash code is the upper half of the key hash (``formats.values.key_hash``).
+Short, Integer, Long, Boolean, String. A key of several columns has the hash code of a Tuple. The other types here have
+no Java value, or several; their hash code is the upper half of the key hash (``formats.values.key_hash``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LEAST, _MASK, _LONG = 0x80000000, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
 
 def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> Ints:
-    """The key group of each row; ``columns`` are the key columns in order, without nulls but inside of nested ones.
+    """The key group of each row; ``columns`` are the key columns in order, with nulls only inside nested values.
 
     Raises UnsupportedError UNSUPPORTED_KEY_TYPE for types that keys cannot have.
     """
@@ -36,7 +37,7 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> Ints:
 
 
 def key_group_function(schema: pa.Schema, max_parallelism: int) -> Callable[[Sequence[Any]], int]:
-    """A function from one canonical key, a value per column, to its key group: the same as `key_groups`."""
+    """A function from one canonical key, a value per column, to the key group that `key_groups` gives it."""
     codes = [_scalar_code(field.type) for field in schema]
     if len(codes) == 1:
         only = codes[0]
@@ -103,7 +104,7 @@ def _folded(words: npt.NDArray[np.uint64]) -> U32s:
 
 
 def _of_strings(column: pa.Array) -> U32s:
-    """``s[0]*31^(n-1) + … + s[n-1]`` over the UTF-16 units of each string."""
+    """Compute ``s[0]*31^(n-1) + … + s[n-1]`` over the UTF-16 units of each string."""
     column = column.cast(pa.large_string())
     if not len(column):
         return np.empty(0, np.uint32)
@@ -122,7 +123,7 @@ def _of_strings(column: pa.Array) -> U32s:
 
 
 def _utf16(data: bytes, ends: Ints) -> tuple[U32s, Ints]:
-    """The UTF-16 units of UTF-8 text, and where in them each string ends."""
+    """The UTF-16 units of UTF-8 text, and the position in them at which each string ends."""
     raw = np.frombuffer(data, np.uint8)
     if data.isascii():
         return raw.astype(np.uint32), ends
@@ -132,7 +133,7 @@ def _utf16(data: bytes, ends: Ints) -> tuple[U32s, Ints]:
 
 
 def _powers(count: int) -> U32s:
-    """31^0, 31^1, …"""
+    """The powers 31^0, 31^1, …"""
     factors = np.full(count, 31, np.uint32)
     factors[:1] = 1
     return np.cumprod(factors, dtype=np.uint32)

@@ -1,8 +1,8 @@
-"""The 64-bit hash of a key: which key group it is in, and where the key index finds it.
+"""The 64-bit hash of a key, from which its key group and its place in a key index follow.
 
-``docs/key-hash.md`` defines it for other languages. It is written into stores, so it never changes. Each value becomes
-a string of bytes and its hash is XXH64 of them; a struct, a list or a key of several columns is the string of its
-members' hashes. ``hash_keys`` works on columns, ``scalar_hash`` on single canonical values; both give the same bits.
+``docs/key-hash.md`` defines it for other languages. It is written into stores, so it never changes. The hash of a value
+is XXH64 of its bytes in a defined form. The bytes of a struct, a list or a key of several columns are the hashes of its
+members. ``hash_keys`` works on columns, ``scalar_hash`` on single canonical values; both give the same bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.xxh64 import U64s, xxh64_strings, xxh64_words
 
 NULL_HASH = 0x9AE16A3B2F90404F
-"""Stands for a null inside a struct or list. Null keys are refused where keys enter."""
+"""The hash of a null inside a struct or list. Null keys are refused where keys enter."""
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,13 +44,13 @@ def hash_keys(columns: Sequence[pa.Array]) -> U64s:
 def key_groups_of(hashes: U64s, key_groups: int) -> npt.NDArray[np.int64]:
     """The key group, from 0 to ``key_groups`` - 1, of each hash: equal ranges of its upper 32 bits.
 
-    So groups ascend with hashes. ``key_groups`` is at most 2**32.
+    Key groups therefore ascend with hashes. ``key_groups`` is at most 2**32.
     """
     return (((hashes >> np.uint64(32)) * np.uint64(key_groups)) >> np.uint64(32)).astype(np.int64)
 
 
 def _hash_of_parts(parts: Sequence[U64s], rows: int) -> U64s:
-    """Per row, the hash of the row's hashes."""
+    """The hash of each row from the hashes of its members."""
     if 1 <= len(parts) <= 3:
         return xxh64_words(parts)
     joined = np.stack(parts, axis=1).reshape(-1) if parts else np.empty(0, np.uint64)
@@ -66,7 +66,7 @@ def _hash_column(column: pa.Array) -> U64s:
 
 
 def _hash_values(column: pa.Array) -> U64s:
-    """Hashes of the values; at nulls, anything."""
+    """Hashes of the values; arbitrary at nulls."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _hash_strings(column, np.int32)
@@ -83,7 +83,7 @@ def _hash_values(column: pa.Array) -> U64s:
 
 
 def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The values of every type that is at heart a signed integer, widened to 64 bits."""
+    """The values of a type that is stored as a signed integer, widened to 64 bits."""
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
@@ -118,7 +118,7 @@ def _hash_lists(column: pa.Array) -> U64s:
 
 def _buffer(column: pa.Array, number: int, kind: npt.DTypeLike, start: int, count: int) -> npt.NDArray[Any]:
     buffer = column.buffers()[number]
-    if buffer is None or not count:  # Arrow leaves out buffers that would be empty
+    if buffer is None or not count:  # Arrow leaves out empty buffers
         return np.empty(0, kind)
     return np.frombuffer(buffer, kind, count, start * np.dtype(kind).itemsize)
 

@@ -1,7 +1,7 @@
-"""Times and durations as users write them, turned into the microseconds and milliseconds used inside.
+"""Times and durations as users write them, converted to the microseconds and milliseconds used inside.
 
-State time resolves milliseconds, as in Kafka: finer input is floored, on writes and questions alike, so that what was
-written at a moment is found at that moment. A time without a zone is refused, never guessed.
+State time has the resolution of milliseconds, as in Kafka. Finer input is floored, in writes and questions alike, so
+that what was written at a moment is found at that moment. A time without a zone is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EPOCH_MS = re.compile(r"[+-]?(?:[0-9]{1,3}|[0-9]{5,30})")
 
 
 def to_us(time: int | datetime, what: str) -> int:
-    """Epoch milliseconds or an aware datetime as epoch microseconds, floored to the millisecond.
+    """Convert epoch milliseconds or an aware datetime to epoch microseconds, floored to the millisecond.
 
     ``what`` names the argument in errors: InvalidInputError NAIVE_DATETIME, INVALID_TIME or TIME_OUT_OF_RANGE.
     """
@@ -62,7 +62,7 @@ def to_us(time: int | datetime, what: str) -> int:
 
 
 def _of_datetime(time: datetime, what: str) -> int:
-    if time != time:  # pandas' NaT is a datetime unequal to itself
+    if time != time:  # pandas' NaT is a datetime that is unequal to itself
         raise InvalidInputError("INVALID_TIME", f"{what} is {time!r}, which is no time; give one, or leave it out")
     if time.utcoffset() is None:
         raise InvalidInputError(
@@ -91,10 +91,10 @@ def _index(value: SupportsIndex, what: str) -> int:
 
 
 def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
-    """A time as text: epoch milliseconds in digits, or ISO-8601 with a zone; answers epoch microseconds.
+    """Parse a time as text, epoch milliseconds in digits or ISO-8601 with a zone, to epoch microseconds.
 
-    A text without a zone is taken in ``default_zone``, or refused (NAIVE_DATETIME) where there is none; four digits
-    are refused, they may be meant as a year. Raises InvalidInputError INVALID_TIME or TIME_OUT_OF_RANGE.
+    A text without a zone is read in ``default_zone``, or refused (NAIVE_DATETIME) where there is none. Four digits are
+    refused, because they may be meant as a year. Raises InvalidInputError INVALID_TIME or TIME_OUT_OF_RANGE.
     """
     text = text.strip()
     if _EPOCH_MS.fullmatch(text):
@@ -118,27 +118,27 @@ def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
 
 
 def from_us(us: int) -> int:
-    """Epoch microseconds as epoch milliseconds, floored."""
+    """Convert epoch microseconds to epoch milliseconds, floored."""
     return us // 1000
 
 
 def to_datetime(us: int) -> datetime:
-    """Epoch microseconds as an aware datetime in UTC."""
+    """Convert epoch microseconds to an aware datetime in UTC."""
     return EPOCH + timedelta(microseconds=us)
 
 
 def format_time(us: int) -> str:
-    """Epoch microseconds as 2013-01-01T05:00:00.000Z; far moments outside years 1 to 9999 in words."""
+    """Format epoch microseconds as 2013-01-01T05:00:00.000Z; moments outside years 1 to 9999 as words."""
     if not MIN_MS * 1000 <= us <= MAX_MS * 1000 + 999:
         return "the beginning" if us < 0 else "the end of time"
     return to_datetime(us).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def duration_ms(value: int | timedelta | str | None, what: str) -> int | None:
-    """A duration as milliseconds: an int of milliseconds, a timedelta, or a text like "30 days" or "1h 30m".
+    """Convert a duration to milliseconds: an int of milliseconds, a timedelta, or a text like "30 days" or "1h 30m".
 
-    None stays None. Raises InvalidInputError INVALID_DURATION, also for a negative one, one over 8,000 years and
-    one with a part of a millisecond.
+    None stays None. Raises InvalidInputError INVALID_DURATION, also for a negative duration, one over 8,000 years, and
+    one with a fraction of a millisecond.
     """
     if value is None:
         return None
@@ -177,7 +177,7 @@ def _invalid(value: object, what: str) -> InvalidInputError:
 
 
 def format_duration(milliseconds: int) -> str:
-    """In the largest unit that gives a whole number: "30 days", "90 minutes", "250 ms"."""
+    """Format milliseconds in the largest unit that gives a whole number: "30 days", "90 minutes", "250 ms"."""
     for unit, worth in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
         if milliseconds and milliseconds % worth == 0:
             count = milliseconds // worth

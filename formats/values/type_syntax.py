@@ -1,4 +1,4 @@
-"""The syntax of type names: ``decimal(10,2)``, ``struct<a:int,`odd name`:array<string>>``, taken apart."""
+"""Parser for the syntax of type names: ``decimal(10,2)``, ``struct<a:int,`odd name`:array<string>>``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END: Token = ("end", "the end")
 
 @dataclass(frozen=True)
 class TypeText:
-    """``name`` in lower case, numbers in parentheses, members in angle brackets (None: no brackets)."""
+    """A parsed name: ``name`` in lower case, numbers in parentheses, members in angle brackets (None: no brackets)."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -25,7 +25,7 @@ class TypeText:
 
 
 def parse_type_text(text: str) -> TypeText:
-    """Raises ValueError saying what is wrong."""
+    """Parse a type name. Raises ValueError with the problem."""
     parser = _Parser(_tokens(text))
     found = parser.type(0)
     parser.expect("end")
@@ -33,7 +33,7 @@ def parse_type_text(text: str) -> TypeText:
 
 
 def quoted_field(name: str) -> str:
-    """A struct field's name as it stands in a type name."""
+    """A struct field's name, quoted as in a type name."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -84,7 +84,7 @@ class _Parser:
         return tuple(found)
 
     def field(self, named: bool) -> str | None:
-        """The name before a type: ``a:``, ``a``, or a quoted one; only a struct's members need one."""
+        """The name before a type: ``a:``, ``a``, or a quoted one. Only a struct's members need one."""
         colon = self.tokens[self.position + 1 : self.position + 2] == [("sign", ":")]
         if not named and not colon:
             return None

@@ -1,4 +1,4 @@
-"""Column types: the names users write, what a key and a value may hold, and tables brought to a schema."""
+"""Column types: the names users write, the types that keys and values may have, and tables cast to a schema."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _NAMES_OF_ENGINES = {pa.null(): "void", pa.time64("ns"): "time", pa.month_day_na
 
 
 def parse_type(name: str) -> pa.DataType:
-    """The type of a Spark or Arrow name: ``string``, ``bigint``/``long``/``int64``, ``decimal(10,2)``,
+    """Parse a Spark or Arrow name of a type: ``string``, ``bigint``/``long``/``int64``, ``decimal(10,2)``,
     ``array<int>``, ``map<string,int>``, ``struct<a:int,b:string>``, …
 
     Raises UnsupportedError UNSUPPORTED_TYPE that names the nearest known name.
@@ -103,17 +103,17 @@ def parse_type(name: str) -> pa.DataType:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The Spark name that ``parse_type`` reads back; raises UnsupportedError UNSUPPORTED_TYPE if there is none."""
+    """The Spark name that ``parse_type`` reads back. Raises UnsupportedError UNSUPPORTED_TYPE if there is none."""
     return _name(kind, _NAMES, exact=True)
 
 
 def shown_type(kind: pa.DataType) -> str:
-    """The Spark name of any type, also of those that only engines' state has; Arrow's where Spark has none."""
+    """The Spark name of any type, including types that only the state of engines has; Arrow's where Spark has none."""
     return _name(kind, _NAMES | _NAMES_OF_ENGINES, exact=False)
 
 
 def shown_field(field: pa.Field) -> str:
-    """The name of a field's type as its engine declared it, collations and intervals included."""
+    """The name of a field's type as its engine declared it, with collations and intervals."""
     return _field_name(field, _NAMES | _NAMES_OF_ENGINES, exact=False)
 
 
@@ -142,9 +142,9 @@ def _name(kind: pa.DataType, names: Mapping[pa.DataType, str], *, exact: bool) -
 
 
 def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -> pa.Schema:
-    """A store's key or value columns, checked and brought to the types that segments hold.
+    """Check a store's key or value columns and convert them to the types that segments hold.
 
-    Key columns are not nullable, value columns and everything nested are. Raises InvalidInputError WRONG_SCHEMA or
+    Key columns are not nullable. Value columns and everything nested are. Raises InvalidInputError WRONG_SCHEMA or
     UnsupportedError UNSUPPORTED_TYPE.
     """
     if isinstance(spec, pa.Schema):
@@ -169,15 +169,15 @@ def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -
         kind = normal_type(kind, f"{role} column {name!r}")
         if role == "key":
             _check_key_type(kind, name)
-        parse_type(type_name(kind))  # refuses now what could not be opened again, such as very deep nesting
+        parse_type(type_name(kind))  # refuse now a type that could not be opened again, such as very deep nesting
         fields.append(pa.field(name, kind, nullable=role == "value"))
     return pa.schema(fields)
 
 
 def normal_type(kind: pa.DataType, what: str) -> pa.DataType:
-    """The type segments hold for ``kind``: one spelling of each type a Spark DataFrame holds.
+    """The type that segments hold for ``kind``: one form of each type that a Spark DataFrame holds.
 
-    Raises UnsupportedError UNSUPPORTED_TYPE saying what to use instead.
+    Raises UnsupportedError UNSUPPORTED_TYPE, naming the type to use instead.
     """
     if kind in _NAMES:
         return kind
@@ -225,7 +225,7 @@ Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
 
 
 def conform(data: Tabular, schema: pa.Schema) -> Tabular:
-    """``data`` with exactly the columns of ``schema``, in order, where that loses nothing.
+    """Convert ``data`` to exactly the columns of ``schema``, in order, where no value changes.
 
     Raises InvalidInputError WRONG_SCHEMA naming columns that are missing, unknown or of another type.
     """
@@ -272,7 +272,9 @@ def _check_column_name(name: Any, before: list[str], role: Role) -> None:
 
 
 def check_encodable(text: str, what: str) -> None:
-    """InvalidInputError INVALID_TEXT for half a surrogate pair, which Python's text may hold and UTF-8 may not."""
+    """Raise InvalidInputError INVALID_TEXT for half a surrogate pair, which Python's text may hold and UTF-8 may
+    not.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -302,7 +304,7 @@ def _instead(kind: pa.DataType) -> str:
 
 
 def _type_of(text: TypeText) -> pa.DataType:
-    """Raises ValueError saying what is wrong."""
+    """Convert a parsed name to a type. Raises ValueError with the problem."""
     name = ALIASES.get(text.name, text.name)
     members = [_type_of(member) for _, member in text.members or ()]
     if name in SIMPLE_TYPES and not text.numbers and text.members is None:

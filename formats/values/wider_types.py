@@ -1,4 +1,4 @@
-"""The narrowest type that holds every value of two types, where no value changes."""
+"""The narrowest type that holds every value of two types unchanged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MOST_DIGITS = 38
 
 
 def widest_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """The type that values of both can be cast to, whichever comes first; None if there is none.
+    """The type to which values of both types can be cast, in whichever order they are given; None if there is none.
 
-    Integers, floats and decimals become wider, structs have the fields of both, the order being that of ``first``.
+    Integers, floats and decimals become wider. Structs get the fields of both, in the order of ``first``.
     """
     types = pa.types
     if first == second or types.is_null(second):
@@ -57,7 +57,9 @@ def _widest_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType |
 
 
 def cast_wider(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``column`` in a type that `widest_type` has found for its own and another one; fields that it lacks are null."""
+    """Cast ``column`` to a type that `widest_type` found for its own type and another one; missing fields become
+    null.
+    """
     given = column.type
     if given == kind:
         return column

@@ -1,8 +1,8 @@
 """XXH64 (seed 0) of many byte strings at once, in numpy.
 
-The answers are those of every other XXH64 implementation, bit for bit; the C one (``xxhash``) hashes single keys.
-Calling it once per row would cost five times as much as these column operations do for short strings. Beyond
-``LONG`` bytes the C function wins and is called per row: there the bytes cost more than the call.
+The hashes equal those of every other XXH64 implementation, bit for bit. Single keys are hashed by the C library
+(``xxhash``). For short strings, one call of it per row would cost five times as much as these column operations.
+Strings longer than ``LONG`` bytes are hashed by one C call per row, because their bytes cost more than the call.
 
 https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md is the definition.
 """
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 LONG = 256
-_BLOCK_ROWS = 8192  # blocks stay in the processor's cache, and below the size that malloc fetches from the system
+_BLOCK_ROWS = 8192  # blocks fit in the processor's cache and stay below the size for which malloc asks the system
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -50,7 +50,7 @@ def xxh64_words(columns: Sequence[U64s]) -> U64s:
 
 
 def xxh64_strings(data: Bytes, offsets: npt.NDArray[np.integer[Any]]) -> U64s:
-    """XXH64 of ``data[offsets[i] : offsets[i + 1]]`` for each i; offsets never fall and lie within ``data``."""
+    """XXH64 of ``data[offsets[i] : offsets[i + 1]]`` for each i; offsets never decrease and lie within ``data``."""
     hashes = np.empty(len(offsets) - 1, np.uint64)
     for start in range(0, len(hashes), _BLOCK_ROWS):
         bounds = offsets[start : start + _BLOCK_ROWS + 1].astype(np.int64)
@@ -59,10 +59,12 @@ def xxh64_strings(data: Bytes, offsets: npt.NDArray[np.integer[Any]]) -> U64s:
 
 
 def _hash_block(data: Bytes, starts: Ints, lengths: Ints) -> U64s:
-    """Sorts by length, so that the rows that have a further word are always a suffix: a slice, not a mask."""
+    """Sort by length, so that the rows that have a further word are always a suffix, which is a slice and not a
+    mask.
+    """
     if lengths[0] == lengths[-1] and (lengths == lengths[0]).all():
         return _hash_ascending(data, starts, lengths)
-    order = np.argsort(np.minimum(lengths, LONG + 1).astype(np.uint16), kind="stable")  # 16 bits: a radix sort
+    order = np.argsort(np.minimum(lengths, LONG + 1).astype(np.uint16), kind="stable")  # 16 bits get a radix sort
     hashes = np.empty(len(starts), np.uint64)
     hashes[order] = _hash_ascending(data, starts[order], lengths[order])
     return hashes
@@ -114,7 +116,7 @@ def _stripes(words: U64s, at: Ints, stripes: Ints) -> U64s:
 
 
 def _words(words: U64s, at: Ints, counts: Ints, hashes: U64s) -> None:
-    """The up to three whole words after the last stripe."""
+    """Mix in the up to three whole words after the last stripe."""
     for number in range(int(counts.max())):
         rows = _rows(counts > number)
         some = hashes[rows]
@@ -123,7 +125,7 @@ def _words(words: U64s, at: Ints, counts: Ints, hashes: U64s) -> None:
 
 
 def _halves(halves: npt.NDArray[np.uint32], at: Ints, lengths: Ints, hashes: U64s) -> None:
-    """The four bytes after the last word."""
+    """Mix in the four bytes after the last word."""
     present = (lengths & 4) != 0
     if not present.any():
         return
@@ -134,7 +136,7 @@ def _halves(halves: npt.NDArray[np.uint32], at: Ints, lengths: Ints, hashes: U64
 
 
 def _bytes(data: Bytes, at: Ints, counts: Ints, hashes: U64s) -> None:
-    """The up to three last bytes."""
+    """Mix in the up to three last bytes."""
     for number in range(int(counts.max())):
         rows = _rows(counts > number)
         some = hashes[rows]
@@ -150,7 +152,7 @@ def _add_word(hashes: U64s, words: U64s) -> None:
 
 
 def _round(lane: U64s, words: U64s) -> U64s:
-    """One word into one lane, in place."""
+    """Mix one word into one lane, in place."""
     lane += words * _P2
     _rotate(lane, 31)
     lane *= _P1
@@ -177,12 +179,12 @@ def _rotated(values: U64s, bits: int) -> U64s:
 
 
 def _rows(chosen: npt.NDArray[np.bool_]) -> Any:
-    """The chosen rows as a slice where they are all, else as positions."""
+    """The chosen rows: a slice where all are chosen, else positions."""
     return slice(None) if chosen.all() else np.flatnonzero(chosen)
 
 
 def _unaligned(data: Bytes, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """A little-endian integer at every byte position: item i is read from the bytes that start at i."""
+    """The little-endian integers at every byte position: item i is read from the bytes that start at i."""
     width = np.dtype(kind).itemsize
     little = np.dtype(kind).newbyteorder("<")
     return np.ndarray((max(len(data) - width + 1, 0),), little, buffer=data, strides=(1,))
