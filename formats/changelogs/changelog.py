@@ -1,10 +1,11 @@
 """Reading the write-ahead changelog: acknowledged records that are in no segment yet (docs/log-format.md).
 
 A changelog is a local file of frames (`changelog_frames`), appended with one write each (`changelog_writer`). The
-payload of a frame is an Arrow IPC message, of which the first holds the schema, or one row of a live store (key, value
-and time as bytes; an Arrow message for a single row would cost ten times the space and the time), or a sync mark. A
-frame that is cut short or does not match its checksum at the very end of the file was never acknowledged and is
-ignored. Elsewhere it is damage, unless it is the trace of a power cut (`changelog_damage`).
+payload of a frame is one of three things. It is an Arrow IPC message, of which the first holds the schema. It is one
+row of a live store (key, value and time as bytes; an Arrow message for a single row would cost ten times the space and
+the time). Or it is a sync mark. A frame at the very end of the file that is cut short or does not match its checksum
+was never acknowledged and is ignored. Elsewhere it is damage, unless it is the trace of a power cut
+(`changelog_damage`).
 """
 
 from __future__ import annotations
@@ -53,20 +54,21 @@ FILE_NAME = b"statestore.name"
 """Metadata of the schema: the file's name, by which the log says how much of it is committed."""
 
 TEMPORARY = ".tmp-"
-"""The names of files that are being made, or made anew, begin with it."""
+"""Prefix of the names of files that are being made, or made anew."""
 
 _log = logging.getLogger("statestore")
-_unpack_row = ROW.unpack_from  # looked up once: single rows are many
+_unpack_row = ROW.unpack_from  # looked up once, because single rows are many
 
 
 class Changelog:
-    """The acknowledged batches of one file: iterating gives (batch, end of its last frame), in order.
+    """The acknowledged batches of one file; iteration yields (batch, end of its last frame), in order.
 
-    Single rows come in batches of many, with ROW_SCHEMA, whatever the file's schema. After the last batch, ``end`` is
-    where the last whole frame ends, ``size`` the length that was looked at, ``synced`` how far the file says that it
-    was forced to the disk, ``mark_end`` where the mark ends that says so, ``version`` that of the format (0: nothing
-    could be read), ``made_at`` the store's version when the file was made (-1: not known), ``store`` the identity of
-    the store (empty: not known) and ``passed_over`` how many bytes lie behind what a power cut took.
+    Single rows come in batches of many, with ROW_SCHEMA, whatever the file's schema is. The following are set after the
+    last batch. ``end``: where the last whole frame ends. ``size``: the length of the file that was examined.
+    ``synced``: how far the file records that it was forced to the disk. ``mark_end``: where the sync mark ends that
+    records it. ``version``: that of the format (0: no frame could be read). ``made_at``: the store's version when the
+    file was made (-1: unknown). ``store``: the identity of the store (empty: unknown). ``passed_over``: the number of
+    bytes behind a part that a power cut took.
     """
 
     def __init__(self, path: Path, schema: pa.Schema | None, after: int = 0, until: int | None = None) -> None:
@@ -152,7 +154,7 @@ class Changelog:
         self._schema = found.with_metadata(metadata or None)
 
     def _frames(self, file: BinaryIO) -> Iterator[tuple[FrameKind, bytes, int]]:
-        """(kind, payload, end) of the first frame and of each whole one behind ``after``."""
+        """Yield (kind, payload, end) of the first frame and of each whole one behind ``after``."""
         position, size, after = 0, self.size, self._after
         kinds = ANY_KIND
         read, unpack, digest = file.read, HEADER.unpack, xxhash.xxh3_64_intdigest
@@ -180,7 +182,7 @@ class Changelog:
             return
 
     def _skip(self, file: BinaryIO, position: int, after: int) -> int:
-        """Go to ``after``, and take note of a sync mark that ends there."""
+        """Move to ``after``, and record a sync mark that ends there."""
         start = after - HEADER.size - MARK.size
         if start >= position:
             file.seek(start)
@@ -190,7 +192,9 @@ class Changelog:
         return file.seek(after)
 
     def _judge(self, file: BinaryIO, position: int, header: bytes, problem: str) -> None:
-        """Return if the frame at ``position`` and all behind it were never acknowledged, or not before a power cut."""
+        """Return if the frame at ``position`` and all behind it were never acknowledged, or not synced before a power
+        cut.
+        """
         file.seek(0)
         data = file.read(self.size)
         good = next_good_frame(data, position + 1, self.version)
@@ -214,30 +218,34 @@ _VERSIONS = (b"", *(bytes((version,)) for version in KINDS))
 def read_changelog(path: Path, schema: pa.Schema | None, after: int = 0, until: int | None = None) -> Changelog:
     """The acknowledged batches of the changelog at ``path``, to be iterated once.
 
-    ``after``: the end of some frame; what lies before it is not read. ``until``: what lies behind it is not read.
+    ``after``: the end of some frame; bytes before it are not read. ``until``: bytes behind it are not read.
 
     Iterating raises FileNotFoundError where the file is gone; CorruptError CHANGELOG_CORRUPT for damage before the end,
-    or where the file is another store's; UnsupportedError CHANGELOG_FORMAT for the file of another release. What a
-    power cut took of writes that were never forced to the disk is passed over, with a warning of the logger
+    or where the file belongs to another store; UnsupportedError CHANGELOG_FORMAT for the file of another release.
+    Writes that a power cut took before they were forced to the disk are passed over, with a warning of the logger
     "statestore".
     """
     return Changelog(path, schema, after, until)
 
 
 def made_at(path: Path) -> int:
-    """The store's newest version when the changelog was made, -1 where the file does not say it. Raises as
-    `read_changelog` does."""
+    """The store's newest version when the changelog was made, -1 where the file does not record it.
+
+    Raises as `read_changelog` does.
+    """
     return read_changelog(path, None).read_schema().made_at
 
 
 def store_of(path: Path) -> str:
-    """The identity of the store whose records a changelog holds; empty where the file does not say it. Raises as
-    `read_changelog` does."""
+    """The identity of the store whose records a changelog holds; empty where the file does not record it.
+
+    Raises as `read_changelog` does.
+    """
     return read_changelog(path, None).read_schema().store
 
 
 def passed_over_note(name: str, position: int, count: int) -> str:
-    """The remark on a file of which a power cut took a part that was never forced to the disk."""
+    """The warning about a file that lost to a power cut a part that was never forced to the disk."""
     return (
         f"{name}: the machine stopped before everything from byte {position} on was forced to the disk; these {count} "
         "bytes are passed over"
@@ -245,7 +253,7 @@ def passed_over_note(name: str, position: int, count: int) -> str:
 
 
 class _Rows:
-    """Single rows on the way into one batch."""
+    """Single rows that are gathered into one batch."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
@@ -254,7 +262,7 @@ class _Rows:
         self.end = 0
 
     def add(self, payload: bytes, end: int) -> bool:
-        """False if the payload is no row."""
+        """Add a row; returns false if the payload is not a row."""
         if len(payload) < ROW.size:
             return False
         time, length, has_value = _unpack_row(payload)
@@ -280,5 +288,5 @@ def _corrupt(path: Path, position: int, found: str) -> CorruptError:
     return CorruptError(
         "CHANGELOG_CORRUPT",
         f"{path}, byte {position}: {found}. Acknowledged writes there were changed or damaged; restore the file from a "
-        "copy, or move it away to go on without them",
+        "copy, or move it away to continue without them",
     )

@@ -1,8 +1,8 @@
-"""What a bad frame in the middle of a changelog is: damage, or the trace of a power cut.
+"""Judgement of a bad frame in the middle of a changelog: damage, or the trace of a power cut.
 
-Pages of a file reach the disk in any order, so a power cut can keep a later page of what was never forced to the disk
-and lose an earlier one. The file is only appended to: a sector that was lost holds zeros from the first frame that it
-lacks, or from its beginning. No frame looks like that (`changelog_frames`), not even with a bit flipped.
+Pages of a file reach the disk in any order. So a power cut can keep a later page that was never forced to the disk, and
+lose an earlier one. The file is only appended to: a lost sector holds zeros from the first missing frame on, or from
+the beginning of the sector. No frame looks like that (`changelog_frames`), not even with a bit flipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statestore.formats.changelogs.changelog_frames import (
     SECTOR,
 )
 
-# How many times the file's length may be hashed in the search for a good frame after a bad one.
+# The search for a good frame after a bad one hashes at most this many times the file's length.
 MAX_SEARCH = 16
 _EMPTY_SECTOR = bytes(SECTOR)
 
@@ -35,10 +35,10 @@ class GoodFrame(NamedTuple):
 
 
 def next_good_frame(data: bytes, start: int, version: int) -> GoodFrame | None:
-    """The first whole frame at ``start`` or later: what is bad before it lies in the middle.
+    """The first whole frame at ``start`` or later. If there is one, bad bytes before it are in the middle of the file.
 
-    ``version``: of the file's format; 0: not known. Checksums depend on the position, so a frame that somebody stored
-    as a value is none. A file made to be hashed without end counts as damaged, too.
+    ``version``: of the file's format; 0: unknown. Checksums depend on the position, so a frame that was stored as a
+    value does not count. A file that is made to be hashed without end counts as damaged, too.
     """
     kinds = KINDS.get(version, ANY_KIND)
     budget = MAX_SEARCH * len(data)
@@ -59,8 +59,9 @@ def next_good_frame(data: bytes, start: int, version: int) -> GoodFrame | None:
 
 
 def synced_by(frame: bytes, start: int) -> int | None:
-    """How far the sync mark that these bytes at ``start`` begin with says that the file is on the disk; None if they
-    are no whole mark."""
+    """The length of the file that the sync mark at ``start`` records as synced; None if the bytes are not a whole
+    mark.
+    """
     if len(frame) < HEADER.size + MARK.size:
         return None
     magic, length, checksum = HEADER.unpack_from(frame)
@@ -71,7 +72,7 @@ def synced_by(frame: bytes, start: int) -> int | None:
 
 
 def synced_after(data: bytes, position: int) -> bool:
-    """Whether a good sync mark says that what lies at ``position`` was forced to the disk."""
+    """Return whether a good sync mark records that the bytes at ``position`` were forced to the disk."""
     at = data.find(MARK_MAGIC, position)
     while at >= 0:
         synced = synced_by(data[at : at + HEADER.size + MARK.size], at)
@@ -82,9 +83,10 @@ def synced_after(data: bytes, position: int) -> bool:
 
 
 def is_never_written(data: bytes, position: int, good: int) -> bool:
-    """Whether the bad frame at ``position`` looks as if the disk had never been given all of it.
+    """Return whether the bad frame at ``position`` looks as if the disk had never received all of it.
 
-    Then the sector in which it begins is zeros from there on, or one of the sectors before the next good frame is.
+    In that case the sector in which it begins is zeros from there on, or one of the sectors before the next good frame
+    is all zeros.
     """
     sector = (position // SECTOR + 1) * SECTOR
     if not any(data[position : min(sector, good)]):

@@ -1,8 +1,8 @@
-"""Frames of a changelog, as bytes: their kinds, their checksums, and how a file of them is opened (docs/log-format.md).
+"""Frames of a changelog as bytes: their kinds, their checksums, and opening a file of them (docs/log-format.md).
 
-A frame is a 20-byte header (magic, payload length, payload checksum, all little-endian) and a payload. No frame of at
-least one disk sector holds a long run of zero bytes: such a payload is masked. So a sector of zeros among frames is one
-that never reached the disk, and no record that was damaged looks like it.
+A frame is a 20-byte header (magic, payload length, payload checksum, all little-endian) and a payload. A frame of at
+least one disk sector never holds a long run of zero bytes: a payload with such a run is masked. So a sector of zeros
+among frames is one that never reached the disk, and a damaged record cannot be mistaken for it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MARK_MAGIC = NAME + bytes((VERSION, 2, 0))
 MASKED_MAGIC = NAME + bytes((VERSION, 0, 1))
 MASKED_ROW_MAGIC = NAME + bytes((VERSION, 1, 1))
 HEADER = struct.Struct("<8sIQ")
-ROW = struct.Struct("<qI?")  # time, length of the key, whether a value follows (none: a delete)
+ROW = struct.Struct("<qI?")  # time, length of the key, whether a value follows (without one: a delete)
 MARK = struct.Struct("<Q")  # everything before this offset was forced to the disk
 MAX_PAYLOAD = 2**32 - 1
 
-# Checksums are seeded with the frame's place and these bits: no frame passes as one of another kind or version.
+# Checksums are seeded with the frame's position and these bits: no frame passes as one of another kind or version.
 _OLD_ROW_SEED = 1 << 63
 SEED = 1 << 60
 ROW_SEED = _OLD_ROW_SEED | SEED
 MARK_SEED = 1 << 62 | SEED
 MASKED = 1 << 61
 
-SECTOR = 512  # what a disk writes at once, at least
+SECTOR = 512  # the least number of bytes that a disk writes at once
 SMALL = SECTOR - HEADER.size  # a longer payload may fill a sector
 ZEROS = bytes(32)
 BLOCK, FEW = 28, 8  # words of 8 bytes; every sector within a payload has a whole block
@@ -48,7 +48,7 @@ MASK_BYTES = 8
 
 
 class FrameKind(NamedTuple):
-    """What a magic stands for. ``form``: "message", "row" or "mark"."""
+    """The frames with one magic. ``form``: "message", "row" or "mark"."""
 
     form: str
     seed: int
@@ -68,25 +68,25 @@ KINDS = {
         MASKED_ROW_MAGIC: FrameKind("row", ROW_SEED | MASKED, True),
     },
 }
-"""The kinds of frames of each version of the format that is read; a file's frames are all of one version."""
+"""The kinds of frames by version of the format. All frames of a file have one version."""
 ANY_KIND = {magic: kind for kinds in KINDS.values() for magic, kind in kinds.items()}
 
 
 def mark_frame(position: int, synced: int) -> bytes:
-    """The frame at ``position`` that says that everything before ``synced`` was forced to the disk."""
+    """The frame at ``position`` which records that everything before ``synced`` was forced to the disk."""
     payload = MARK.pack(synced)
     return HEADER.pack(MARK_MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload, position | MARK_SEED)) + payload
 
 
 def is_sparse(payload: pa.Buffer) -> bool:
-    """Whether the payload has a stretch of 224 bytes that is zeros but for a few: every sector has more than half."""
+    """Return whether a block of 224 bytes of the payload has fewer than FEW words that are not zero."""
     words = np.frombuffer(payload, np.uint64, payload.size // 8)
     blocks = (words[: len(words) // BLOCK * BLOCK] != 0).reshape(-1, BLOCK)
     return bool((blocks.sum(axis=1, dtype=np.uint8) < FEW).any())
 
 
 def masked(payload: bytes | pa.Buffer) -> pa.Buffer:
-    """The payload as it is stored where it has a long run of zeros: a random mask, and the payload XORed with it."""
+    """Encode a payload with a long run of zeros: a random mask, and the payload XORed with it."""
     size = memoryview(payload).nbytes
     mask = np.frombuffer(os.urandom(MASK_BYTES), np.uint64)
     stored = np.empty(1 + -(-size // MASK_BYTES), np.uint64)
@@ -97,15 +97,18 @@ def masked(payload: bytes | pa.Buffer) -> pa.Buffer:
 
 
 def unmasked(stored: bytes) -> bytes:
-    """The payload that `masked` was given."""
+    """Decode a payload that `masked` encoded."""
     words = np.frombuffer(stored + bytes(-len(stored) % MASK_BYTES), np.uint64)
     payload: npt.NDArray[np.uint64] = words[1:] ^ words[0]
     return payload.tobytes()[: len(stored) - MASK_BYTES]
 
 
 def open_changelog(path: Path, flags: int) -> int:
-    """A file descriptor of a changelog. FileNotFoundError where it is gone; CorruptError CHANGELOG_CORRUPT where
-    something else than a file has its name: a pipe would be waited for, a link could lead anywhere."""
+    """Open a changelog and return its file descriptor.
+
+    Raises FileNotFoundError where it is gone; CorruptError CHANGELOG_CORRUPT where something other than a file has its
+    name: reading a pipe would block, and a link could lead anywhere.
+    """
     try:
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -123,6 +126,6 @@ def open_changelog(path: Path, flags: int) -> int:
 def _no_file(path: Path) -> CorruptError:
     return CorruptError(
         "CHANGELOG_CORRUPT",
-        f"{path} is no regular file, though it has the name of a changelog; restore the file from a copy, or move what "
-        "is there away to go on without it",
+        f"{path} has the name of a changelog and is not a regular file; restore the file from a copy, or move what "
+        "is there away to continue without it",
     )

@@ -1,8 +1,8 @@
-"""Writing a changelog: appending what is acknowledged, forcing it to the disk, and holding the file's lock.
+"""Writing a changelog: appending acknowledged records, forcing them to the disk, and holding the file's lock.
 
-What the system refuses becomes a StorageError. A write that fails leaves nothing: its half is cut off at once or, where
-that fails too, before anything else is appended. After an fsync that failed the kernel may have dropped what was to be
-written, and a later fsync proves nothing; so the file is written anew, and until that has worked nothing is appended.
+A refusal of the operating system becomes a StorageError. A failed write leaves nothing: its part is cut off at once or,
+where that fails too, before anything else is appended. After a failed fsync the kernel may have dropped pages, and a
+later fsync proves nothing. So the file is then written anew, and nothing is appended before that has succeeded.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _pack_header, _pack_row, _hash = HEADER.pack, ROW.pack, xxhash.xxh3_64_intdigest
 
 
 class ChangelogWriter:
-    """Appends to a new file and holds its lock, which the system releases if this process dies.
+    """A writer that appends to a new file and holds its lock, which the system releases if this process dies.
 
-    The file appears under its name with the lock held and the schema in it, so that nobody can adopt it half made.
-    ``made_at``: the store's newest version; later ones only can name the file. ``store``: its identity. `try_adopt`
-    gives the writer of a file that is there, which appends after `resume`.
+    The file appears under its name with the lock held and the schema in it, so that no process can adopt it half made.
+    ``made_at``: the store's newest version; only later versions can name the file. ``store``: its identity. `try_adopt`
+    returns the writer of an existing file, which appends after `resume`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, made_at: int = -1, store: str = "") -> None:
@@ -66,7 +66,7 @@ class ChangelogWriter:
                 try:
                     self._make(first)
                     return
-                except FileNotFoundError:  # vacuum came between the temporary file and its lock, or its folder is gone
+                except FileNotFoundError:  # vacuum removed the file before it was locked, or its folder is gone
                     if attempt == CREATE_ATTEMPTS - 1 or not path.parent.is_dir():
                         raise
 
@@ -81,26 +81,26 @@ class ChangelogWriter:
             self.close()
             raise
         finally:
-            with contextlib.suppress(OSError):  # the name is of no use and no harm; vacuum removes it
+            with contextlib.suppress(OSError):  # the name does no harm; vacuum removes it
                 temporary.unlink()
 
     def _begin(self, path: Path, file: int, schema: pa.Schema | None) -> None:
         self.path = path
         self._file = file
-        self._schema = schema  # None: adopted, and nothing is appended, also no mark
-        self._read_to = 0  # of an adopted file
+        self._schema = schema  # None: adopted, and nothing may be appended, not even a mark
+        self._read_to = 0  # how far an adopted file was read
         self._can_go_on = False
         self._end = 0
         self._synced = 0
-        self._marked = 0  # where the newest sync mark ends
-        self._is_torn = False  # behind ``_end`` lies what a failed write left
+        self._marked = 0  # the end of the newest sync mark
+        self._is_torn = False  # a failed write left bytes behind ``_end``
         self._is_suspect = False  # an fsync failed
-        self._is_sound = True  # neither
+        self._is_sound = True  # neither torn nor suspect
         self._are_folders_synced = False
 
     @classmethod
     def adopted(cls, path: Path, file: int) -> ChangelogWriter:
-        """The owner of a file that is there, whose locked descriptor is ``file``; it appends nothing yet."""
+        """The owner of an existing file, whose locked descriptor is ``file``. It appends nothing yet."""
         writer = cls.__new__(cls)
         writer._begin(path, file, None)
         with disk_errors("read", path):
@@ -108,40 +108,45 @@ class ChangelogWriter:
         return writer
 
     def take_note(self, found: Changelog) -> None:
-        """Learn from reading an adopted file how far it is acknowledged, and how much of that was synced."""
+        """Record, after reading an adopted file, how far it is acknowledged and how far it is synced."""
         self._read_to = max(self._read_to, found.end)
         self._synced, self._marked = max(self._synced, found.synced), max(self._marked, found.mark_end)
         self._can_go_on = found.version == VERSION and found.is_whole and found.end == self._end
 
     def __del__(self) -> None:
-        """A writer that is dropped without being closed gives up its lock, too."""
+        """Give up the lock of a writer that is dropped without being closed."""
         with contextlib.suppress(Exception):
             self.close()
 
     def resume(self, schema: pa.Schema) -> bool:
-        """Append behind what an adopted file holds; False, and nothing, where that is not possible: the file was not
-        read, is of an older format, or ends with something else than a whole frame."""
+        """Prepare to append to an adopted file; returns false, and does nothing, where that is impossible.
+
+        That is so if the file was not read, has an older format, or does not end with a whole frame.
+        """
         if self._can_go_on:
             self._schema = schema
         return self._can_go_on
 
     @property
     def end(self) -> int:
-        """Everything before it is acknowledged, and nothing behind it; 0 for an adopted file that was not read."""
+        """The end of the acknowledged bytes; 0 for an adopted file that was not read."""
         return self._read_to if self._schema is None else self._end
 
     @property
     def size(self) -> int:
-        """The file's length, of an adopted file with what was perhaps never acknowledged."""
+        """The file's length. In an adopted file it may include bytes that were never acknowledged."""
         return self._end
 
     @property
     def synced(self) -> int:
-        """How much of it was forced to the disk, as far as this process knows."""
+        """How many bytes were forced to the disk, as far as this process knows."""
         return self._synced
 
     def append(self, batch: pa.RecordBatch) -> int:
-        """Write one batch; answers the file's new length. Survives this process from here on, power loss from sync."""
+        """Write one batch and return the file's new length.
+
+        The batch survives the end of this process from here on, and a power cut from the next sync.
+        """
         if batch.schema != self._schema:
             raise InvalidInputError("WRONG_SCHEMA", f"{self.path}: batch of {batch.schema}, expected {self._schema}")
         if not self._is_sound:
@@ -149,7 +154,7 @@ class ChangelogWriter:
         return self._write_message(batch.serialize())
 
     def append_row(self, key: bytes, value: bytes | None, time: int) -> int:
-        """Like ``append`` of one row, in the form of ROW_SCHEMA; the write path of single puts."""
+        """Write one row in the form of ROW_SCHEMA, like ``append``; this is the write path of single puts."""
         if not self._is_sound:
             self._mend()
         row = _pack_row(time, len(key), value is not None)
@@ -166,7 +171,7 @@ class ChangelogWriter:
             if written != len(frame):
                 _write_all(self._file, memoryview(frame)[written:])
             self._end = end = start + len(frame)
-        except BaseException as error:  # an interrupt, too: length and file must agree, or later frames were lost
+        except BaseException as error:  # an interrupt, too: length and file must agree, or later frames would be lost
             self._undo(start)
             if isinstance(error, OSError):
                 raise storage_error(error, "write", self.path) from error
@@ -174,7 +179,7 @@ class ChangelogWriter:
         return end
 
     def sync(self) -> None:
-        """Make what the file holds survive power loss."""
+        """Force the contents of the file to the disk, so that they survive a power cut."""
         if not self._is_sound:
             self._mend()
         end = self._end
@@ -185,7 +190,7 @@ class ChangelogWriter:
         except OSError:
             self._is_suspect, self._is_sound = True, False
             self._mend()
-        if not self._are_folders_synced:  # whoever made them may have died before
+        if not self._are_folders_synced:  # the process that made them may have died before it synced them
             for folder in (self.path.parent, self.path.parent.parent):
                 with disk_errors("sync", folder):
                     _sync_folder(folder)
@@ -195,14 +200,14 @@ class ChangelogWriter:
             self._mark()
 
     def cut(self, end: int) -> None:
-        """Take back everything from ``end`` on."""
+        """Take back all bytes from ``end`` on."""
         if end == self._end and self._is_sound:
             return
         self._end = end
         self._synced, self._marked = min(self._synced, end), min(self._marked, end)
         self._is_torn, self._is_sound = True, False
         self._mend()
-        try:  # what is appended next must not meet frames that come back after a power cut
+        try:  # the next frames must not meet old frames that come back after a power cut
             os.fsync(self._file)
         except OSError:
             self._is_suspect, self._is_sound = True, False
@@ -214,10 +219,10 @@ class ChangelogWriter:
             self.leave()
 
     def leave(self) -> None:
-        """Close the descriptor and do nothing to the file: in a forked child it is the parent's."""
+        """Close the descriptor and leave the file alone: in a forked child it belongs to the parent."""
         if self._file >= 0:
             file, self._file = self._file, -1
-            with contextlib.suppress(OSError):  # what must be on the disk was synced; the descriptor is gone anyway
+            with contextlib.suppress(OSError):  # the data is synced, and the descriptor is closed anyway
                 os.close(file)
 
     def discard(self) -> None:
@@ -243,7 +248,7 @@ class ChangelogWriter:
         total = HEADER.size + body.size
         try:
             written = os.writev(self._file, [header, body])
-            if written != total:  # the system writes at most 2 GiB at once, and what fits on a full disk
+            if written != total:  # the system writes at most 2 GiB at once, and less on a full disk
                 _write_all(self._file, memoryview(header + body.to_pybytes())[written:])
             self._end = start + total
         except BaseException as error:
@@ -254,7 +259,7 @@ class ChangelogWriter:
         return self._end
 
     def _mark(self) -> None:
-        """Note in the file what was forced to the disk. Nothing is lost without the note, so that it may fail."""
+        """Append a mark of what was forced to the disk. It may fail: nothing is lost without it."""
         start, frame = self._end, mark_frame(self._end, self._synced)
         try:
             _write_all(self._file, frame)
@@ -265,7 +270,9 @@ class ChangelogWriter:
                 raise
 
     def _undo(self, end: int) -> None:
-        """Cut off what a failed write left. Where that fails, too, it is done before anything else is written."""
+        """Cut off the bytes of a failed write. Where that fails, too, it is repeated before anything else is
+        written.
+        """
         self._end = end
         self._is_torn, self._is_sound = True, False
         with contextlib.suppress(OSError):
@@ -273,7 +280,7 @@ class ChangelogWriter:
             self._is_torn, self._is_sound = False, not self._is_suspect
 
     def _mend(self) -> None:
-        """Bring the file in order, so that it can be appended to. StorageError while the disk refuses."""
+        """Repair the file, so that it can be appended to. Raises StorageError while the disk refuses."""
         if self._is_torn:
             with disk_errors("cut off what a failed write left, before more is written", self.path):
                 os.ftruncate(self._file, self._end)
@@ -285,7 +292,7 @@ class ChangelogWriter:
         self._is_sound = True
 
     def _write_anew(self) -> None:
-        """Replace the file by a copy that is on the disk; the copy has the lock before it has the name."""
+        """Replace the file by a copy that is on the disk. The copy is locked before it gets the name."""
         temporary = _temporary(self.path)
         copy = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -301,7 +308,7 @@ class ChangelogWriter:
                 raise StorageError(
                     "DISK_FAILED",
                     f"{self.path}: cannot write anew after a failed sync: the system has lost what was acknowledged "
-                    f"from byte {found.end} on, of {self.end}; close the store and open it again to go on with what "
+                    f"from byte {found.end} on, of {self.end}; close the store and open it again to continue with what "
                     "is left",
                 )
             os.fsync(copy)
@@ -318,7 +325,7 @@ class ChangelogWriter:
 
 
 def try_adopt(path: Path) -> ChangelogWriter | None:
-    """A changelog whose owner is gone, with its lock (close it to give it up), None while its owner lives.
+    """Lock a changelog whose owner is gone, and return its writer (close it to give it up); None while its owner lives.
 
     Read which changelogs are committed after this, not before: the owner may have committed until the lock was free.
     """
@@ -346,7 +353,9 @@ def _take_lock(file: int) -> bool:
 
 
 def _is_named(file: int, path: Path) -> bool:
-    """Whether the file still has its name: its owner may have removed it, or written it anew, before it was locked."""
+    """Return whether the file still has its name. Its owner may have removed it, or written it anew, before the
+    lock.
+    """
     try:
         return os.path.samestat(os.fstat(file), path.lstat())
     except FileNotFoundError:

@@ -7,9 +7,9 @@
     context         timestamp:int64 | offset:int64 | topic | partition:int32 | headers:int32 | (key | value)*
     change          old | new
 
-Topics, keys and values are ``length:int32 | bytes``, length -1 for null. The record header ``v`` holds the version,
-none means 0. Releases 2.4.0, 2.4.1 and 2.5.0 wrote version 3 as 2. A record without a value takes its key out of the
-buffer. Times are epoch milliseconds. Decoders raise CorruptError KAFKA_BYTES.
+Topics, keys and values are ``length:int32 | bytes``, length -1 for null. The record header ``v`` holds the version;
+without it the version is 0. Releases 2.4.0, 2.4.1 and 2.5.0 wrote version 3 as 2. A record without a value removes
+its key from the buffer. Times are epoch milliseconds. Decoders raise CorruptError KAFKA_BYTES.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CURRENT_VERSION = 3
 
 @dataclass(frozen=True)
 class RecordContext:
-    """Where a buffered record came from."""
+    """The origin of a buffered record."""
 
     timestamp: int
     offset: int
@@ -38,10 +38,10 @@ class RecordContext:
 
 @dataclass(frozen=True)
 class Buffered:
-    """A buffered change. ``context`` is None in version 0, ``buffer_time`` where the value stands in a store.
+    """A buffered change. ``context`` is None in version 0, ``buffer_time`` where the value comes from a store.
 
-    ``prior`` is the value before buffering began; versions 0 and 1 do not hold it, there it is ``old``, which is right
-    for the first change of a key since it was last emitted.
+    ``prior`` is the value before buffering began. Versions 0 and 1 do not hold it, and ``prior`` is ``old`` there,
+    which is right for the first change of a key since it was last emitted.
     """
 
     context: RecordContext | None
@@ -52,7 +52,7 @@ class Buffered:
 
 
 def version_of_header(value: bytes | None) -> int:
-    """The version that the record header ``v`` names, 0 without one."""
+    """The version in the record header ``v``, 0 without the header."""
     if value is None:
         return 0
     if len(value) != 1 or value[0] > CURRENT_VERSION:
@@ -63,9 +63,9 @@ def version_of_header(value: bytes | None) -> int:
 
 
 def encode_buffered(buffered: Buffered, version: int = CURRENT_VERSION) -> bytes:
-    """A changelog value, or without a buffer time the value in the store of a grace-period buffer.
+    """Encode a changelog value, or without a buffer time the value in the store of a grace-period buffer.
 
-    Raises InvalidInputError BUFFER_CONTEXT without the context that all versions but 0 hold.
+    Raises InvalidInputError BUFFER_CONTEXT if the context is missing in a version other than 0.
     """
     time = b"" if buffered.buffer_time is None else int64(buffered.buffer_time)
     change = sized(buffered.old) + sized(buffered.new)
@@ -84,7 +84,7 @@ def encode_buffered(buffered: Buffered, version: int = CURRENT_VERSION) -> bytes
 
 
 def decode_buffered(data: bytes, version: int = CURRENT_VERSION) -> Buffered:
-    """A suppression buffer's changelog value, by the version of its header."""
+    """Decode the changelog value of a suppression buffer, by the version in its header."""
     if version == 2:
         try:
             return _whole(data, 2)
@@ -94,9 +94,9 @@ def decode_buffered(data: bytes, version: int = CURRENT_VERSION) -> Buffered:
 
 
 def decode_grace_buffered(data: bytes) -> Buffered:
-    """A value of the buffer of a stream-table join with grace period: version 3 without a buffer time.
+    """Decode a value of the buffer of a stream-table join with grace period: version 3 without a buffer time.
 
-    In the store nothing follows; in the changelog a buffer time that is always 0 does.
+    A value in the store ends there. In the changelog a buffer time follows, which is always 0.
     """
     reader = Reader("grace buffer value", data)
     found = _version_3(reader)
@@ -118,7 +118,7 @@ def read_context(reader: Reader) -> RecordContext:
     timestamp, offset = reader.int64("timestamp"), reader.int64("offset")
     topic = reader.text(reader.sized("topic"), "topic")
     partition, number = reader.int32("partition"), reader.int32("header count")
-    if number == NULL:  # written by early releases for no headers
+    if number == NULL:  # early releases wrote null for no headers
         number = 0
     reader.checked_count(number, "headers", 8)
     headers = tuple(

@@ -1,7 +1,7 @@
 """From a store's rows to the records of its changelog topic and back (``RecordConverters``, the logging stores).
 
-A changelog key is the row's key, except that a versioned store logs the bare key. A changelog value is the bare value,
-whatever the store keeps with it; timestamp and headers of the record hold the rest:
+A changelog key is the row's key, except that a versioned store logs the bare key. A changelog value is the bare value.
+The timestamp and headers of the record hold what the store keeps beside it:
 
     plain, versioned                        value                 plain: time of the input record; versioned: valid_from
     timestamped                             value                 the value's timestamp
@@ -29,12 +29,12 @@ from statestore.formats.kafka_rows.timestamped import (
 
 Form = Literal["plain", "timestamped", "timestamped-headers", "session-headers"]
 
-VERSION_HEADER, POSITION_HEADER = "v", "c"  # added to any record when Kafka's internal consistency option is on
+VERSION_HEADER, POSITION_HEADER = "v", "c"  # Kafka adds these to any record when its internal consistency option is on
 CONSISTENCY_VERSION = b"\x00"
 
 
 class LoggedValue(NamedTuple):
-    """``timestamp`` is None where the store does not keep it."""
+    """A value from the changelog; ``timestamp`` is None where the store does not keep it."""
 
     value: bytes | None
     timestamp: int | None
@@ -42,7 +42,7 @@ class LoggedValue(NamedTuple):
 
 
 def restored_value(form: Form, value: bytes | None, timestamp: int, headers: Sequence[Header] = ()) -> bytes | None:
-    """What a restore writes to the store for a changelog record; None deletes."""
+    """The value that a restore writes to the store for a changelog record; None deletes."""
     if value is None or form == "plain":
         return value
     if form == "timestamped":
@@ -53,7 +53,7 @@ def restored_value(form: Form, value: bytes | None, timestamp: int, headers: Seq
 
 
 def logged_value(form: Form, stored: bytes | None) -> LoggedValue:
-    """What the changelog record of a stored value holds; CorruptError KAFKA_BYTES."""
+    """The changelog record of a stored value. Raises CorruptError KAFKA_BYTES."""
     if stored is None or form == "plain":
         return LoggedValue(stored, None, ())
     if form == "timestamped":

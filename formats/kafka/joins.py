@@ -5,9 +5,9 @@
     subscription key      length:int32 | foreign key | primary key
     subscription value    flags:1 | instruction:1 | [hash:16] | primary key | [primary partition:int32]
 
-In flags the highest bit says that there is no hash, the others are the version: 0, or 1 with the partition. A
-subscription value is that of a timestamped store, so a timestamp stands before it. Times are epoch milliseconds. The
-decoders raise CorruptError KAFKA_BYTES. Subscriptions follow Kafka's source; no test of Kafka's pins them.
+The highest bit of the flags means that there is no hash; the other bits are the version: 0, or 1 with the partition. A
+subscription value is stored in a timestamped store, so a timestamp precedes it. Times are epoch milliseconds. The
+decoders raise CorruptError KAFKA_BYTES. The form of subscriptions is from Kafka's source; no test of Kafka fixes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OuterJoinKey(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """``partition`` of the primary key's record: from version 1 on."""
+    """A subscription; it has the ``partition`` of the primary key's record from version 1 on."""
 
     version: int
     instruction: str
@@ -58,13 +58,13 @@ def encode_left_or_right(value: bytes, left: bool) -> bytes:
 
 
 def decode_left_or_right(data: bytes) -> tuple[bool, bytes]:
-    """(whether it is the left side's, value)."""
+    """(whether the value is of the left side, value)."""
     reader = Reader("left or right value", data)
     return _left(reader), reader.rest()
 
 
 def encode_subscription_key(foreign_key: bytes, primary_key: bytes) -> bytes:
-    """With an empty primary key: the prefix of all rows of a foreign key."""
+    """Encode the row key of a subscription. With an empty primary key it is the prefix of all rows of a foreign key."""
     return sized(foreign_key) + primary_key
 
 

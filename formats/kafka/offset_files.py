@@ -3,7 +3,7 @@
     0                             version
     2                             number of entries
     orders 0 41                   topic, partition, offset; any run of white space between them
-    orders 1 -4                   -4: not known
+    orders 1 -4                   -4: unknown
 
 A file that would be empty is not written, so a missing one is normal.
 """
@@ -25,7 +25,7 @@ _NUMBER = re.compile("[+-]?[0-9]{1,19}")
 
 
 def encode_offsets(offsets: Mapping[str, Mapping[int, int | None]]) -> str:
-    """The file's text, entries in the order given; an offset of None is written as not known."""
+    """Encode the file's text, entries in the order given; an offset of None is written as unknown."""
     lines = [
         f"{topic} {partition} {UNKNOWN_OFFSET if offset is None else offset}"
         for topic, partitions in offsets.items()
@@ -35,10 +35,10 @@ def encode_offsets(offsets: Mapping[str, Mapping[int, int | None]]) -> str:
 
 
 def decode_offsets(data: bytes | str, name: str = ".checkpoint") -> Offsets:
-    """Offsets by topic and partition, None where not known.
+    """Offsets by topic and partition, None where unknown.
 
     Raises CorruptError KAFKA_FILE, naming the file ``name`` and what was found and expected. Negative offsets other
-    than "not known" are left out, as Kafka does.
+    than "unknown" are left out, as Kafka does.
     """
     lines = _lines(_text(data, name))
     version = _number(name, lines[0], 32) if lines else None

@@ -28,7 +28,8 @@ _TOPOLOGY = re.compile(r"__(.+)__")
 
 @dataclass(frozen=True)
 class StorePath:
-    """One RocksDB of a state directory. A global store has no task: ``subtopology`` and ``partition`` are None.
+    """The path of one RocksDB of a state directory. A global store has no task: ``subtopology``, ``partition`` are
+    None.
 
     ``segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
     ``rocksdb/``: see `decode_original_time_segment_name`.
@@ -44,9 +45,9 @@ class StorePath:
 
 
 def decode_store_path(path: str) -> StorePath:
-    """From the path of a RocksDB, whatever stands before the application's directory.
+    """Decode the path of a RocksDB; any path may precede the application's directory.
 
-    Raises InvalidInputError STORE_PATH if this is no directory of a store.
+    Raises InvalidInputError STORE_PATH if the path is not the directory of a store.
     """
     parts = [part for part in path.split("/") if part]
     if len(parts) < 4:
@@ -73,18 +74,18 @@ def encode_store_path(path: StorePath) -> str:
 
 
 def decode_task(name: str) -> tuple[int, int] | None:
-    """(subtopology, partition) if a directory can be that of a task."""
+    """(subtopology, partition) if the name can be that of a task's directory, else None."""
     found = _TASK.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def changelog_topic(application_id: str, store: str, named_topology: str | None = None) -> str:
-    """A source table under topology optimisation has none: its source topic plays that part."""
+    """Name of a store's changelog topic. A source table under topology optimisation uses its source topic instead."""
     return "-".join(part for part in (application_id, named_topology, store, "changelog") if part is not None)
 
 
 def decode_process_metadata(data: bytes | str) -> UUID | None:
-    """The process id, None where the file holds none; CorruptError KAFKA_FILE. Other fields are ignored."""
+    """The process id, None where the file holds none. Raises CorruptError KAFKA_FILE. Other fields are ignored."""
     try:
         found = json.loads(data)
         process = found["processId"] if isinstance(found, dict) and "processId" in found else None

@@ -5,8 +5,8 @@
     key "position"           a position
     key "<topic>-<n>"        int64: changelog offset of the last record applied
 
-A position is also the value of the changelog header ``c``. Where Kafka stores one it stores the whole buffer that
-the position was written to, which it makes too large by counting bits for bytes, so zeros follow.
+A position is also the value of the changelog header ``c``. Kafka stores a position with the whole buffer into which it
+was written. It makes the buffer too large by counting bits for bytes, so zeros follow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION = 0
 
 @dataclass(frozen=True)
 class StoredOffsets:
-    """Content of the family ``offsets``. ``closed_cleanly`` is None where the store does not tell."""
+    """Content of the family ``offsets``. ``closed_cleanly`` is None where the store does not record it."""
 
     closed_cleanly: bool | None = None
     position: Position = field(default_factory=dict)
@@ -34,7 +34,7 @@ class StoredOffsets:
 
 
 def encode_position(position: Mapping[str, Mapping[int, int]], padded: bool = False) -> bytes:
-    """``padded``: with the zeros that Kafka stores behind it."""
+    """Encode a position; ``padded``: with the zeros that Kafka stores behind it."""
     parts = [bytes([VERSION]), int32(len(position))]
     for topic, offsets in position.items():
         parts += (sized(topic.encode()), int32(len(offsets)))
@@ -44,7 +44,7 @@ def encode_position(position: Mapping[str, Mapping[int, int]], padded: bool = Fa
 
 
 def decode_position(data: bytes) -> Position:
-    """Offsets by topic and partition; CorruptError KAFKA_BYTES."""
+    """Offsets by topic and partition. Raises CorruptError KAFKA_BYTES."""
     reader = Reader("position", data)
     version = reader.byte("version")
     if version != VERSION:
@@ -61,7 +61,7 @@ def decode_position(data: bytes) -> Position:
 
 
 def merge_positions(positions: list[Position]) -> Position:
-    """The greatest offset of each partition: the position of a store from those of its segments."""
+    """The greatest offset of each partition: the position of a store from the positions of its segments."""
     merged: Position = {}
     for position in positions:
         for topic, offsets in position.items():
@@ -72,7 +72,7 @@ def merge_positions(positions: list[Position]) -> Position:
 
 
 def decode_offsets_family(rows: Mapping[bytes, bytes]) -> StoredOffsets:
-    """All rows of the family; CorruptError KAFKA_BYTES."""
+    """Decode all rows of the family. Raises CorruptError KAFKA_BYTES."""
     status = None
     position: Position = {}
     changelog = {}
@@ -87,7 +87,7 @@ def decode_offsets_family(rows: Mapping[bytes, bytes]) -> StoredOffsets:
 
 
 def encode_offsets_family(offsets: StoredOffsets) -> dict[bytes, bytes]:
-    """The rows, as Kafka stores them."""
+    """Encode the rows as Kafka stores them."""
     rows = {f"{topic}-{partition}".encode(): int64(offset) for (topic, partition), offset in offsets.changelog.items()}
     if offsets.closed_cleanly is not None:
         rows[STATUS_KEY] = int64(CLOSED if offsets.closed_cleanly else OPEN)

@@ -1,7 +1,8 @@
 """Single cells as bytes: every column type, nested ones included, from canonical Python values and back.
 
-``ordered`` cells sort as unsigned bytes in the order of their values (nulls first) and end themselves, so that cells
-can follow each other in a key; ``compact`` ones are smaller and need no order. Types: ``formats/values/canonical``.
+``ordered`` cells sort as unsigned bytes in the order of their values (nulls first) and mark their own end, so that
+cells can follow each other in a key. ``compact`` cells are smaller and have no order. Types:
+``formats/values/canonical``.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number, number_bytes
 
 Encode = Callable[[Any], bytes]
-Decode = Callable[[bytes, int], tuple[Any, int]]  # (bytes, where) -> (value, where the next cell begins)
+Decode = Callable[[bytes, int], tuple[Any, int]]  # (bytes, position) -> (value, position of the next cell)
 Cell = tuple[Encode, Decode]
 
 LENGTH = Struct("<I")
-ZERO, ESCAPED, END = b"\x00", b"\x00\x01", b"\x00\x00"  # in ordered text 00 is written 00 01, and 00 00 ends it
+ZERO, ESCAPED, END = b"\x00", b"\x00\x01", b"\x00\x00"  # in ordered text 00 is written 00 01, and 00 00 ends the text
 
 
 def compact(kind: pa.DataType) -> Cell:
-    """Encoder and decoder of a cell that is not null."""
+    """Encoder and decoder of a compact cell that is not null."""
     types = pa.types
     if number_bytes(kind):
         return _compact_number(kind)
@@ -44,7 +45,7 @@ def compact(kind: pa.DataType) -> Cell:
 
 
 def ordered(kind: pa.DataType) -> Cell:
-    """Encoder and decoder of a cell that is not null and sorts like its value. No floats, no maps."""
+    """Encoder and decoder of an ordered cell that is not null. No floats, no maps."""
     types = pa.types
     if number_bytes(kind) and not types.is_floating(kind):
         return _ordered_number(kind)
@@ -60,7 +61,7 @@ def ordered(kind: pa.DataType) -> Cell:
 
 
 def nullable_cell(cell: Cell) -> Cell:
-    """A cell with a byte in front: 0 for null, 1 for a value."""
+    """Encoder and decoder of a cell with a byte in front: 0 for null, 1 for a value."""
     encode, decode = cell
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -72,12 +73,15 @@ def nullable_cell(cell: Cell) -> Cell:
 
 
 def escaped(data: bytes) -> bytes:
-    """Text that ends itself and still sorts like ``data``."""
+    """Encode text so that it marks its own end and still sorts like ``data``."""
     return data.replace(ZERO, ESCAPED) + END if ZERO in data else data + END
 
 
 def unescaped(data: bytes, at: int) -> tuple[bytes, int]:
-    """The text at ``at`` and where the next cell begins; CorruptError if it has no end or a 00 that is not escaped."""
+    """The text at ``at`` and the position of the next cell.
+
+    Raises CorruptError if the text has no end or a 00 that is not escaped.
+    """
     stop = data.find(END, at)
     if stop < 0:
         raise corrupt(f"text at byte {at} of {len(data)} has no end, expected 00 00")
@@ -90,7 +94,7 @@ def unescaped(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def decoded_text(data: bytes) -> str:
-    """CorruptError if it is not UTF-8."""
+    """Decode UTF-8. Raises CorruptError for other bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -98,7 +102,7 @@ def decoded_text(data: bytes) -> str:
 
 
 def whole(decode: Decode, data: bytes) -> Any:
-    """The cell that ``data`` is, from its first byte to its last."""
+    """Decode the cell that ``data`` holds from its first byte to its last."""
     value, at = decode(data, 0)
     if at != len(data):
         raise corrupt(f"a nested value of {len(data)} bytes ends at byte {at}")
@@ -133,7 +137,7 @@ def _ordered_number(kind: pa.DataType) -> Cell:
 
 
 def sign_bit(kind: pa.DataType) -> int:
-    """What is added to a number so that it sorts as an unsigned one."""
+    """The number that is added to a signed number so that it sorts as an unsigned one."""
     return 0 if pa.types.is_boolean(kind) else 1 << (8 * number_bytes(kind) - 1)
 
 
@@ -174,7 +178,7 @@ def _many(cell: Cell) -> Cell:
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         count, at = _length(data, at)
-        if count > len(data) - at:  # each member takes a byte or more
+        if count > len(data) - at:  # each member takes at least one byte
             raise corrupt(f"{count} members in {len(data) - at} bytes")
         members = []
         for _ in range(count):
@@ -186,7 +190,9 @@ def _many(cell: Cell) -> Cell:
 
 
 def _ordered_list(cell: Cell) -> Cell:
-    """Each member after a byte 1, the end a byte 0: a list sorts before those that it begins."""
+    """Encode each member after a byte 1 and the end as a byte 0, so that a list sorts before longer lists that begin
+    with it.
+    """
     encode, decode = cell
 
     def read(data: bytes, at: int) -> tuple[Any, int]:

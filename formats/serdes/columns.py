@@ -22,7 +22,7 @@ MAX_BYTES = 2**31 - 1  # of one binary column
 
 @dataclass(frozen=True)
 class Rows:
-    """The bytes of a binary column without nulls: row i is ``data[begin[i]:end[i]]``, and they follow each other."""
+    """The bytes of a binary column without nulls: row i is ``data[begin[i]:end[i]]``, and rows follow each other."""
 
     buffer: pa.Buffer
     data: Bytes
@@ -42,13 +42,13 @@ def rows_of(column: pa.BinaryArray) -> Rows:
 
 
 def slices(rows: Rows, begin: Ints, end: Ints, valid: Flags | None = None) -> pa.BinaryArray:
-    """From each row the bytes from ``begin`` to ``end``, which lie in it; null where not ``valid``."""
+    """The bytes of each row from ``begin`` to ``end``, which lie in it; null where not ``valid``."""
     count = len(begin)
     if not count:
         return pa.array([], pa.binary())
     edges = np.empty(2 * count, np.int32)
     edges[0::2], edges[1::2] = begin, end
-    # As the rows follow each other, these bytes and the gaps between them are the cells of one column.
+    # As rows follow each other, these bytes and the gaps between them are the cells of one column.
     alternating = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), rows.buffer])
     found = alternating.take(pa.array(np.arange(0, 2 * count - 1, 2)))
     if valid is None:
@@ -57,7 +57,7 @@ def slices(rows: Rows, begin: Ints, end: Ints, valid: Flags | None = None) -> pa
 
 
 def heads(rows: Rows, begin: Ints, width: int) -> Bytes:
-    """The ``width`` bytes of each row from ``begin`` on, as a matrix; CorruptError if a row ends before."""
+    """The ``width`` bytes of each row from ``begin`` on, as a matrix. Raises CorruptError if a row ends before."""
     if not len(begin) or not width:
         return np.zeros((len(begin), width), np.uint8)
     lengths = rows.end - begin
@@ -65,14 +65,14 @@ def heads(rows: Rows, begin: Ints, width: int) -> Bytes:
         row = int(np.argmax(lengths < width))
         at = begin[row] - rows.begin[row]
         raise corrupt(f"row {row}: {width} bytes expected at byte {at}, found {lengths[row]}")
-    if rows.end[-1] - begin[0] == width * len(begin):  # nothing lies between
+    if rows.end[-1] - begin[0] == width * len(begin):  # no bytes lie between
         return rows.data[begin[0] : rows.end[-1]].reshape(-1, width)
     data = slices(rows, begin, begin + width).buffers()[2]
     return np.frombuffer(data, np.uint8, width * len(begin)).reshape(-1, width)
 
 
 def check_ends(rows: Rows, at: Ints) -> None:
-    """CorruptError if a row does not end at ``at``."""
+    """Raise CorruptError if a row does not end at ``at``."""
     if (at != rows.end).any():
         row = int(np.argmax(at != rows.end))
         found, expected = rows.end[row] - rows.begin[row], at[row] - rows.begin[row]
@@ -91,7 +91,7 @@ def matrix(column: pa.Array, width: int) -> Bytes:
 
 
 def from_matrix(data: Bytes, kind: pa.DataType, valid: Flags | None = None) -> pa.Array:
-    """The column whose little-endian bytes these are; null where not ``valid``."""
+    """The column with these little-endian bytes; null where not ``valid``."""
     if pa.types.is_boolean(kind):
         flags = data.reshape(-1) if valid is None else np.where(valid, data.reshape(-1), np.uint8(0))
         if (flags > 1).any():
@@ -115,7 +115,7 @@ def as_binary(data: Bytes) -> pa.BinaryArray:
 
 
 def side_by_side(parts: Sequence[Bytes]) -> Bytes:
-    """The columns of all matrices in one."""
+    """The columns of all matrices in one matrix."""
     return parts[0] if len(parts) == 1 else np.hstack(parts)
 
 
@@ -127,7 +127,7 @@ def lengths_matrix(column: pa.BinaryArray) -> Bytes:
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.BinaryArray:
-    """The parts of each row, none null, one after the other."""
+    """Join the parts of each row, none of them null."""
     if len(parts) == 1:
         return parts[0]
     _check_size(sum(_bytes_in(part) for part in parts))
@@ -135,7 +135,7 @@ def joined(parts: Sequence[pa.Array]) -> pa.BinaryArray:
 
 
 def as_kind(column: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
-    """Binary cells as a binary or text column; CorruptError if they are not UTF-8."""
+    """Convert binary cells to a binary or text column. Raises CorruptError if they are not UTF-8."""
     if pa.types.is_binary(kind):
         return column
     try:
@@ -145,7 +145,7 @@ def as_kind(column: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
 
 
 def valid_flags(column: pa.Array) -> Flags:
-    """True where the column is not null."""
+    """A mask that is true where the column is not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
@@ -169,7 +169,7 @@ def _bitmap(valid: Flags | None) -> pa.Buffer | None:
 
 
 def _packed(data: Bytes) -> npt.NDArray[np.generic]:
-    """The matrix without gaps, as a buffer can be made of it; copied number by number where there is one."""
+    """The matrix as contiguous memory for a buffer; copied number by number where it has gaps."""
     rows, width = data.shape
     if not rows or data.flags.c_contiguous or width not in (2, 4, 8) or data.strides[1] != 1:
         return np.ascontiguousarray(data)

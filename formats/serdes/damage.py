@@ -1,4 +1,4 @@
-"""What readers of stored rows say of bytes that are no row."""
+"""The error of readers of stored rows for bytes that are not a row."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from statestore.formats.errors import CorruptError
 
 
 def corrupt(found: str) -> CorruptError:
-    """``found`` says what was found and what was expected."""
+    """The error for damaged bytes; ``found`` names what was found and what was expected."""
     return CorruptError("ROW_CORRUPT", f"a stored row cannot be read: {found}; remove the hot tier, it is made anew")

@@ -40,7 +40,7 @@ Decode = Callable[[bytes], Any]
 
 
 def kafka_kind(schema: pa.Schema, what: str) -> pa.DataType:
-    """The type of the only column; UnsupportedError UNSUPPORTED_SERDE if Kafka has no serde for the ``what``."""
+    """The type of the only column. Raises UnsupportedError UNSUPPORTED_SERDE if Kafka has no serde for the ``what``."""
     kind = schema.field(0).type if len(schema) == 1 else None
     if kind is None or not (_form(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)):
         columns = ", ".join(f"{field.name} {field.type}" for field in schema) or "no column"
@@ -53,14 +53,16 @@ def kafka_kind(schema: pa.Schema, what: str) -> pa.DataType:
 
 
 def key_encoder(codec: KeyCodec) -> Encode:
-    """A function from a user's key to bytes; it raises what ``codec.normalize`` does."""
+    """A function from a user's key to bytes. It raises the errors of ``codec.normalize``."""
     kind, normalize = codec.schema.field(0).type, codec.normalize
     encode = _encoder(kind)
     return _plain_first(kind, encode, lambda key: encode(normalize(key)[0]))
 
 
 def value_encoder(codec: ValueCodec) -> Encode:
-    """A function from a user's value to bytes; it raises what ``codec.normalize`` does, and WRONG_VALUE for a null."""
+    """A function from a user's value to bytes. It raises the errors of ``codec.normalize``, and WRONG_VALUE for a
+    null.
+    """
     field, normalize = codec.schema.field(0), codec.normalize
     encode = _encoder(field.type)
 
@@ -78,7 +80,7 @@ def value_encoder(codec: ValueCodec) -> Encode:
 
 
 def decoder(kind: pa.DataType) -> Decode:
-    """A function from bytes to a cell; it raises CorruptError ROW_CORRUPT."""
+    """A function from bytes to a cell. It raises CorruptError ROW_CORRUPT."""
     if pa.types.is_string(kind):
         return decoded_text
     if pa.types.is_binary(kind):
@@ -96,7 +98,7 @@ def decoder(kind: pa.DataType) -> Decode:
 
 
 def column_to_bytes(column: pa.Array) -> pa.BinaryArray:
-    """Nulls stay nulls."""
+    """Serialize a column; nulls stay nulls."""
     width = number_bytes(column.type)
     if not width:
         return column.cast(pa.binary())
@@ -109,7 +111,7 @@ def column_to_bytes(column: pa.Array) -> pa.BinaryArray:
 
 
 def column_from_bytes(cells: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
-    """The column of type ``kind``; nulls stay nulls. Raises CorruptError ROW_CORRUPT."""
+    """Deserialize a column of type ``kind``; nulls stay nulls. Raises CorruptError ROW_CORRUPT."""
     width = number_bytes(kind)
     if not width:
         return as_kind(cells, kind)
@@ -120,7 +122,7 @@ def column_from_bytes(cells: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
 
 
 def _form(kind: pa.DataType) -> str:
-    """Of the struct module; empty for types without a serde."""
+    """Format for the struct module; empty for types without a serde."""
     types = pa.types
     if types.is_boolean(kind) or types.is_floating(kind) or (types.is_signed_integer(kind) and kind.bit_width > 8):
         return f">{as_number(kind).form}"
@@ -134,9 +136,9 @@ def _encoder(kind: pa.DataType) -> Encode:
 
 
 def _plain_first(kind: pa.DataType, encode: Encode, slowly: Encode) -> Encode:
-    """``slowly`` with a short way for the plain Python value that most callers give."""
+    """``slowly`` with a shortcut for plain Python values, which most callers pass."""
     plain = plain_type(kind)
-    if pa.types.is_float64(kind):  # DoubleSerializer writes one NaN for all of them, as ``normalize`` makes them one
+    if pa.types.is_float64(kind):  # DoubleSerializer writes every NaN as one, as ``normalize`` does
         return lambda given: encode(given) if type(given) is float and given == given else slowly(given)
     if plain is bytes:
         return lambda given: given if type(given) is bytes else slowly(given)

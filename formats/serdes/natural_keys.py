@@ -1,5 +1,7 @@
-"""Serde "natural", keys of whole columns: the bytes that ``plain_keys`` defines, without a Python call per row except
-for nested types."""
+"""Serde "natural", keys of whole columns: the bytes that ``plain_keys`` defines.
+
+Only nested types need a Python call per row.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from statestore.formats.values.canonical import plain
 
 
 def keys_to_bytes(schema: pa.Schema, columns: list[pa.Array]) -> pa.BinaryArray:
-    """One key a row."""
+    """Encode one key per row."""
     parts = []
     for place, column in enumerate(columns):
         width = number_bytes(column.type)
@@ -47,7 +49,7 @@ def keys_to_bytes(schema: pa.Schema, columns: list[pa.Array]) -> pa.BinaryArray:
 
 
 def keys_from_bytes(schema: pa.Schema, keys: pa.BinaryArray) -> list[pa.Array]:
-    """The columns of the keys. Raises CorruptError ROW_CORRUPT."""
+    """Decode the columns of the keys. Raises CorruptError ROW_CORRUPT."""
     if keys.null_count:
         raise corrupt("a key is null")
     if any(pa.types.is_nested(kind) for kind in schema.types):
@@ -91,7 +93,7 @@ def _row_by_row(schema: pa.Schema, keys: pa.BinaryArray) -> list[pa.Array]:
 
 
 def _flipped(little: Bytes, kind: pa.DataType) -> Bytes:
-    """With the sign bit (in the last of the little-endian bytes) the other way round."""
+    """Flip the sign bit, which is in the last of the little-endian bytes."""
     if pa.types.is_boolean(kind):
         return little
     found = np.array(little, order="C")
@@ -100,13 +102,13 @@ def _flipped(little: Bytes, kind: pa.DataType) -> Bytes:
 
 
 def _escaped(column: pa.BinaryArray) -> pa.BinaryArray:
-    """As ``cells.escaped``."""
+    """Escape text as ``cells.escaped`` does."""
     text = pc.replace_substring(column, ZERO, ESCAPED)
     return pc.binary_join_element_wise(text, pa.scalar(END), b"")
 
 
 def _ends(rows: Rows, begin: Ints) -> Ints:
-    """Where the escaped text that begins there ends: at the first 00 00."""
+    """The end of the escaped text that begins at each position: its first 00 00."""
     if not len(begin):
         return begin
     data, base = rows.data[: rows.end[-1]], int(begin[0])
@@ -119,7 +121,7 @@ def _ends(rows: Rows, begin: Ints) -> Ints:
 
 
 def _unescaped(text: pa.BinaryArray) -> pa.BinaryArray:
-    """As ``cells.unescaped``."""
+    """Unescape text as ``cells.unescaped`` does."""
     zeros = pc.count_substring(text, ZERO)
     if not pc.max(zeros).as_py():
         return text

@@ -1,5 +1,7 @@
-"""Serde "natural", values of whole columns: the bytes that `ValueLayout` defines, without a Python call per row
-except for nested types."""
+"""Serde "natural", values of whole columns: the bytes that `ValueLayout` defines.
+
+Only nested types need a Python call per row.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from statestore.formats.serdes.value_layout import ValueLayout
 
 
 def values_to_bytes(layout: ValueLayout, columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray:
-    """One value a row. ``rows`` is needed only where the schema has no column that could tell."""
+    """Encode one value per row. ``rows`` is needed only for a schema without columns, which has no length of its
+    own.
+    """
     if not columns:
         return as_binary(np.zeros((rows or 0, 0), np.uint8))
     cells = [_cells(columns[column.place]) for column in layout.others]
@@ -42,7 +46,7 @@ def values_to_bytes(layout: ValueLayout, columns: list[pa.Array], rows: int | No
 
 
 def values_from_bytes(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
-    """The columns; where a value is null, all of them are. Raises CorruptError ROW_CORRUPT."""
+    """Decode the columns; where a value is null, all of them are. Raises CorruptError ROW_CORRUPT."""
     if not values.null_count:
         return _columns(layout, values)
     stored = valid_flags(values)
@@ -75,7 +79,7 @@ def _columns(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
 
 
 def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Flags | None]:
-    """Of each column where it is not null; None if it is so everywhere."""
+    """Masks of where each column is not null; None for a column without nulls."""
     if (bitmap == np.frombuffer(layout.full, np.uint8)).all():
         return [None] * len(layout.columns)
     flags = np.unpackbits(bitmap, axis=1, bitorder="little").astype(np.bool_)
@@ -86,7 +90,7 @@ def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Flags | None]:
 
 
 def _cells(column: pa.Array) -> pa.BinaryArray:
-    """The bytes of each cell, none where it is null."""
+    """The bytes of each cell, empty where it is null."""
     if pa.types.is_nested(column.type):
         return encoded_column(column, compact)
     cells = column.cast(pa.binary())

@@ -1,6 +1,6 @@
 """Columns of structs, lists and maps as bytes and back, cell by cell.
 
-Times inside them are taken as the numbers that they are: columns hold more of them than Python does.
+Times inside them are converted as integers, because columns can hold more times than Python can.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from statestore.formats.values.canonical import from_arrow, plain
 
 
 def encoded_column(column: pa.Array, cell: Callable[[pa.DataType], Cell]) -> pa.BinaryArray:
-    """Null cells are empty. ``cell`` is the form of the cells: ``cells.compact`` or ``cells.ordered``."""
+    """Encode a column; null cells are empty. ``cell`` is the form of the cells: ``cells.compact`` or
+    ``cells.ordered``.
+    """
     kind = timeless(column.type)
     encode, to = cell(kind)[0], from_arrow(kind)
     cells = column.cast(kind).to_pylist()
@@ -23,7 +25,7 @@ def encoded_column(column: pa.Array, cell: Callable[[pa.DataType], Cell]) -> pa.
 
 
 def decoded_column(column: pa.BinaryArray, kind: pa.DataType, cell: Callable[[pa.DataType], Cell]) -> pa.Array:
-    """The column of type ``kind``; null cells stay null. Raises CorruptError ROW_CORRUPT."""
+    """Decode a column of type ``kind``; null cells stay null. Raises CorruptError ROW_CORRUPT."""
     stored = timeless(kind)
     decode, to = cell(stored)[1], plain(stored, list)
     cells = [None if data is None else whole(decode, data) for data in column.to_pylist()]
@@ -31,7 +33,7 @@ def decoded_column(column: pa.BinaryArray, kind: pa.DataType, cell: Callable[[pa
 
 
 def timeless(kind: pa.DataType) -> pa.DataType:
-    """``kind`` with integers for dates, timestamps and durations."""
+    """The type ``kind`` with integers in place of dates, timestamps and durations."""
     types = pa.types
     if types.is_temporal(kind):
         return pa.int32() if types.is_date32(kind) else pa.int64()

@@ -1,4 +1,4 @@
-"""The types that are stored as one number: which number stands for a canonical value, and in how many bytes."""
+"""The types that are stored as one number: the number for each canonical value, and its size in bytes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FORMS = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 @dataclass(frozen=True)
 class Number:
-    """``size`` bytes, with a ``form`` of the struct module up to 8 of them.
+    """The form of a stored number: ``size`` bytes, with a ``form`` of the struct module up to 8 of them.
 
-    ``to`` turns a canonical value into what is packed: an int, or the float of a float column. ``back`` raises
-    CorruptError ROW_CORRUPT for a number that stands for no value, UnsupportedError TIME_OUT_OF_RANGE for a time
-    that columns can hold but Python cannot.
+    ``to`` converts a canonical value to the number that is packed: an int, or the float of a float column. ``back``
+    raises CorruptError ROW_CORRUPT for a number without a value, UnsupportedError TIME_OUT_OF_RANGE for a time that
+    columns can hold but Python cannot.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Number:
 
 
 def number_bytes(kind: pa.DataType) -> int:
-    """Bytes of a type that is stored as one number, 0 for others."""
+    """Size in bytes of a type that is stored as one number, 0 for other types."""
     types = pa.types
     if types.is_boolean(kind):
         return 1
@@ -47,7 +47,7 @@ def number_bytes(kind: pa.DataType) -> int:
 
 
 def as_number(kind: pa.DataType) -> Number:
-    """How a type with ``number_bytes`` is stored."""
+    """The stored form of a type with ``number_bytes``."""
     types, size = pa.types, number_bytes(kind)
     form = _FORMS.get(size)
     if types.is_boolean(kind):

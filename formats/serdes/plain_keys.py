@@ -38,7 +38,7 @@ def key_cells(schema: pa.Schema) -> list[Cell]:
 
 
 def key_encoder(codec: KeyCodec) -> Encode:
-    """A function from a user's key to bytes; it raises what ``codec.normalize`` does."""
+    """A function from a user's key to bytes. It raises the errors of ``codec.normalize``."""
     schema, normalize = codec.schema, codec.normalize
     encoders = [encode for encode, _ in key_cells(schema)]
 
@@ -58,7 +58,7 @@ def key_encoder(codec: KeyCodec) -> Encode:
 
 
 def key_decoder(codec: KeyCodec) -> Decode:
-    """A function from bytes to the key as users see it; it raises CorruptError ROW_CORRUPT."""
+    """A function from bytes to the key as users see it. It raises CorruptError ROW_CORRUPT."""
     schema, to_user = codec.schema, codec.to_user
     decoders = [decode for _, decode in key_cells(schema)]
     kind = schema.field(0).type
@@ -85,7 +85,7 @@ def key_decoder(codec: KeyCodec) -> Decode:
 
 
 def _last(kind: pa.DataType) -> Cell:
-    """The cell of the last column: there text need not end itself."""
+    """Encoder and decoder of the last column, in which text need not mark its own end."""
     if pa.types.is_string(kind):
         return str.encode, lambda data, at: (decoded_text(data[at:]), len(data))
     if pa.types.is_binary(kind):
@@ -128,7 +128,7 @@ def _encode_one(kind: pa.DataType, encode: Encode, codec: KeyCodec) -> Encode:
 
 
 def _plain_encoder(field: pa.Field, encode: Encode) -> Encode:
-    """Of a column that is not last, or is no text, for values of its ``plain_type``."""
+    """An encoder for values of a column's ``plain_type``, where the column is not the last or is not text."""
     kind = field.type
     if pa.types.is_string(kind):
         return lambda text: escaped(text.encode())

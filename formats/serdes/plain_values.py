@@ -1,7 +1,7 @@
 """Serde "natural", single values: functions made for one schema.
 
-Most values are rows of exactly the Python types of their columns, none of them null; these are packed in one call. All
-others, and whatever is wrong, take the way of `ValueCodec` and `ValueLayout`, which raises what has to be raised.
+Most values are rows of exactly the Python types of their columns, without nulls; these are packed in one call. All
+other values, wrong ones included, go through `ValueCodec` and `ValueLayout`, which raise the errors.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from statestore.formats.values.key_codec import ValueCodec
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes], Any]
 Pick = Callable[[Any], Any]
-Plain = tuple[type | None, Callable[[Any], Any]]  # the type of a plain value, and what is packed of it
+Plain = tuple[type | None, Callable[[Any], Any]]  # the type of a plain value, and the function to its packed form
 
-# What a row that is not quite plain ends in; the slow way finds out what it is.
+# Errors for a row that is not quite plain; the slow way then encodes or refuses it.
 _NO_ROW: tuple[Any, ...] = ()
 _NOT_PLAIN = (struct.error, TypeError, ValueError, OverflowError, KeyError)
 
 
 def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
-    """A function from a user's value to bytes; it raises what ``codec.normalize`` does."""
+    """A function from a user's value to bytes. It raises the errors of ``codec.normalize``."""
     normalize, encode = codec.normalize, layout.encode
 
     def slowly(value: Any) -> bytes:
@@ -59,7 +59,7 @@ def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
 
 
 def value_decoder(layout: ValueLayout, codec: ValueCodec) -> Decode:
-    """A function from bytes to the value as users see it; it raises CorruptError ROW_CORRUPT."""
+    """A function from bytes to the value as users see it. It raises CorruptError ROW_CORRUPT."""
     to_user, decode = codec.to_user, layout.decode
 
     def slowly(data: bytes) -> Any:
@@ -98,10 +98,10 @@ def plain_type(kind: pa.DataType) -> type | None:
 
 
 def _packable(name: str, column: Column) -> Callable[[Any], Any]:
-    """From a value of the plain type to what is packed."""
+    """A function from a value of the plain type to its packed form."""
     to = column.to
     if plain_type(column.kind) in (Decimal, datetime, timedelta):
-        # Not every one of these can be stored: the zone, the digits and the length matter.
+        # Not every value of these types can be stored: the zone, the digits and the length matter.
         checked = canonical(ErrorPath("WRONG_VALUE", name, column.kind))
         return lambda value: to(checked(value))
     return to

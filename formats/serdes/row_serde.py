@@ -1,4 +1,4 @@
-"""Row serdes: what live stores keep of a key and a value, in RocksDB and in the changelog."""
+"""Row serdes: the bytes that live stores keep of a key and a value, in RocksDB and in the changelog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 
 class ValuesToBytes(Protocol):
-    """Value columns as one binary column; ``rows`` says how many where the schema has no value column."""
+    """A function from value columns to one binary column; ``rows`` is their number for a schema without value
+    columns.
+    """
 
     def __call__(self, columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray: ...
 
@@ -25,10 +27,10 @@ class ValuesToBytes(Protocol):
 class RowSerde:
     """Keys and values of one store as bytes and back.
 
-    Single ones are as users write and see them (`KeyCodec.normalize` and ``to_user``); a wrong one raises what the
-    codecs raise (NULL_KEY, WRONG_KEY, WRONG_VALUE), bytes that are no row CorruptError ROW_CORRUPT, a time outside the
-    years that Python has UnsupportedError TIME_OUT_OF_RANGE. Columns are of the schema's types; a null in a column of
-    value bytes (a delete) is a row of nulls.
+    Single keys and values are as users write and see them (`KeyCodec.normalize` and ``to_user``). A wrong one raises
+    the codecs' errors (NULL_KEY, WRONG_KEY, WRONG_VALUE), bytes that are not a row CorruptError ROW_CORRUPT, a time
+    outside the years that Python has UnsupportedError TIME_OUT_OF_RANGE. Columns are of the schema's types; a null in a
+    column of value bytes (a delete) is a row of nulls.
     """
 
     key_bytes: Callable[[Any], bytes]
@@ -42,7 +44,8 @@ class RowSerde:
 
 
 def row_serde(serde: str, key: pa.Schema, value: pa.Schema) -> RowSerde:
-    """The serde of a store: "natural", or "kafka" with one key and one value column of types Kafka has serdes for.
+    """The serde of a store: "natural", or "kafka" with one key and one value column of types for which Kafka has
+    serdes.
 
     Raises UnsupportedError UNSUPPORTED_SERDE.
     """

@@ -1,4 +1,4 @@
-"""Where the columns of a value lie in its bytes, and the way every row can go.
+"""Layout of the columns of a value in its bytes, and the general encoder and decoder for every row.
 
 A value is: one bit a column that says it is not null (whole bytes, lowest bit first); the columns that are one number
 in their little-endian width (zeros where null); of each other column the length in four little-endian bytes (0 where
@@ -23,10 +23,10 @@ from statestore.formats.values.key_codec import Row
 
 @dataclass(frozen=True)
 class Column:
-    """A column at its ``place`` in the schema.
+    """A column at position ``place`` of the schema.
 
-    ``to`` turns a canonical value into what is packed as ``form``, or into bytes where the column is not one number
-    (``width`` 0); ``back`` turns it back. ``zero`` is packed for null.
+    ``to`` converts a canonical value to what is packed as ``form``, or to bytes where the column is not one number
+    (``width`` 0); ``back`` converts it back. ``zero`` is packed for null.
     """
 
     place: int
@@ -40,7 +40,9 @@ class Column:
 
 @dataclass(frozen=True)
 class ValueLayout:
-    """The values of one schema. ``head`` packs the bits, the numbers and the lengths; ``full``: no column is null."""
+    """The layout of one schema's values. ``head`` packs bits, numbers and lengths; ``full`` are the bits without
+    nulls.
+    """
 
     columns: tuple[Column, ...]
     numbers: tuple[Column, ...]
@@ -49,14 +51,14 @@ class ValueLayout:
     head: Struct
 
     def encode(self, row: Row) -> bytes:
-        """The bytes of a canonical row."""
+        """Encode a canonical row."""
         bits = sum([1 << place for place, cell in enumerate(row) if cell is not None])
         numbers = [c.zero if row[c.place] is None else c.to(row[c.place]) for c in self.numbers]
         cells = [b"" if row[c.place] is None else c.to(row[c.place]) for c in self.others]
         return self.head.pack(bits.to_bytes(len(self.full), "little"), *numbers, *map(len, cells)) + b"".join(cells)
 
     def decode(self, data: bytes) -> Row:
-        """The canonical row; CorruptError ROW_CORRUPT if the bytes are none."""
+        """Decode a canonical row. Raises CorruptError ROW_CORRUPT if the bytes are not a row."""
         try:
             head = self.head.unpack_from(data)
         except struct.error:
@@ -82,7 +84,7 @@ class ValueLayout:
 
 
 def value_layout(schema: pa.Schema) -> ValueLayout:
-    """Raises UnsupportedError UNSUPPORTED_TYPE."""
+    """The layout of a schema. Raises UnsupportedError UNSUPPORTED_TYPE."""
     columns = tuple([_column(place, field.type) for place, field in enumerate(schema)])
     numbers = tuple([column for column in columns if column.width])
     others = tuple([column for column in columns if not column.width])

@@ -1,4 +1,4 @@
-"""What several batches changed, in pieces: a partition each, or a range of its keys."""
+"""Changes of several batches, in parts: a partition each, or a range of its keys."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]
 
 @dataclass(frozen=True)
 class BatchesPart:
-    """A partition over ``batches``; ``checkpoint`` is as of the last of them. ``before`` is the batch before the first
-    of a change feed. ``lookup``: the keys to look up, all by default. ``groups``: as in `PartitionBatches`."""
+    """A partition over ``batches``; ``checkpoint`` is as of the last of them.
+
+    ``before`` is the batch before the first of a change feed. ``lookup``: the keys to look up, all by default.
+    ``groups``: as in `PartitionBatches`.
+    """
 
     location: Location
     checkpoint: Checkpoint
@@ -40,18 +43,18 @@ class BatchesPart:
 
     @property
     def rows(self) -> None:
-        """Unknown until read."""
+        """None: unknown until it is read."""
 
     @property
     def schema(self) -> pa.Schema:
         return unique_fields(self.view.schema)
 
     def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Rows with the batch that wrote each and the one that ended it (null), which come first."""
+        """Rows, preceded by the batch that wrote each and the batch that ended it (or null)."""
         return map(renamed, read_history(self._batches(columns)))
 
     def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Changes with the batch and the kind of each, which come first."""
+        """Changes, preceded by the batch and the kind of each."""
         return map(renamed, read_row_changes(self._batches(columns), self.before))
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
@@ -72,8 +75,10 @@ def batches_parts(
     filters: Sequence[Filter],
     chosen: ChoosePartitions,
 ) -> list[BatchesPart]:
-    """A part a partition, or a group of partitions among which rows moved when Spark repartitioned the state.
-    ``checkpoint`` is as of the last of ``batches``, ``chosen`` the partitions of a store that filters leave."""
+    """One part for each partition, or for each group of partitions among which rows moved in a repartition by Spark.
+
+    ``checkpoint`` is as of the last of ``batches``, ``chosen`` the partitions of a store that filters leave.
+    """
     found = key_lookup(checkpoint, view, filters)
     groups = _groups(checkpoint, view, batches if before is None else [before, *batches])
     partitions = chosen(view.store.at(batches[-1]), filters) if groups is None else range(groups)
@@ -94,10 +99,10 @@ def batches_parts(
 
 
 def _groups(checkpoint: Checkpoint, view: StateView, batches: Sequence[Batch]) -> int | None:
-    """None while the number of partitions stays the same.
+    """The number of groups of partitions among which rows stay; None while the number of partitions stays the same.
 
-    A row is in the partition that the hash of its key, divided by their number, has as remainder, so rows stay among
-    partitions of one remainder by any number that divides all the numbers.
+    The partition of a row is the remainder of its key's hash, divided by the number of partitions. So for any number
+    that divides all these numbers, rows stay among partitions of one remainder.
     """
     counts = {view.store.at(batch).count for batch in batches}
     if len(counts) == 1:
@@ -109,8 +114,11 @@ def _groups(checkpoint: Checkpoint, view: StateView, batches: Sequence[Batch]) -
 def _parts(
     checkpoint: Checkpoint, view: StateView, partition: int, batches: Sequence[Batch], groups: int | None
 ) -> list[tuple[KeyBounds, ...] | None]:
-    """Ranges of keys to read one after another: what changed in each is held in memory. All at once where rows moved
-    between partitions, whose ranges differ, and where they may move between keys."""
+    """Ranges of keys to read one after another, because the changes in each are held in memory.
+
+    Everything is read at once where rows moved between partitions, whose ranges differ, and where rows may move between
+    keys.
+    """
     if groups is not None or not is_parted_anywhere(view):
         return [None]
     opened = open_partition(checkpoint, view.store.at(batches[-1]), partition, view.family.name)
@@ -119,7 +127,7 @@ def _parts(
 
 
 def _of_partition(batch: Batch, view: StateView, partition: int, groups: int | None) -> Batch:
-    """What reading one partition needs, or a group of them, as it travels with each split."""
+    """The parts of a batch that travel with each split: those needed to read one partition, or a group of them."""
     operator = str(view.operator_id)
     if not batch.uids:
         return replace(batch, settings={})

@@ -1,10 +1,10 @@
-"""What batches changed, in the order they wrote it: Spark's own change feed (``readChangeFeed`` of its state source).
+"""Changes of batches in the order of their writes: Spark's own change feed (``readChangeFeed`` of its state source).
 
     batch_id, change_type, the columns of the view, partition_id
 
 ``change_type`` is ``update`` (a put), ``delete`` (the value is null) or ``append`` (a merge: entries added to a list).
-Needs the delta or changelog of each batch: RocksDB checkpoints without changelogs have no feed. A batch that Spark
-made to repartition the state wrote all of it anew and changed none of it.
+It needs the delta or changelog of each batch: RocksDB checkpoints without changelogs have no feed. A batch with which
+Spark repartitioned the state wrote all of it anew and changed none of it.
 """
 
 from __future__ import annotations
@@ -81,14 +81,17 @@ def _written(source: Partition, before: Batch | None, batch: Batch) -> Iterator[
 
 
 def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -> list[Batch]:
-    """The batches of a feed, and in front of them the one before, if it is kept: only with it can be known whether the
-    first one repartitioned the state. Raises NotFoundError SPARK_STATE_NOT_FOUND for batches that are not committed."""
+    """The batches of a feed, preceded by the batch before them, if it is kept.
+
+    Only a comparison with it shows whether the first batch repartitioned the state. Raises NotFoundError
+    SPARK_STATE_NOT_FOUND for batches that are not committed.
+    """
     before = [first_batch - 1] if first_batch - 1 in checkpoint.batches else []
     return read_batches(checkpoint, [*before, *range(first_batch, last_batch + 1)])
 
 
 def partitions_of_feed(checkpoint: Checkpoint, view: StateView, first_batch: int, last_batch: int) -> list[int]:
-    """All partitions that batches of a feed have. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is not there."""
+    """All partitions of the batches of a feed. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""
     found: set[int] = set()
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
         if batch.batch_id >= first_batch:
@@ -99,7 +102,7 @@ def partitions_of_feed(checkpoint: Checkpoint, view: StateView, first_batch: int
 
 
 def _by_element(view: StateView) -> StateView:
-    """Of lists, changes are those of their elements, also to Spark."""
+    """The view whose changes are listed: single elements for a list, as in Spark."""
     return replace(view, flat=True) if view.shape == "list" else view
 
 

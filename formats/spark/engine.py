@@ -13,7 +13,7 @@ _FOLDERS = ("commits", "state")
 
 
 def recognises(location: Location) -> bool:
-    """Whether a location holds a checkpoint: its folders are asked for, or where it is not local listed."""
+    """Return whether a location holds a checkpoint: its folders are looked up, or listed where it is not local."""
     if location.is_local:
         return all(Path(location.path, name).is_dir() for name in _FOLDERS)
     from statestore.formats.spark.checkpoint.checkpoint_files import Folder
@@ -22,7 +22,7 @@ def recognises(location: Location) -> bool:
 
 
 def open_state(location: Location, options: Mapping[str, str]) -> Source:
-    """The states that a user works with, or the one state that options of Spark's own ``statestore`` source select.
+    """Open the states for users, or the one state that options of Spark's own ``statestore`` source select.
 
     Raises InvalidInputError STATE_SELECTION, NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE.
     """

@@ -29,12 +29,12 @@ class FeedPart:
 
     @property
     def rows(self) -> None:
-        """Unknown until read."""
+        """None: unknown until it is read."""
 
 
 @dataclass(frozen=True)
 class FeedSource(Source):
-    """The changes of the batches from ``first`` to that of ``checkpoint``."""
+    """The changes of the batches from ``first`` to the batch of ``checkpoint``."""
 
     location: Location
     checkpoint: Checkpoint
@@ -57,7 +57,7 @@ class FeedSource(Source):
         return [self.view.name]
 
     def info(self, state: str) -> StateInfo:
-        """A bag: a batch may write a key several times."""
+        """The feed's only state. It is a bag: a batch may write a key several times."""
         return StateInfo(state, "change feed", unique_fields(feed_schema(self.view)), (), ())
 
     def newest(self, state: str) -> int:
@@ -90,7 +90,7 @@ class FeedSource(Source):
 
 @dataclass(frozen=True)
 class FeedAt(StateAt):
-    """The whole feed."""
+    """The feed as of its only version."""
 
     source: FeedSource
 

@@ -1,15 +1,15 @@
-"""What the rows of a view were over several batches, and what each batch changed in them.
+"""History of the rows of a view over several batches, and the changes of each batch.
 
-Both are found in the stored bytes: those of the keys that changed, with what they had before, are held in memory; the
-rest of the state only streams past. Where too many keys changed, all is read several times, each time for some of them.
-Of each batch the delta or changelog is read; where there is none, its state is compared with that of the batch before.
+Both come from the stored bytes. The bytes of changed keys, before and after, are held in memory; the rest of the state
+only streams past. Where too many keys changed, everything is read several times, each time for some of them. For each
+batch the delta or changelog is read; where there is none, its state is compared with that of the batch before.
 
 Spark may have repartitioned the state between batches. That changed no row, but from then on a row is in another
-partition: partitions between which rows moved are read together.
+partition. Partitions between which rows moved are read together.
 
-A row that is written again as it was has not changed. Where the key of a view tells its rows apart, another value is an
-update. Elements of a list and rows of a join's side, of which equal ones may be there at a time, come and go: of equal
-ones the newest goes first.
+A row that is written again unchanged has not changed. Where the key of a view identifies its rows, another value is an
+update. Elements of a list and rows of a join's side are inserted and deleted, and equal ones may exist at a time: of
+equal rows the newest is deleted first.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from statestore.formats.spark.written_rows import WrittenRows, joined_writes, pu
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)
 FROM_BATCH, TO_BATCH, BATCH, KIND = "from_batch", "to_batch", "batch_id", "kind"
 _OUTPUT_ROWS = 65536
-_LOOKED_UP = 64  # more keys than this are not looked up, but found while the state streams past
+_LOOKED_UP = 64  # a lookup names at most so many keys; more keys are found while the state streams past
 Write = tuple[int, int, Parts]
 Held = list[Write]
 
 
 @dataclass(frozen=True)
 class PartitionBatches:
-    """One partition of a flat view in ``batches``, which follow each other; with ``groups`` all partitions whose number
-    has the remainder ``partition`` when divided by it, and whose rows stay among them when the state is repartitioned.
+    """One partition of a flat view in ``batches``, which follow each other.
 
-    ``columns`` are decoded, all by default. ``lookup`` are [from, to) of keys without the id of a column family,
-    ascending and apart: other rows are left out, but for some between them if there are many. So are those whose keys
-    are not in ``hashes``.
+    With ``groups``, it is all partitions whose number has the remainder ``partition`` when divided by ``groups``. Rows
+    stay among these when the state is repartitioned. ``columns`` are decoded, all by default. ``lookup`` are [from, to)
+    of keys without the id of a column family, ascending and apart. Other rows are left out, except some between the
+    ranges if there are many. Rows whose keys are not in ``hashes`` are left out, too.
     """
 
     checkpoint: Checkpoint
@@ -79,7 +79,7 @@ class PartitionBatches:
 
     @property
     def all_hashes(self) -> HashRange:
-        """The range of all keys, by hashes that part no rows which are compared with each other."""
+        """The range of all keys, with hashes that never separate rows which are compared with each other."""
         if is_parted_anywhere(self.view):
             return HashRange(hashes_of_keys(self.view.store))
         store, names = self.view.store, self.view.family.key.names
@@ -93,7 +93,7 @@ class PartitionBatches:
         return decoder_of(self.checkpoint, self.view, row_form(self.checkpoint, self.view), columns)
 
     def numbers(self, batch: Batch) -> list[int]:
-        """The partitions as of a batch. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is not there."""
+        """The partitions as of a batch. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""
         if self.groups is None:
             return [self.partition]
         store = self.view.store.at(batch)
@@ -101,14 +101,14 @@ class PartitionBatches:
         return [number for number in store.partitions if number % self.groups == self.partition]
 
     def opened(self, batch: Batch) -> list[Partition]:
-        """The partitions as of a batch; the settings that concern state stay with a query for life."""
+        """Open the partitions as of a batch. Settings that concern state never change during a query's life."""
         checkpoint = replace(self.checkpoint, batch=replace(batch, settings=self.checkpoint.batch.settings))
         store = self.view.store.at(batch)
         return [open_partition(checkpoint, store, number, self.view.family.name) for number in self.numbers(batch)]
 
     @cached_property
     def family_id(self) -> int | None:
-        """The id that keys of all batches are to have."""
+        """The id of the column family under which the keys of all batches are returned."""
         found = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
         return next((number for number in found if number is not None), None)
 
@@ -118,7 +118,7 @@ class PartitionBatches:
         return {}
 
     def id_in(self, partition: Partition) -> int | None:
-        """The id that keys of a partition have as of its batch. Only a repartition gives new ones."""
+        """The family id that keys of a partition have as of its batch. Only a repartition assigns new ids."""
         if self.groups is None:
             return self.family_id
         place = partition.checkpoint.batch.batch_id, partition.number
@@ -131,13 +131,13 @@ class PartitionBatches:
         return None if self.lookup is None else of_family(self.id_in(partition), self.lookup)
 
     def other_id(self, partition: Partition) -> int | None:
-        """The id to give to keys of a partition, None if they have it."""
+        """The id under which keys of a partition are to be returned, None if they have it already."""
         if self.groups is None or self.family_id is None:
             return None
         return None if self.id_in(partition) == self.family_id else self.family_id
 
     def named(self, partition: Partition, changes: Changes) -> Changes:
-        """Changes of a partition, those that are looked up, under the id that keys of all batches are to have."""
+        """Changes of a partition within the lookup, under the id of `family_id`."""
         ranges, other = self.ranges(partition), self.other_id(partition)
         if ranges is not None:
             changes = changes_within(changes, ranges)
@@ -146,7 +146,7 @@ class PartitionBatches:
         return changes if other is None else changes_of_family(changes, other, self.checked)
 
     def stored(self, partition: Partition, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The same of rows."""
+        """Rows of a partition within the lookup, under the id of `family_id`."""
         ranges, other = self.ranges(partition), self.other_id(partition)
         if ranges is not None:
             rows = rows_within(rows, ranges)
@@ -156,25 +156,30 @@ class PartitionBatches:
 
     @property
     def checked(self) -> bytes | None:
-        """The delimiter between merged values, None of rows without checksums."""
+        """The delimiter between merged values; None for rows without checksums."""
         return self.checkpoint.delimiter if self.checkpoint.has_checksums else None
 
 
 def tells_rows_apart(view: StateView) -> bool:
-    """Whether no two rows of the view have the same key at a time."""
+    """Return whether no two rows of the view have the same key at a time."""
     return view.shape != "join-side" and not view.listed
 
 
 def is_parted_anywhere(view: StateView) -> bool:
-    """Whether the history of any keys is that of the whole, without other keys. The rows of a join's side that have one
-    key in the join are stored under its number, too: when one goes, the last of them gets its number."""
+    """Return whether the history of some keys can be read without the other keys.
+
+    In a join's side it cannot. The rows of one join key are stored under the key and a number; when one is removed, the
+    last of them gets its number.
+    """
     return view.shape != "join-side" or "index" not in view.family.key.names
 
 
 def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
-    """The rows with the batches they were there: ``from_batch``, and ``to_batch`` that changed or deleted them, null if
-    the last batch has them; the columns and ``partition_id``, that of the first of these batches. What the first batch
-    has counts as written by it.
+    """The rows with the batches in which they existed.
+
+    ``from_batch`` wrote a row, and ``to_batch`` changed or deleted it; null if the last batch has it. The columns of
+    the view follow, and ``partition_id``, the partition in the first of these batches. The rows of the first batch
+    count as written by it.
 
     Raises as `read_state`.
     """
@@ -203,9 +208,11 @@ def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
 
 
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
-    """The changes of the batches, of each key in their order: ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or
-    REMOVAL), the columns and ``partition_id``, that of the batch; a postimage follows its preimage. ``before`` is the
-    batch before the first; None: its state is empty.
+    """The changes of the batches, of each key in their order.
+
+    Columns are ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the columns of the view and
+    ``partition_id``, the partition in that batch. A postimage follows its preimage. ``before`` is the batch before the
+    first; None: its state is empty.
 
     Raises as `read_state`.
     """
@@ -233,8 +240,10 @@ def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> 
 def _in_passes(
     source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False
 ) -> Iterator[tuple[PartitionBatches, Held]]:
-    """The writes of each batch after the first, or of each: of all keys, or where those are too many to be held,
-    of some after the others."""
+    """The writes of each batch after the first, or of each batch.
+
+    The writes of all keys are returned at once or, where they are too many to be held, of some keys after the others.
+    """
 
     def written(narrowing: Narrowing) -> tuple[PartitionBatches, Held]:
         asked = replace(source, hashes=narrowing.kept)
@@ -257,7 +266,7 @@ def _in_passes(
 
 
 def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
-    """What each batch after the first wrote, or each."""
+    """The writes of each batch after the first, or of each batch."""
     for number, batch in enumerate(batches):
         if number or with_first:
             for partition, changes in _changes_of(source, batches[number - 1] if number else None, batch):
@@ -266,8 +275,8 @@ def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: boo
 
 
 def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[tuple[int, Changes]]:
-    """(partition, changes in it) of the rows that are looked up, under the id of their family in all batches."""
-    if before is not None and before.version == batch.version:  # it was skipped
+    """Yield (partition, changes in it) of the rows in the lookup, under the family id of all batches."""
+    if before is not None and before.version == batch.version:  # the batch was skipped
         return
     after = source.opened(batch)
     if before is not None and source.numbers(before) != source.numbers(batch):
@@ -289,7 +298,7 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
 
 
 def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
-    """Whether a batch wrote all state though others write what they changed: then Spark took it over as it was."""
+    """Return whether a batch wrote all state though other batches write only changes: Spark copied the state."""
     logs = {file.version for partition in partitions for file in partition.files if file.kind in CHANGES}
     return bool(logs) and batch.version not in logs
 
@@ -297,8 +306,10 @@ def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
 def _base(
     source: PartitionBatches, batch: Batch, held: Held, decoder: Decoder | None
 ) -> Iterator[tuple[int, pa.RecordBatch | None, list[pa.Array] | None]]:
-    """The state as of a batch, by partition: stored rows of the keys that are written later, and the columns of the
-    others if there is a decoder."""
+    """The state as of a batch, by partition: stored rows of the keys that are written later.
+
+    If there is a decoder, it also returns the columns of the other rows.
+    """
     keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in held)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
     few = decoder is None and len(keys) <= _LOOKED_UP and source.checkpoint.provider == "rocksdb"
@@ -332,14 +343,14 @@ def _parted(
 
 
 def _events(view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
-    """(content, batch, kind) of what changed in the batches from ``first`` on, by batch and key."""
+    """(content, batch, kind) of the changes in the batches from ``first`` on, by batch and key."""
     content, batch, net = net_changes(rows.content, rows.start, rows.end)
     told = batch >= first
     content, batch, net = content[told], batch[told], net[told]
     kind = np.where(net > 0, INSERT, REMOVAL)
     key = rows.key[rows.example[content]] if len(content) else content
     if tells_rows_apart(view):
-        order = np.lexsort((net, key, batch))  # what goes, then what comes
+        order = np.lexsort((net, key, batch))  # removals before additions
         content, batch, net, kind, key = content[order], batch[order], net[order], kind[order], key[order]
         pairs = np.flatnonzero((key[1:] == key[:-1]) & (batch[1:] == batch[:-1]))
         kind[pairs], kind[pairs + 1] = PREIMAGE, POSTIMAGE
@@ -361,7 +372,7 @@ def _places(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: I
 def _batch(
     source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], place: Ints
 ) -> pa.RecordBatch:
-    """The columns of the view with their partitions, and those about them in front."""
+    """The columns of the view with their partitions, preceded by the columns about each row."""
     number = pa.array(place.astype(np.int32))
     found = [
         (field.name, column)

@@ -1,4 +1,6 @@
-"""Which stored keys a view's filters allow: ranges of bytes, and the partition that Spark would put a whole key in."""
+"""The stored keys that a view's filters allow: ranges of bytes, and the partition in which Spark would put a whole
+key.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ _MAX_RANGES = 4096
 
 @dataclass(frozen=True)
 class KeyLookup:
-    """``ranges`` of stored keys, without the id of a column family, that hold all rows that pass the filters.
+    """The result of a lookup's planning: ``ranges`` of stored keys that hold all rows that pass the filters.
 
-    ``hash`` is of a key that the filters name in whole, so that no other key can pass; None otherwise. The partition of
-    such a key should be its remainder, which whoever uses it must not rely on.
+    The ranges are without the id of a column family. ``hash`` is that of a key that the filters name in whole, so that
+    no other key can pass; None otherwise. The partition of such a key should be the remainder of the hash, but callers
+    must not rely on it.
     """
 
     ranges: tuple[KeyRange, ...]
@@ -37,12 +40,12 @@ class KeyLookup:
 
     @property
     def bounds(self) -> tuple[KeyBounds, ...]:
-        """The ranges without what is known of the keys inside of them."""
+        """The ranges by their first and last key alone."""
         return tuple((within.first, within.stop) for within in self.ranges)
 
 
 def key_lookup(checkpoint: Checkpoint, view: StateView, filters: Sequence[Filter]) -> KeyLookup | None:
-    """None where the filters do not pin the first key columns, or keys are encoded in a way that does not tell."""
+    """The lookup for filters; None where they do not name the first key columns, or the encoding of keys is unknown."""
     if checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower() != "unsaferow":
         return None
     schema = view.family.key
@@ -60,13 +63,13 @@ def key_lookup(checkpoint: Checkpoint, view: StateView, filters: Sequence[Filter
             ranges += found
             keys.append(values)
     except StateStoreError:
-        return None  # applied to rows, the filter says what is wrong with it
+        return None  # the error is raised when the filter is applied to rows
     whole = len(keys) == 1 and is_whole(keys[0])
     return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None)
 
 
 def _choices(view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
-    """The values that filters allow by path in the key's schema; those that pin nothing are left out."""
+    """The values that filters allow, by path in the key's schema; columns without such a limit are left out."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for item in filters:
         path = _path(view, item)
@@ -80,7 +83,7 @@ def _choices(view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...]
 
 
 def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, ...], list[Any]]]:
-    """A struct that is given in whole as its fields."""
+    """Split a struct that is given in whole into its fields."""
     if len(values) == 1 and isinstance(values[0], dict):
         return [leaf for name, value in values[0].items() for leaf in _leaves((*path, name), [value])]
     kept = [value for value in values if value is not None]
@@ -88,10 +91,10 @@ def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, .
 
 
 def _path(view: StateView, item: Filter) -> tuple[str, ...] | None:
-    """Where a filter's column lies in the schema of stored keys."""
+    """The path of a filter's column in the schema of stored keys."""
     names = view.family.key.names
     if len({name.lower() for name in names}) < len(names):
-        return None  # which of two columns of one name is meant is told by position only
+        return None  # two columns have this name, and only their position distinguishes them
     if view.shape in ("map", "timers"):
         of_column = {"key": names[0], "user_map_key": names[1] if view.shape == "map" else None}
         first = of_column.get(item.column)
@@ -116,7 +119,7 @@ def _ranges(checkpoint: Checkpoint, view: StateView, schema: StructOf, values: l
         return _plain(schema, values, b"")
     if not view.store.has_families:
         columns = view.store.prefix_columns
-        if columns is None:  # Spark 3.5 did not say, and only its session windows have a prefix
+        if columns is None:  # Spark 3.5 does not record it, and only its session windows have a prefix
             parts = _plain(schema, values, _VERSION), _prefixed(schema, values, len(schema.fields) - 1)
             return None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
         encoder = KeyEncoder("prefix", columns) if columns > 0 else view.family.encoder
@@ -162,7 +165,7 @@ def _timed(schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
 
 
 def _joined(ranges: list[KeyRange]) -> tuple[KeyRange, ...]:
-    """The same keys in ascending ranges that do not overlap."""
+    """The keys as ascending ranges that do not overlap."""
     found: list[KeyRange] = []
     for each in sorted(set(ranges), key=lambda within: (within.first or b"", within.rest)):
         last = found[-1] if found else None

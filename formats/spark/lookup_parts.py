@@ -1,4 +1,4 @@
-"""Reads of a few keys of a checkpoint: their bytes are looked up, and one task goes through many partitions."""
+"""Reads of a few keys of a checkpoint: their bytes are looked up, and one task reads many partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ FEW_PARTITIONS = 8
 
 @dataclass(frozen=True)
 class LookupPart:
-    """Keys to look up, one partition after another; when one holds the ``single`` key the others cannot."""
+    """Keys to look up, one partition after another. Once a partition holds the ``single`` key, the others are
+    skipped.
+    """
 
     partitions: tuple[int, ...]
     ranges: tuple[KeyRange, ...]
@@ -30,13 +32,16 @@ class LookupPart:
 
     @property
     def rows(self) -> None:
-        """Unknown until read."""
+        """None: unknown until it is read."""
 
 
 def lookup_parts(
     checkpoint: Checkpoint, view: StateView, partitions: Sequence[int], filters: Sequence[Filter]
 ) -> list[LookupPart] | None:
-    """None where the filters do not name keys. A single key is looked for first where Spark should have put it."""
+    """The parts of a lookup; None where the filters do not name keys.
+
+    A single key is looked up first in the partition where Spark should have put it.
+    """
     found = key_lookup(checkpoint, view, filters)
     if found is None or not view.flat or not partitions:
         return None

@@ -1,8 +1,8 @@
-"""Which batches of a store can be read now, and when they began.
+"""The batches of a store that can be read now, and when they began.
 
 Spark removes old deltas, snapshots, zips and changelogs at its own pace in each partition, and the logs of commits and
-offsets at another: a batch can be read if it is committed and each of its partitions has all files of its state
-version. Which partitions these are only the logs tell, as the state may have been repartitioned.
+offsets at another. A batch can be read if it is committed and each of its partitions has all files of its state
+version. Only the logs list the partitions of a batch, because the state may have been repartitioned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 
 def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
-    """All that can be read, also those before a damaged one, ascending. Raises as `kept_batches`."""
+    """All batches that can be read, including those before a damaged one, ascending. Raises as `kept_batches`."""
     with ThreadPoolExecutor(1 if checkpoint.root.is_local else PARALLEL_REQUESTS) as pool:
         listed = pool.map(lambda number: data_files(checkpoint.folder(store, number)), store.folders)
         files = dict(zip(store.folders, listed, strict=True))
@@ -48,7 +48,7 @@ def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
     everywhere = set.intersection(*versions.values()) if versions else set()
     usual = store.folders == tuple(range(store.count)) and not store.absent
     readable = {batch for batch in checkpoint.batches if usual and (batch + 1 in everywhere or not versions)}
-    # Of the others the logs say which partitions they have, and which of them were skipped.
+    # For the other batches the logs list the partitions, and which batches were skipped.
     for batch in _known(checkpoint, [number for number in checkpoint.batches if number not in readable]):
         then = store.at(batch)
         if not then.absent and all(batch.version in versions[number] for number in then.partitions):
@@ -57,7 +57,7 @@ def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 
 def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
-    """These committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+    """Read these committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
     root = with_batches(checkpoint.root, numbers)
     return [read_batch(root, number) for number in numbers]
 
@@ -83,9 +83,9 @@ def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Seque
 
 
 def _readable_lineage(partition: Partition, batches: Sequence[Batch]) -> set[int]:
-    """Of checkpoint format 2, whose commits name the files of each version.
+    """The readable batches in checkpoint format 2, whose commits name the files of each version.
 
-    Only of the first batch the lineage must be asked: a later one goes on from that before it, or has a zip.
+    Only the first batch needs a look at the lineage: a later one continues the one before it, or has a zip.
     """
     named = {(file.kind, file.version, file.uid) for file in partition.files}
     found: set[int] = set()
@@ -108,7 +108,7 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
 
 
 def explained(error: NotFoundError, location: Location, view: StateView, batch: int) -> NotFoundError:
-    """SPARK_STATE_NOT_FOUND with what is kept now, of files that were cleaned up while they were read."""
+    """The error SPARK_STATE_NOT_FOUND for files that were removed while they were read, with the batches kept now."""
     if error.code != "SPARK_STATE_NOT_FOUND":
         return error
     kept = "no batch can be read now"

@@ -1,7 +1,7 @@
-"""Which state of a checkpoint a read means: the options of Spark's own ``statestore`` source, with its defaults.
+"""Selection of the state to read: the options of Spark's own ``statestore`` source, with its defaults.
 
-Conflicts and wrong values are refused as there (``StateSourceOptions``); messages name its error classes, so that who
-knows them finds them.
+Conflicts and wrong values are refused as in Spark (``StateSourceOptions``). Messages name Spark's error classes, so
+that users who know these find them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from statestore.formats.spark.state_options import StateSelection, wrong
 
 
 def selected_source(location: Location, selection: StateSelection) -> CheckpointSource | FeedSource:
-    """A source with the one state that is selected.
+    """A source with the one selected state.
 
     Raises InvalidInputError STATE_SELECTION for options that do not go together or with this checkpoint, and
     NotFoundError SPARK_STATE_NOT_FOUND for a batch that is not committed.

@@ -1,7 +1,7 @@
 """The checkpoint of a Structured Streaming query as a `Source` of states: read only, no Java, no Spark.
 
-A version is a batch, and state time is when batches began, by the times in the checkpoint. Columns are those of Spark's
-own state source (``views``); of several struct fields with one name, which neither DuckDB nor Spark takes from us, the
+A version is a batch. State time is when batches began, by the times in the checkpoint. Columns are those of Spark's own
+state source (``views``). Neither DuckDB nor Spark accepts several struct fields with one name from this package, so the
 later ones get a number.
 """
 
@@ -43,7 +43,7 @@ OPERATOR_STATE = "state_0"
 
 @dataclass(frozen=True)
 class Shown:
-    """What a state of a source shows: a view of an operator.
+    """The view of an operator that a state of a source shows.
 
     ``snapshot``: (batch, partition); the state is built on the snapshot of this batch, and only that partition is read.
     """
@@ -57,19 +57,19 @@ class Shown:
 
 @dataclass(frozen=True)
 class PartitionPart:
-    """One partition, or of a large one the rows whose stored keys are within ``keys``: [from, to)."""
+    """One partition, or a part of a large one: the rows whose stored keys are within ``keys``, [from, to)."""
 
     partition: int
     keys: KeyBounds = (None, None)
 
     @property
     def rows(self) -> None:
-        """Unknown until read."""
+        """None: unknown until it is read."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a source has looked up, by state and version; none of it changes while the source is used."""
+    """Cache of a source's lookups by state and version; its entries never change while the source is used."""
 
     kept: dict[str, Sequence[int]] = field(default_factory=dict)
     readable: dict[str, Sequence[int]] = field(default_factory=dict)
@@ -78,9 +78,11 @@ class Found:
 
 
 def open_source(location: Location) -> CheckpointSource:
-    """The checkpoint at a location with the states that a user works with: ``state``, or ``left`` and ``right`` of a
-    join, or the variables and ``timers`` of transformWithState; numbered where there are several operators, counted
-    from the sink."""
+    """Open the checkpoint at a location with the states for users.
+
+    These are ``state``, or ``left`` and ``right`` of a join, or the variables and ``timers`` of transformWithState.
+    Where there are several operators, the names are numbered, counted from the sink.
+    """
     checkpoint = remembered(open_located(location))
     several = len(checkpoint.operators) > 1
     shown = {}
@@ -122,7 +124,7 @@ class CheckpointSource(Source):
 
     @property
     def default(self) -> str | None:
-        """The only state, or of several operators that of the one at the sink, as Spark's own source has it."""
+        """The only state, or with several operators that of the one at the sink, as in Spark's own source."""
         if OPERATOR_STATE in self.shown:
             return OPERATOR_STATE
         return next(iter(self.shown)) if len(self.shown) == 1 else None
@@ -142,7 +144,7 @@ class CheckpointSource(Source):
         return self.found.kept[state]
 
     def check_readable(self, state: str, version: int) -> None:
-        """Any batch whose files are there can be read, whatever became of newer ones."""
+        """Raise NotFoundError unless all files of the batch are there, whatever became of newer batches."""
         if version == self.newest(state) or version in self._readable(state):
             return
         kept = self.kept(state)
@@ -152,7 +154,7 @@ class CheckpointSource(Source):
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """By default all committed batches, with the bytes that each wrote."""
+        """These versions, by default all committed batches, with the bytes that each wrote."""
         if numbers is not None:
             return [_version(batch) for batch in self._batches(numbers)]
         store = self.view(state).store
@@ -171,15 +173,17 @@ class CheckpointSource(Source):
         return missing(path, "no time of the batch, which history and changes need; read the state of single batches")
 
     def is_origin(self, state: str) -> bool:
-        """Before batch 0 there is no state."""
+        """Return whether the oldest kept batch is batch 0, before which there is no state."""
         return self.kept(state)[0] == 0
 
     def at(self, state: str, version: int) -> CheckpointAt:
         return self._at(state, version)
 
     def shared_schema(self, state: str) -> pa.Schema:
-        """Raises UnsupportedError CHECKPOINT_READ for what has no history: whole lists, and states built on a snapshot
-        that the user names."""
+        """Columns that fit every kept batch. Raises UnsupportedError CHECKPOINT_READ for states without a history.
+
+        These are whole lists, and states built on a snapshot that the user names.
+        """
         shown = self.shown[state]
         if shown.snapshot is not None or not shown.flat:
             raise UnsupportedError(
@@ -195,7 +199,9 @@ class CheckpointSource(Source):
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
     ) -> Sequence[BatchesPart]:
-        """A part a partition, or a group of partitions among which rows moved when Spark repartitioned the state."""
+        """One part for each partition, or for each group of partitions among which rows moved in a repartition by
+        Spark.
+        """
         numbers = [version.number for version in versions]
         at = self._at(state, numbers[-1])
         first = [] if before is None else self._batches([before.number])
@@ -204,7 +210,7 @@ class CheckpointSource(Source):
         return batches_parts(self.location, at.checkpoint, at.view, chosen, previous, filters, at.chosen_partitions)
 
     def view(self, state: str, checkpoint: Checkpoint | None = None) -> StateView:
-        """What a state shows of the checkpoint, the newest by default."""
+        """The view that a state shows of the checkpoint, by default as of the newest batch."""
         shown = self.shown[state]
         return view(checkpoint or self.checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
 
@@ -214,7 +220,7 @@ class CheckpointSource(Source):
             checkpoint = self.checkpoint if newest else open_in(self.checkpoint.root, version)
             shown = self.shown[state]
             seen = self.view(state, checkpoint)
-            # What says more of a checkpoint than reading one view needs would travel to every task.
+            # Everything in the checkpoint beyond what reading one view needs would travel to every task.
             found = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
             self.found.at[state, version] = found
         return self.found.at[state, version]
@@ -232,7 +238,7 @@ class CheckpointSource(Source):
         return found
 
     def _rest(self, state: str) -> str:
-        """What can be read though the newest batch cannot."""
+        """A sentence about the batches that can be read though the newest one cannot."""
         readable = self._readable(state)
         if not readable:
             return "no batch can be read now"
@@ -276,8 +282,10 @@ class CheckpointAt(StateAt):
         return unique_fields(self.view.schema)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
-        """Keys that are looked up, or partitions; large ones are cut where they are read side by side and there are
-        fewer of them than processors."""
+        """The parts to read: keys to look up, or partitions.
+
+        Large partitions are split where they are read side by side and are fewer than the processors.
+        """
         partitions = self.chosen_partitions(self.view.store, filters)
         if self.shown.snapshot is None:
             found = lookup_parts(self.checkpoint, self.view, partitions, filters)
@@ -308,7 +316,7 @@ class CheckpointAt(StateAt):
         return explained(error, self.location, self.view, versions[-1])
 
     def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
-        """The partitions that are left by filters on their number."""
+        """The partitions that filters on their number leave."""
         snapshot = self.shown.snapshot
         partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
         pruning = tuple(item for item in filters if item.column == PARTITION.name)

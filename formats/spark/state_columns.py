@@ -1,4 +1,4 @@
-"""From stored bytes to the columns of a view."""
+"""Decoding of stored bytes to the columns of a view."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZE_BYTES = 4
 
 @dataclass(frozen=True)
 class Decoder:
-    """How the rows of a view are stored, and which of its columns to decode; the others are null."""
+    """The form of a view's stored rows, and the columns to decode; the others are null."""
 
     view: StateView
     form: RowForm
@@ -36,7 +36,7 @@ class Decoder:
 def decoder_of(
     checkpoint: Checkpoint, view: StateView, form: RowForm, columns: Collection[str] | None = None
 ) -> Decoder:
-    """``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
+    """The decoder of a view. ``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
     wanted = frozenset(field.name for field in view_fields(view)) if columns is None else frozenset(columns)
     bare = checkpoint.provider == "hdfs"
     return Decoder(view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted)
@@ -44,15 +44,14 @@ def decoder_of(
 
 @dataclass(frozen=True)
 class Decoded:
-    """The columns of a view, without the partition; ``rows`` tells which stored row each came from, None for one to
-    one."""
+    """The columns of a view, without the partition; ``rows`` is the stored row of each, None if they are the same."""
 
     columns: list[pa.Array]
     rows: Ints | None
 
 
 def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags | None = None) -> Decoded:
-    """Stored rows to columns; values are null where ``missing``, the rows of deletions."""
+    """Decode stored rows to columns; values are null where ``missing``, in the rows of deletions."""
     has = np.ones(len(keys), np.bool_) if missing is None else ~missing
     counts, entries = split_entries(
         decoder, *((keys, values) if missing is None else (keys.select(has), values.select(has)))
@@ -70,7 +69,7 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags 
 
 
 def decode_entries(decoder: Decoder, keys: Spans, entries: Spans) -> list[pa.Array]:
-    """The columns of rows whose values `split_entries` has taken apart; views that are not flat have no such rows."""
+    """Decode the columns of rows whose values `split_entries` has split; views that are not flat have no such rows."""
     return _shown(decoder.view, _key(decoder, keys), _value(decoder, entries))
 
 
@@ -92,20 +91,19 @@ def _key(decoder: Decoder, keys: Spans) -> pa.StructArray:
 
 
 def _encoder(decoder: Decoder, keys: Spans) -> KeyEncoder:
-    """That of the schema file, or as the operator metadata has it; where Spark wrote neither, what the keys look
-    like."""
+    """The encoder in the schema file or the operator metadata; where Spark wrote neither, a guess from the keys."""
     view = decoder.view
     if view.store.has_families or decoder.bare:
         return view.family.encoder
     columns = view.store.prefix_columns
     if columns is None:
-        # Only session windows had such keys then: all columns but the start of the session.
+        # Only session windows had such keys in that release: all columns but the start of the session.
         columns = len(view.family.key.fields) - 1 if looks_prefixed(keys) else 0
     return KeyEncoder("prefix", columns) if columns > 0 else view.family.encoder
 
 
 def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | None, Spans]:
-    """(for lists how many entries each value has, encoded rows), checksums verified and removed."""
+    """(number of entries of each value of a list, encoded rows), with checksums verified and removed."""
     if not decoder.checksums:
         return split_values(values, decoder.delimiter) if decoder.view.listed else (None, values)
     if decoder.bare:
@@ -147,7 +145,7 @@ def _of_fields(struct: pa.StructArray, kind: pa.StructType, names: tuple[str, ..
 
 
 def _first(struct: pa.StructArray, count: int) -> pa.StructArray:
-    """The first fields of a struct, null where it is."""
+    """The first fields of a struct, null where it is null."""
     if count == struct.type.num_fields:
         return struct
     mask = struct.is_null() if struct.null_count else None

@@ -1,7 +1,7 @@
-"""What a version changed, found by comparing states: for RocksDB checkpoints that keep zips only, and where Spark went
-on with other partitions than it had.
+"""Changes of a version found by comparing states.
 
-Both states stream past each other in the order of their keys; only what differs is kept.
+They are needed for RocksDB checkpoints that keep zips only, and where Spark repartitioned the state. Both states stream
+past each other in the order of their keys; only the differences are kept.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def changes_between(
     ranges: Callable[[Partition], Sequence[KeyBounds] | None] = lambda _: None,
     hashes: HashRange | None = None,
 ) -> Iterator[tuple[int, Changes]]:
-    """Puts and deletions that make one state of some partitions of the other, with the number of the partition that has
-    or had the rows.
+    """The puts and deletions that turn one state of some partitions into the other.
 
-    The partitions are opened at their batches; none are the empty state. ``each`` gives the stored rows of a partition
-    as they are to be compared, ``ranges`` those of its stored keys to read and ``hashes`` which of these, all by
+    Each comes with the number of the partition that has or had the rows. The partitions are opened at their batches; no
+    partitions stand for the empty state. ``each`` converts the stored rows of a partition to the form in which they are
+    compared. ``ranges`` returns the ranges of its stored keys to read, and ``hashes`` selects among these; all by
     default. Values are compared as they are stored. A state that is more than a zip is held in memory. Raises as
     `stored_rows`.
     """
@@ -55,7 +55,7 @@ def changes_between(
 
 
 class _Rows:
-    """Rows of a partition by key, to be taken up to some key; ``held`` are the next ones, None at the end."""
+    """Rows of a partition by key, taken up to a given key; ``held`` are the next ones, None at the end."""
 
     def __init__(self, number: int, rows: Iterator[pa.RecordBatch]) -> None:
         self.number = number
@@ -64,7 +64,7 @@ class _Rows:
 
     @property
     def last(self) -> bytes:
-        """The key up to which rows are known."""
+        """The key up to which rows have been read."""
         assert self.held is not None
         key: bytes = self.held.column(0)[self.held.num_rows - 1].as_py()
         return key
@@ -80,7 +80,7 @@ class _Rows:
 
 
 def _same_tables(before: Sequence[Partition], after: Sequence[Partition]) -> bool:
-    """Whether both are zips of the same table files."""
+    """Return whether both are zips of the same table files."""
     if len(before) != 1 or len(after) != 1:
         return False
     tables = []
@@ -107,7 +107,7 @@ def _ordered(
     ranges: Callable[[Partition], Sequence[KeyBounds] | None],
     hashes: HashRange | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows by key; a zip alone has them so."""
+    """The rows by key. The rows of a zip alone are ordered already."""
     rows = stored_rows(partition, partial(each, partition), key_ranges=ranges(partition), hashes=hashes)
     if _in_order(_plan(partition)):
         yield from rows

@@ -35,8 +35,10 @@ JoinSide = Literal["left", "right", "none"]
 
 @dataclass(frozen=True)
 class StateSelection:
-    """``snapshot``: (batch, partition) to start from. ``feed``: (first, last) batch of changes, the last by default
-    the newest that is committed."""
+    """The state that a read selects. ``snapshot``: (batch, partition) to start from.
+
+    ``feed``: (first, last) batch of changes; the last is by default the newest committed one.
+    """
 
     operator_id: int = 0
     store_name: str = "default"
@@ -55,12 +57,12 @@ _SIDES: dict[str, JoinSide] = {"left": "left", "right": "right", "none": "none"}
 
 
 def wrong(found: str, spark_class: str = "STDS_INVALID_OPTION_VALUE") -> InvalidInputError:
-    """The error for options of a state read that cannot be followed."""
+    """The error for options of a state read that are wrong or conflict."""
     return InvalidInputError("STATE_SELECTION", f"option {found} (Spark: {spark_class})")
 
 
 def selection_of(given: Mapping[str, str]) -> StateSelection | None:
-    """What the options select; None if there is none of them.
+    """The state that the options select; None without any of them.
 
     Raises InvalidInputError STATE_SELECTION for values that are not allowed and options that do not go together.
     """
@@ -82,7 +84,7 @@ def selection_of(given: Mapping[str, str]) -> StateSelection | None:
 
 
 def _is_feed(options: Mapping[str, str]) -> bool:
-    """Whether the change feed asked for is that of Spark's source, batch by batch."""
+    """Return whether the change feed asked for is Spark's own, batch by batch."""
     return any(option.feed and option.name.lower() in options for option in OPTIONS)
 
 

@@ -37,17 +37,18 @@ def read_state(
     key_ranges: Sequence[KeyBounds] | None = None,
     lookup: Sequence[KeyRange] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows, in no promised order. ``base_version`` insists on the snapshot to start from, 0 on none.
+    """Read the rows, in no particular order. ``base_version`` requires the snapshot to start from, 0 requires none.
 
-    ``key_ranges`` are [from, to) of keys as they are stored, ascending and apart: no other rows are read. Those of
-    ``lookup`` are without the id of a column family; of many, rows between them may come, too.
+    ``key_ranges`` are [from, to) of stored keys, ascending and apart: no other rows are read. The ranges of ``lookup``
+    are without the id of a column family; if they are many, rows between them may be returned, too.
 
     ``columns`` are decoded and returned, in the view's order; all by default.
 
-    Memory holds a block of the base, the keys changed since, of many some at a time, and for a map that is not flat the
-    partition's entries.
-    Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there,
-    CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
+    Memory holds a block of the base, the keys changed since the base (if they are too many, some at a time), and for a
+    map that is not flat the partition's entries.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there, CorruptError
+    SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
     decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), columns)
     names = [name for name in view.schema.names if columns is None or name in columns]
@@ -66,7 +67,7 @@ def read_state(
 
 
 def row_form(checkpoint: Checkpoint, view: StateView) -> RowForm:
-    """How rows of a view are encoded. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
+    """The encoding of a view's rows. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
     encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
     if encoding == "unsaferow":
         return RowForm(bare=checkpoint.provider == "hdfs")
@@ -82,7 +83,7 @@ def _record_batch(columns: list[pa.Array], view: StateView, partition: int) -> p
 
 
 def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
-    """One map per key of a MapState; its entries may be anywhere in the partition."""
+    """One map per key of a MapState. A key's entries may be anywhere in the partition."""
     view = replace(decoder.view, flat=True)
     flat = replace(decoder, view=view, columns=frozenset(view.schema.names))
     table = pa.Table.from_batches([batch for batch in rows if batch.num_rows], ROW_SCHEMA)

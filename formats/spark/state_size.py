@@ -1,4 +1,4 @@
-"""How much a checkpoint keeps of one store, from its logs and the sizes of its files: no state is read."""
+"""The size of what a checkpoint keeps of one store, from its logs and the sizes of its files; no state is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statestore.formats.spark.readable_batches import read_batches
 
 
 def size_of(checkpoint: Checkpoint, store: Store, kept: Sequence[int]) -> StateSize:
-    """Bytes of all files that the store has, for whatever batch; variables of `transformWithState` share them.
+    """Bytes of all files of the store, of whatever batch; variables of `transformWithState` share them.
 
     Raises InvalidInputError NO_ACCESS.
     """

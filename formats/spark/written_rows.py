@@ -1,7 +1,7 @@
-"""The rows of a view that were written to keys in several batches, and how long each of them was there.
+"""The rows of a view that several batches wrote to keys, and how long each of them existed.
 
-Rows are compared as they are stored, without checksums; those of a join's side as they are shown: without their number
-and whether they were matched.
+Rows are compared as they are stored, without checksums. Rows of a join's side are compared as they are shown: without
+their number and whether they were matched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PART_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Writes:
-    """What was written to keys, batch by batch, as it is stored."""
+    """Writes to keys as they are stored, batch by batch."""
 
     kind: npt.NDArray[np.uint8]
     batch: Ints
@@ -44,8 +44,10 @@ class Writes:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Rows of the view as they were written: each is there from batch ``start`` until ``end``. Those of equal
-    ``content`` are equal. ``places`` are the partitions that were written to at these two."""
+    """Written rows of the view; each exists from batch ``start`` until ``end``.
+
+    Rows of equal ``content`` are equal. ``places`` are the partitions that were written to at start and at end.
+    """
 
     key: Ints
     content: Ints
@@ -57,12 +59,14 @@ class WrittenRows:
 
     @cached_property
     def example(self) -> Ints:
-        """A row of each content."""
+        """The position of one row of each content."""
         return np.unique(self.content, return_index=True)[1].astype(np.int64)
 
     def partitions(self, content: Ints, batch: Ints) -> Ints:
-        """The partitions that rows of these contents were written to, or deleted in, by these batches, which start or
-        end such rows: all of one batch are in one partition, as Spark places rows by their key."""
+        """The partitions that these batches, which start or end rows of these contents, wrote to or deleted in.
+
+        All such rows of one batch are in one partition, as Spark places rows by their key.
+        """
         ended = self.end < OPEN
         contents = np.concatenate((self.content, self.content[ended], content))
         batches = np.concatenate((self.start, self.end[ended], batch))
@@ -73,13 +77,13 @@ class WrittenRows:
     def columns(self, decoder: Decoder, content: Ints) -> list[pa.Array]:
         """The columns of the view for these contents."""
         distinct, place = np.unique(content, return_inverse=True)
-        rows = self.example[distinct]  # each once: whoever decodes takes equal spans for a forgery of sizes
+        rows = self.example[distinct]  # each row once: decoders take repeated spans for a forgery of sizes
         columns = decode_entries(decoder, self.keys.select(rows), self.entries.select(rows))
         return [column.take(pa.array(place)) for column in columns]
 
 
 def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
-    """Writes of batches to partitions, in order."""
+    """Join the writes of batches to partitions, in order."""
     found = [(0, 0, parts_of(None)), *parts]
     counts = [len(part[0]) for _, _, part in found]
     return Writes(
@@ -92,7 +96,7 @@ def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
 
 
 def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
-    """``decoder`` decodes all columns of a flat view. Raises CorruptError SPARK_STATE_ROW."""
+    """The written rows, whose columns ``decoder`` decodes, all of a flat view. Raises CorruptError SPARK_STATE_ROW."""
     merges = writes.kind == MERGE
     if merges.any() and not decoder.view.listed:
         raise corrupt_row(f"found values added to values of {decoder.view.name}, which is no list")
@@ -110,7 +114,7 @@ def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
 
 
 def puts(rows: pa.RecordBatch) -> Parts:
-    """Stored rows as if they had been written."""
+    """Puts that would write these stored rows."""
     kind = np.full(rows.num_rows, PUT, np.uint8)
     return kind, rows.column("key").cast(pa.large_binary()), rows.column("value").cast(pa.large_binary())
 
@@ -123,7 +127,7 @@ def _contents(decoder: Decoder, key: Ints, keys: Spans, entries: Spans) -> Ints:
 
 
 def _codes(strings: Spans) -> Ints:
-    """A number for each string."""
+    """A number for each string; equal strings have equal numbers."""
     ends = np.cumsum(strings.size)
     cuts = np.unique(np.searchsorted(ends, np.arange(_PART_BYTES, int(strings.size.sum()) + 1, _PART_BYTES)))
     parts = [binary_of(strings.select(part)).cast(pa.large_binary()) for part in np.split(np.arange(len(ends)), cuts)]

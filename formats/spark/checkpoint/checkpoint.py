@@ -35,16 +35,17 @@ _LIMIT = "globalLimit"
 _TOLD = 20
 _PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
 _OWN_FOLDERS = ("SSTs", "logs", "_metadata")
-_WITH_TIMEOUTS = ("flatMapGroupsWithState", "applyInPandasWithState", "")  # 3.5 writes no name
+_WITH_TIMEOUTS = ("flatMapGroupsWithState", "applyInPandasWithState", "")  # Spark 3.5 writes no name
 
 
 @dataclass(frozen=True)
 class Written:
-    """How many partitions of a store each batch writes: one each task.
+    """The rule for the number of partitions of a store that each batch writes; one task writes one.
 
-    A ``single`` task has a global limit, and so has an aggregation without keys, whatever the metadata says. When Spark
-    repartitions such a state it writes as many as it was asked for: that made the ``spread`` versions. Spark 3.5
-    ``names`` no operators. ``told`` is the number in the metadata, which of the first version is that of batch 0.
+    A ``single`` task writes a global limit, and an aggregation without keys, whatever the metadata says. When Spark
+    repartitions such a state it writes as many partitions as were requested: these are the ``spread`` versions.
+    ``named`` is false for Spark 3.5, which names no operators. ``told`` is the number in the metadata, which for the
+    first version is that of batch 0.
     """
 
     single: bool
@@ -53,8 +54,10 @@ class Written:
     spread: frozenset[int] = frozenset()
 
     def count(self, batch: Batch, operator_id: int, folders: tuple[int, ...]) -> int:
-        """The number of partitions as of a batch; where nothing says it, as many as any batch had, so that a part is
-        not taken for the whole."""
+        """The number of partitions as of a batch.
+
+        Where no log has the number, it is the largest of any batch, so that a part is not taken for the whole.
+        """
         most = folders[-1] + 1 if folders else 0
         shuffled, committed = batch.partitions or 0, len(batch.uids.get(str(operator_id), ()))
         if self.single:
@@ -69,9 +72,9 @@ class Store:
     """A state store of an operator. ``families`` has one entry, unless ``has_families``: keys then start with a
     family's id.
 
-    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5). ``partitions`` are those of a batch, of
-    which ``absent``, the first of them, are not there though the query must have written them; ``folders`` are those of
-    all batches. What decides is in ``written``.
+    ``prefix_columns`` is None where Spark wrote no operator metadata (3.5). ``partitions`` are those of a batch.
+    ``absent`` are the first of these that are missing though the query must have written them. ``folders`` are those of
+    all batches. ``written`` is the rule that decides how many there must be.
     """
 
     operator_id: int
@@ -88,7 +91,7 @@ class Store:
 
     @property
     def count(self) -> int:
-        """The number of partitions the batch has, or at least as many."""
+        """The number of partitions of the batch, or a lower bound of it."""
         return max((*self.partitions, *self.absent), default=-1) + 1
 
     def at(self, batch: Batch) -> Store:
@@ -100,7 +103,7 @@ class Store:
         return replace(self, partitions=present, absent=tuple(absent))
 
     def check_partitions(self, where: str) -> None:
-        """Raises NotFoundError SPARK_STATE_NOT_FOUND if a partition is absent: the rest is not the whole state."""
+        """Raise NotFoundError SPARK_STATE_NOT_FOUND if a partition is absent: the rest is not the whole state."""
         if self.absent:
             raise missing(
                 f"partition {self.absent[0]} of operator {self.operator_id} of {where}",
@@ -109,7 +112,7 @@ class Store:
             )
 
     def family(self, name: str) -> FamilySchema:
-        """Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+        """The column family of this name. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
         for family in self.families:
             if family.name == name:
                 return family
@@ -119,8 +122,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator; ``name`` is Spark's, empty for 3.5. ``variables`` maps those of transformWithState to their
-    type."""
+    """A stateful operator; ``name`` is Spark's, empty for 3.5.
+
+    ``variables`` maps the variables of transformWithState to their type.
+    """
 
     operator_id: int
     name: str
@@ -149,7 +154,7 @@ class Checkpoint:
     operators: tuple[Operator, ...]
 
     def operator(self, operator_id: int) -> Operator:
-        """Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+        """The operator of this number. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
         for operator in self.operators:
             if operator.operator_id == operator_id:
                 return operator
@@ -157,12 +162,12 @@ class Checkpoint:
         raise missing(f"operator {operator_id} of {self.root.path}", f"expected one of {known}")
 
     def folder(self, store: Store, partition: int) -> Folder:
-        """Where a store keeps a partition."""
+        """The folder in which a store keeps a partition."""
         return _store_folder(self.root, store, partition)
 
     @property
     def delimiter(self) -> bytes:
-        """What RocksDB puts between merged values."""
+        """The delimiter that RocksDB puts between merged values."""
         return b"" if self.batch.setting("stateStore.rocksdb.mergeOperatorVersion", "1") == "2" else b","
 
     @property
@@ -171,7 +176,7 @@ class Checkpoint:
 
 
 def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None = None) -> Checkpoint:
-    """The checkpoint at ``path`` as of a batch, the last committed one by default.
+    """Open the checkpoint at ``path`` as of a batch, the last committed one by default.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND (no checkpoint, batch not committed or purged), CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type), InvalidInputError
@@ -182,7 +187,7 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
 
 
 def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
-    """The checkpoint in a folder that remembers what is listed and read in it; as `open_checkpoint`."""
+    """Open the checkpoint in a folder that remembers listings and files, as `open_checkpoint` does."""
     fetch_ahead(root, batch_id)
     batches = committed_batches(root)
     if batch_id is None:
@@ -196,7 +201,7 @@ def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
 
 
 def remembered(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with a root that remembers what is listed and read in it from now on."""
+    """The checkpoint with a root that remembers listings and files from now on."""
     return replace(checkpoint, root=checkpoint.root.fresh().remembering())
 
 
@@ -219,7 +224,7 @@ def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Pr
         if provider is None:
             raise unsupported(f"state store provider {name[:200]}; expected one of {', '.join(_PROVIDERS)}")
         return provider
-    # The log of offsets was purged or is from before the setting was kept: the files tell.
+    # The log of offsets was purged, or is older than the setting: the names of files decide.
     stores = [store for operator in operators for store in operator.stores if store.folders]
     if not stores:
         return "hdfs"
@@ -230,7 +235,7 @@ def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Pr
 def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
     folder = root.at("state", operator_id)
     found = read_operator(root, operator_id, batch.batch_id)
-    # Where Spark has repartitioned the state, batches have other numbers of partitions: some may not be of this one.
+    # After a repartition by Spark batches have different numbers of partitions, so some may not belong to this one.
     partitions = tuple(sorted(int(name) for name in folder.folders() if NUMBER.fullmatch(name)))
     entries = found.stores or _stores_without_metadata(folder, partitions)
     stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
@@ -259,7 +264,10 @@ def _some(numbers: tuple[int, ...]) -> str:
 
 
 def _with_long_timeout(family: FamilySchema) -> FamilySchema:
-    """Format 1 of flatMapGroupsWithState calls its last column an integer, and writes the milliseconds of a moment."""
+    """Correct a schema of flatMapGroupsWithState, format 1.
+
+    It declares the last column as an integer, although Spark writes the milliseconds of a moment into it.
+    """
     fields = family.value.fields
     if not fields or fields[-1].name != "timeoutTimestamp":
         return family
@@ -276,7 +284,7 @@ def _stores_without_metadata(folder: Folder, partitions: tuple[int, ...]) -> tup
 def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, partitions: tuple[int, ...]) -> Store:
     schemas = folder.at("_stateSchema", entry.name)
     kept = schemas.files()
-    # The paths are those of where the checkpoint was written: only the names count.
+    # The paths are those at which the checkpoint was written, so only the names are used.
     names = [posixpath.basename(path) for path in entry.schema_files]
     if names or kept:
         name = names[-1] if names else max(kept, key=_batch_of)
@@ -288,13 +296,13 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
 
 
 def _batch_of(schema_file: str) -> int:
-    """The batch that a schema file's name begins with; -1 of another file."""
+    """The batch with which a schema file's name begins; -1 for another file."""
     batch = schema_file.split("_")[0]
     return int(batch) if batch.isdecimal() else -1
 
 
 def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) -> dict[int, StructOf]:
-    """Every schema that values of a family were written with, by id; there are several after the schema evolved."""
+    """All schemas with which values of a family were written, by id; there are several after the schema evolved."""
     found = {family.value_id: family.value}
     if store.schema_folder is None:
         return found

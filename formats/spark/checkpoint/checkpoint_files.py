@@ -1,7 +1,7 @@
 """Reading a checkpoint's folders and small files through pyarrow's file systems; nothing is ever written.
 
-An object store answers a request in tens of milliseconds, so while a checkpoint is opened no folder is listed twice and
-no file fetched twice (`Folder.remembering`), and what will be asked for is asked for at once (`Folder.fetch`).
+An object store answers a request in tens of milliseconds. So while a checkpoint is opened no folder is listed twice and
+no file fetched twice (`Folder.remembering`), and files that will be needed are fetched together (`Folder.fetch`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from statestore.formats.spark.checkpoint.side_checksums import VerifiedStream, s
 
 PARALLEL_REQUESTS = 16
 AHEAD_BYTES = 4 << 20
-"""Larger files are not fetched ahead, but read as they come."""
+"""Larger files are not fetched ahead, but read when they are needed."""
 
 NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
-"""A name that is a number, as Spark writes batches, operators and partitions: 007 would be a second 7."""
+"""A name that is a number, as Spark writes batches, operators and partitions; 007 would be a second 7."""
 _DATA_FILE = re.compile(r"(0|[1-9][0-9]{0,18})(?:_([0-9a-fA-F-]{1,64}))?\.(delta|snapshot|zip|changelog)")
 PURGED = "no such file any more: the query purged it; read a newer batch"
-"""What is said of a file that was listed."""
+"""The message about a file that was listed and is gone."""
 
 _NO_METADATA = "no such file; expected it in a checkpoint of Structured Streaming"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was listed and read, by path."""
+    """Listings and file contents by path."""
 
     listings: dict[str, list[pafs.FileInfo]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a file system; ``path`` has no slash at the end. ``seen``: what needs no asking."""
+    """A folder of a file system; ``path`` has no slash at the end. ``seen``: results that need no further request."""
 
     filesystem: pafs.FileSystem
     path: str
@@ -63,21 +63,23 @@ class Folder:
         return isinstance(self.filesystem, pafs.LocalFileSystem)
 
     def remembering(self) -> Folder:
-        """The folder; what is listed and read in it, and in folders from it, is kept as long as they are."""
+        """The folder with a memory: listings and files of it, and of folders reached from it, are kept as long as it
+        is.
+        """
         return self if self.seen is not None else replace(self, seen=Seen())
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Another process looks for itself."""
+        """Pickle without the memory, so that another process makes its own requests."""
         return Folder, (self.filesystem, self.path)
 
     def fresh(self) -> Folder:
-        """The folder as it will be when it is read, nothing kept."""
+        """The folder without its memory, so that reads see it as it is then."""
         return replace(self, seen=None)
 
     def fetch(self, listings: Iterable[Folder] = (), files: Iterable[tuple[Folder, str | int]] = ()) -> None:
-        """List folders and read metadata files at the same time, for those who ask for them next.
+        """List folders and read metadata files at the same time, for the reads that follow.
 
-        What fails is left to them. Local files are left alone: reading them is fast.
+        A read that fails is left to these. Local files are skipped, because reading them is fast.
         """
         work = [folder.files for folder in listings] + [_reading(folder, name) for folder, name in files]
         if self.is_local or not work:
@@ -88,24 +90,26 @@ class Folder:
                     future.result()
 
     def files(self) -> dict[str, int]:
-        """Sizes of the files in it by name, hidden and temporary ones left out; none if there is no such folder."""
+        """Sizes of the files in the folder by name, without hidden and temporary ones; empty if the folder does not
+        exist.
+        """
         return {info.base_name: info.size or 0 for info in self.entries() if info.type == pafs.FileType.File}
 
     def folders(self) -> list[str]:
-        """Names of the folders in it."""
+        """Names of the folders in the folder."""
         return sorted(info.base_name for info in self.entries() if info.type == pafs.FileType.Directory)
 
     def numbered(self) -> list[int]:
-        """Files with a plain number as name, as the logs of offsets and commits have them, ascending."""
+        """Files with a plain number as name, as in the logs of offsets and commits, ascending."""
         return sorted(int(name) for name in self.files() if NUMBER.fullmatch(name))
 
     def entries(self) -> list[pafs.FileInfo]:
-        """What is in it. Raises InvalidInputError NO_ACCESS."""
+        """The entries of the folder. Raises InvalidInputError NO_ACCESS."""
         if self.seen is not None and self.path in self.seen.listings:
             return self.seen.listings[self.path]
         try:
             listed = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
-        except FileNotFoundError:  # a bucket, which is not a file that may be missing
+        except FileNotFoundError:  # a missing bucket: not covered by allow_not_found
             listed = []
         except OSError as error:
             raise no_access(self.path, error) from error
@@ -115,8 +119,10 @@ class Folder:
         return found
 
     def read_small(self, name: str | int, *, gone: str = _NO_METADATA) -> bytes:
-        """A metadata file. Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE, InvalidInputError
-        NO_ACCESS."""
+        """Read a metadata file.
+
+        Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE, InvalidInputError NO_ACCESS.
+        """
         path = posixpath.join(self.path, str(name))
         if self.seen is not None and path in self.seen.files:
             return self.seen.files[path]
@@ -129,9 +135,11 @@ class Folder:
         return found
 
     def stream(self, name: str | int, *, gone: str = PURGED, buffer_bytes: int = 0) -> IO[bytes]:
-        """A file's bytes, from the first on, verified where checksums lie beside it. Raises, also while it is read,
-        NotFoundError SPARK_STATE_NOT_FOUND, saying ``gone`` of a file that does not exist (any more), CorruptError
-        SPARK_STATE_FILE and InvalidInputError NO_ACCESS."""
+        """Stream a file's bytes from the first on, verified where checksums lie beside it.
+
+        Raises, also while it is read, NotFoundError SPARK_STATE_NOT_FOUND with ``gone`` for a file that does not exist
+        (any more), CorruptError SPARK_STATE_FILE and InvalidInputError NO_ACCESS.
+        """
         path = posixpath.join(self.path, str(name))
         if self.seen is not None and path in self.seen.files:
             return BytesIO(self.seen.files[path])
@@ -145,7 +153,7 @@ class Folder:
         return stream if checksums is None else cast(IO[bytes], VerifiedStream(stream, checksums, path))
 
     def random_access(self, name: str) -> RandomAccess:
-        """A file of which parts are read. Raises as `stream`, now and later."""
+        """Open a file to read parts of it. Raises as `stream`, now and later."""
         path = posixpath.join(self.path, name)
         self._refuse_strange(path)
         try:
@@ -155,12 +163,12 @@ class Folder:
             raise self.failure(path, error, PURGED) from error
 
     def _refuse_strange(self, path: str) -> None:
-        """CorruptError SPARK_STATE_FILE for what is there and is no file: opening a FIFO would wait for ever."""
+        """Raise CorruptError SPARK_STATE_FILE for something other than a file: opening a FIFO would block for ever."""
         if self.is_local and Path(path).exists() and not Path(path).is_file():
-            raise corrupt_file(path, "found something else than a file")
+            raise corrupt_file(path, "found something other than a file")
 
     def failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
-        """What a failed read means. Object stores may tell of a missing object as of any other failure."""
+        """The error for a failed read. Object stores may report a missing object like any other failure."""
         lost = isinstance(error, FileNotFoundError)
         if not lost:
             with contextlib.suppress(OSError):
@@ -168,7 +176,7 @@ class Folder:
         return missing(path, gone) if lost else no_access(path, error)
 
     def read_log(self, name: str | int) -> list[Any]:
-        """The JSON documents of a log entry: a version line, then one document a line."""
+        """Read the JSON documents of a log entry: a version line, then one document a line."""
         path = posixpath.join(self.path, str(name))
         lines = self.read_small(name).decode("utf-8", "replace").split("\n")
         if not re.fullmatch(r"v\d{1,4}", lines[0].strip()):
@@ -178,7 +186,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream whose errors are ours."""
+    """A stream whose errors are StateStoreErrors."""
 
     source: pa.NativeFile
     folder: Folder
@@ -204,7 +212,7 @@ class _Stream:
 
 @dataclass(frozen=True)
 class RandomAccess:
-    """An open file whose errors are ours; several threads may read it."""
+    """An open file whose errors are StateStoreErrors; several threads may read it."""
 
     source: pa.NativeFile
     folder: Folder
@@ -212,7 +220,7 @@ class RandomAccess:
     size: int
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Fewer bytes only at the end of the file."""
+        """Read ``size`` bytes; fewer only at the end of the file."""
         try:
             found: bytes = self.source.read_at(size, offset)
         except OSError as error:
@@ -234,7 +242,7 @@ def _reading(folder: Folder, name: str | int) -> Callable[[], object]:
 
 
 def parse_json(text: str, path: str) -> Any:
-    """JSON of the file ``path``; CorruptError SPARK_STATE_FILE."""
+    """Parse the JSON of the file ``path``. Raises CorruptError SPARK_STATE_FILE."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -243,7 +251,7 @@ def parse_json(text: str, path: str) -> Any:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of state: ``kind`` is delta, snapshot, zip or changelog; ``uid`` is that of checkpoint format 2."""
+    """A file of state: ``kind`` is delta, snapshot, zip or changelog; ``uid`` is set in checkpoint format 2."""
 
     name: str
     version: int
@@ -262,8 +270,11 @@ def data_files(folder: Folder) -> list[DataFile]:
 
 
 def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:
-    """Each file with a folder to read it from; unless they are local, the small ones are fetched while those before
-    them are worked on, PARALLEL_REQUESTS at a time."""
+    """Yield each file with a folder from which to read it.
+
+    Unless the files are local, small ones are fetched while those before them are processed, PARALLEL_REQUESTS at a
+    time.
+    """
     if folder.is_local:
         yield from ((folder, file) for file in files)
         return

@@ -1,8 +1,9 @@
-"""Which files of a partition make up a state version: a base and the changes of each version after it.
+"""The files of a partition that make up a state version: a base and the changes of each version after it.
 
 The base is the newest snapshot (HDFS-backed provider) or zip (RocksDB) that is not newer than the version; without one
 the state is built from nothing. Each later version must have its delta or changelog. In checkpoint format 2 a version's
-files carry a uid: the commit names that of the wanted version, its changelog names those before it, back to a zip.
+files carry a uid. The commit names the uid of the wanted version, and its changelog those of the versions before it,
+back to a zip.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Lineage = Callable[[DataFile], dict[int, str]]
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """``base`` is None where the state starts empty."""
+    """The files of a version; ``base`` is None where the state starts empty."""
 
     base: DataFile | None
     changes: tuple[DataFile, ...]
 
 
 def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_version: int | None = None) -> LoadPlan:
-    """The files of a version without uids; ``base_version`` insists on a base, 0 is the empty one.
+    """The files of a version without uids; ``base_version`` requires a base, 0 is the empty one.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the versions that can be read, naming ``where``.
     """
@@ -42,7 +43,7 @@ def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_versi
         raise missing(
             f"snapshot {start} of {where}", f"expected 0 or one of {sorted(b for b in bases if b <= version)}"
         )
-    # Ends at the first: a version may be any number that somebody wrote into a file name.
+    # The loop ends at the first missing file, because a file name may contain any number as its version.
     absent = next((number for number in range(start + 1, version + 1) if number not in changes), None)
     if absent is not None:
         kept = readable_versions(files)
@@ -53,7 +54,7 @@ def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_versi
 def plan_lineage(
     files: Sequence[DataFile], version: int, uid: str, where: str, lineage: Lineage, *, base_version: int | None = None
 ) -> LoadPlan:
-    """The files of a version of checkpoint format 2. Errors as `plan_load`'s."""
+    """The files of a version of checkpoint format 2. Raises as `plan_load`."""
     named = {(file.kind, file.version, file.uid): file for file in files}
     uids = {version: uid}
     if base_version is not None or ("zip", version, uid) not in named:
@@ -77,9 +78,10 @@ def plan_lineage(
 def _uids_before(
     named: Mapping[tuple[str, int, str | None], DataFile], version: int, uid: str, lineage: Lineage, least: int | None
 ) -> dict[int, str]:
-    """The uids of earlier versions back to a snapshot, to version ``least`` if that is asked for.
+    """The uids of earlier versions back to a snapshot, or back to version ``least`` if that is given.
 
-    A lineage goes back to the snapshot before it, of which the changelog has that to the one before.
+    A lineage goes back to the snapshot before it. The changelog of that snapshot's version has the lineage to the one
+    before.
     """
     found: dict[int, str] = {}
     while (file := named.get(("changelog", version, uid))) is not None:
@@ -92,7 +94,7 @@ def _uids_before(
 
 
 def readable_versions(files: Sequence[DataFile]) -> list[int]:
-    """The versions without uids whose files are all there, ascending; without version 0, which is always empty."""
+    """The versions without uids whose files are all present, ascending; without version 0, which is always empty."""
     bases = {file.version for file in files if file.kind in BASES and file.uid is None}
     changes = {file.version for file in files if file.kind in CHANGES and file.uid is None}
     found: list[int] = []

@@ -1,8 +1,7 @@
-"""The checkpoint at a location, for those who open it again and again: for its schema, its splits and each of them.
+"""Cache of the checkpoint at a location, which is opened repeatedly: for its schema, its splits and each of them.
 
-Of a checkpoint that is not local, what was opened is kept as long as the files in ``commits`` are the same, so that
-opening it again is one request. Files of a checkpoint's metadata are never rewritten; one that is made anew has other
-times.
+A checkpoint that is not local is kept open as long as the files in ``commits`` are the same, so that opening it again
+is one request. Files of a checkpoint's metadata are never rewritten; one that is made anew has other times.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _lock = Lock()
 
 
 def open_located(location: Location, batch_id: int | None = None) -> Checkpoint:
-    """As `open_checkpoint`; also raises what `open_location` does."""
+    """Open as `open_checkpoint`; also raises the errors of `open_location`."""
     filesystem, path = open_location(location)
     root = Folder(filesystem, path)
     if root.is_local:

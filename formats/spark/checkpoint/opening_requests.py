@@ -1,6 +1,6 @@
-"""What the opening of a checkpoint will ask a storage for, asked for at once: four waits in place of a dozen and more.
+"""Requests for the files that opening a checkpoint will need, made together: four waits in place of a dozen and more.
 
-Nothing here decides anything: what is fetched in vain, or not fetched, only takes time.
+No decision is made here: a file that is fetched in vain, or not fetched, only takes time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _OF_OPERATORS = ((), ("_metadata",), ("_metadata", "v2"), ("_stateSchema",))
 
 
 def fetch_ahead(root: Folder, batch_id: int | None) -> None:
-    """Lists and reads what `open_checkpoint` needs into what ``root`` remembers; nothing of local checkpoints."""
+    """List and read what `open_checkpoint` needs into the memory of ``root``. Does nothing for local checkpoints."""
     if root.is_local:
         return
     commits, offsets, state = root.at("commits"), root.at("offsets"), root.at("state")
@@ -35,7 +35,7 @@ def fetch_ahead(root: Folder, batch_id: int | None) -> None:
 
 
 def _metadata(folder: Folder) -> list[tuple[Folder, str | int]]:
-    """The metadata file of each format that an operator has."""
+    """The path of the metadata file in each format that an operator has."""
     v2 = folder.at("v2")
     found: list[tuple[Folder, str | int]] = [(v2, number) for number in v2.numbered()[-1:]]
     return [*found, (folder, "metadata")] if "metadata" in folder.files() else found
@@ -47,6 +47,8 @@ def _first_partition(operator: Folder) -> Folder | None:
 
 
 def _stores(partition: Folder) -> list[Folder]:
-    """The folders of a partition that have a schema each: its own if there is one store, else that of each store."""
+    """The folders of a partition that have a schema each: the partition's own for one store, else one for each
+    store.
+    """
     names = partition.folders()
     return [partition] if "_metadata" in names else [partition.at(name) for name in names]

@@ -1,4 +1,4 @@
-"""What a checkpoint says about its query: the batches, their times and settings, and the stateful operators.
+"""Metadata of the query of a checkpoint: the batches, their times and settings, and the stateful operators.
 
     metadata                                {"id": the query}
     offsets/<batch>                         version line, then watermark, time and settings as JSON, then the sources
@@ -8,9 +8,9 @@
 
 Batch ``b`` reads state version ``b`` and writes ``b + 1``. A batch without a commit did not happen.
 
-Spark 4.2 and later can repartition the state of a query that stands still. That is a batch of its own: its offsets are
-those of the batch whose state it took over, with another number of partitions. Asked to, it skips a batch that failed:
-that one gets a commit, though its state is used by nobody.
+Spark 4.2 and later can repartition the state of a stopped query. The repartition is a batch of its own: its offsets are
+those of the batch whose state it copied, with another number of partitions. On request it skips a failed batch: that
+batch gets a commit, and its state is not used.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _STORE_NAME = re.compile(r"[\w$-][\w$. -]{0,199}")
 class Batch:
     """A committed batch; times are epoch milliseconds. ``uids[operator][partition][store]`` exist in format 2 only.
 
-    ``version`` is the state version it left behind. ``partitions`` is the number of partitions that a shuffle had, and
-    with it most state; unless ``logged``, the log says nothing of this batch, and the number is that of one near it.
+    ``version`` is the state version after the batch. ``partitions`` is the number of partitions of a shuffle, which is
+    also that of most state. Unless ``logged``, the log has no entry of this batch, and the number is that of a batch
+    near it.
     """
 
     batch_id: int
@@ -49,13 +50,13 @@ class Batch:
     uids: Mapping[str, list[list[str]]] = field(repr=False)
 
     def setting(self, name: str, default: str) -> str:
-        """A ``spark.sql.streaming.`` setting the batch ran with."""
+        """A ``spark.sql.streaming.`` setting with which the batch ran."""
         return self.settings.get(_PREFIX + name, default)
 
 
 @dataclass(frozen=True)
 class StoreEntry:
-    """A store as the operator metadata names it; unknown parts are None."""
+    """A store as the operator metadata describes it; unknown parts are None."""
 
     name: str
     prefix_columns: int | None
@@ -74,7 +75,9 @@ class OperatorEntry:
 
 
 def moves_rows(before: Batch | None, batch: Batch) -> bool:
-    """Whether a batch changed no row after the batch before it: it only repartitioned the state, or was skipped."""
+    """Return whether a batch changed no row after the batch before it: it only repartitioned the state, or was
+    skipped.
+    """
     if before is None or not before.logged or not batch.logged:
         return False
     return before.partitions != batch.partitions or before.version == batch.version
@@ -86,7 +89,7 @@ def committed_batches(root: Folder) -> list[int]:
 
 
 def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
-    """The root for a `read_batch` of each: unless they are local, what they read is fetched at once."""
+    """The root for reading each of these batches; unless they are local, their files are fetched together."""
     remembering = root.remembering()
     logs = remembering.at("commits"), remembering.at("offsets")
     wanted = sorted({number for batch_id in batch_ids for number in (batch_id, batch_id + 1)})
@@ -96,16 +99,16 @@ def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
 
 
 def read_batch(root: Folder, batch_id: int) -> Batch:
-    """A committed batch. Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the committed ones."""
+    """Read a committed batch. Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the committed ones."""
     kept = committed_batches(root)
     if batch_id not in kept:
         expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
         raise missing(f"batch {batch_id} of {root.path}", f"it is not committed; expected {expected}")
     logged = root.at("offsets").numbered()
     state = _state_of(root, batch_id, logged)
-    # Of a batch that was skipped, the state is that of the batch before it.
+    # After a batch that was skipped, the state is that of the batch before it.
     commit = _document(root.at("commits"), state) if state in kept else {}
-    # Should the offsets of a batch be gone, its times are; settings that concern state stay with a query for life.
+    # If the offsets of a batch are gone, so are its times. Settings that concern state never change in a query's life.
     offsets = _document(root.at("offsets"), batch_id) if batch_id in logged else {}
     near = next((number for number in logged if number > batch_id), logged[-1] if logged else None)
     settings = _settings(root, offsets if offsets or near is None else _document(root.at("offsets"), near), batch_id)
@@ -129,7 +132,7 @@ def _partitions(settings: Mapping[str, str]) -> int | None:
 
 
 def _state_of(root: Folder, batch_id: int, logged: Sequence[int]) -> int:
-    """The batch whose state a batch left behind: itself, or the one before it if a repartition skipped it.
+    """The batch whose state is current after a batch: itself, or the one before it if a repartition skipped it.
 
     A repartition that skips no batch has the offsets of the batch before it.
     """
@@ -138,7 +141,7 @@ def _state_of(root: Folder, batch_id: int, logged: Sequence[int]) -> int:
         return batch_id
     try:
         mine, theirs = (_progress(root, number) for number in (batch_id, after))
-    except StateStoreError:  # purged, or never written in whole: then nothing was committed after it
+    except StateStoreError:  # purged, or never written in whole: then no later batch was committed
         return batch_id
     if mine.partitions == theirs.partitions or mine.offsets == theirs.offsets:
         return batch_id
@@ -149,7 +152,7 @@ def _state_of(root: Folder, batch_id: int, logged: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class _Progress:
-    """How far a batch went, which is all that a repartition copies."""
+    """The progress of a batch, which is all that a repartition copies."""
 
     partitions: int | None
     began: int
@@ -187,7 +190,7 @@ def operator_ids(root: Folder) -> list[int]:
 
 
 def read_operator(root: Folder, operator_id: int, batch_id: int) -> OperatorEntry:
-    """The metadata of an operator that is valid for a batch."""
+    """Read the metadata of an operator that is valid for a batch."""
     folder = root.at("state", operator_id, "_metadata")
     since = [number for number in folder.at("v2").numbered() if number <= batch_id]
     if since:
@@ -221,7 +224,7 @@ def _entry(folder: Folder, name: str, operator_id: int) -> OperatorEntry:
 
 
 def _store_name(found: Any, path: str) -> str:
-    """The name of a folder, which must stay inside the checkpoint."""
+    """The name of a folder, checked to stay inside the checkpoint."""
     if not isinstance(found, str) or not _STORE_NAME.fullmatch(found):
         raise corrupt_file(path, f"found a store named {str(found)[:80]!r}, expected a plain name such as default")
     return found

@@ -31,7 +31,7 @@ _ENCODERS: dict[str, Ordering] = {
 
 @dataclass(frozen=True)
 class KeyEncoder:
-    """How the columns of a key become bytes; ``ordinals`` are the columns that a range key is ordered by."""
+    """The encoding of a key's columns as bytes; ``ordinals`` are the columns by which a range key is ordered."""
 
     ordering: Ordering = "none"
     prefix_columns: int = 0
@@ -51,7 +51,7 @@ class FamilySchema:
 
 
 def read_schema_file(data: bytes, path: str) -> tuple[FamilySchema, ...]:
-    """The families of a schema file of any version, in its order.
+    """Read the families of a schema file of any version, in its order.
 
     Raises CorruptError SPARK_STATE_FILE, naming ``path``; UnsupportedError SPARK_STATE_UNSUPPORTED for types and key
     encoders that are not known.
@@ -97,7 +97,7 @@ def _encoder(text: str, path: str) -> KeyEncoder:
 
 @dataclass
 class _Reader:
-    """Reads one field after the other."""
+    """A reader that returns one field after the other."""
 
     data: bytes
     path: str
@@ -113,7 +113,7 @@ class _Reader:
         return int.from_bytes(self.take(size), signed=True)
 
     def count(self, least: int) -> int:
-        """A count of entries of at least ``least`` bytes."""
+        """Read a count of entries of at least ``least`` bytes each."""
         found = self.number(4)
         if not 0 <= found <= (len(self.data) - self.at) // least:
             raise corrupt_file(self.path, f"found {found} entries at byte {self.at} of {len(self.data)}")
@@ -123,7 +123,9 @@ class _Reader:
         return self.take(int.from_bytes(self.take(2))).decode("utf-8", "surrogatepass")
 
     def chunks(self) -> str:
-        """Joined before characters beyond 16 bits, which Java writes as two halves, become whole."""
+        """Read chunks and join them. They are joined before decoding, because Java writes characters beyond 16 bits as
+        halves.
+        """
         halves = "".join([self.utf() for _ in range(self.count(2))])
         return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

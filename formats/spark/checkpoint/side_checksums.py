@@ -1,8 +1,8 @@
 """Checksums that Hadoop's local file system keeps beside a file, in ``.<name>.crc``.
 
-``crc\\0``, the bytes of a chunk as int32, then the CRC-32 of each chunk of the file, all big-endian. Hadoop's own
-readers verify them (``ChecksumFileSystem``), so Spark does; a copy made without hidden files has none, and is read
-without.
+The file holds ``crc\\0``, the bytes of a chunk as int32, then the CRC-32 of each chunk of the file, all big-endian.
+Hadoop's own readers verify them (``ChecksumFileSystem``), and so does Spark. A copy made without hidden files has none,
+and is read without verification.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SideChecksums:
 
 
 def side_checksums(path: str) -> SideChecksums | None:
-    """Those beside the local file ``path``. None where there are none, or none that make sense."""
+    """The checksums beside the local file ``path``; None where there are none, or the file is not of this form."""
     file = Path(path)
     try:
         with stream_regular(file.with_name(_side_name(file))) as stream:
@@ -53,7 +53,7 @@ def _side_name(file: Path) -> str:
 
 @dataclass
 class VerifiedStream:
-    """The bytes of ``source``, of which none is handed on before its chunk is verified.
+    """The bytes of ``source``, of which none is returned before its chunk is verified.
 
     Raises, while it is read, CorruptError SPARK_STATE_FILE.
     """
@@ -79,7 +79,7 @@ class VerifiedStream:
         return b"".join(parts)
 
     def _fill(self) -> bool:
-        """The next whole chunks; false at the end of the file."""
+        """Read and verify the next whole chunks; returns false at the end of the file."""
         if self._ended:
             return False
         chunk = self.checksums.chunk_bytes

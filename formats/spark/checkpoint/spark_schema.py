@@ -13,9 +13,9 @@ variant                                 struct<value: binary, metadata: binary>,
 geometry, geography                     struct<srid: int32, wkb: binary>
 user-defined types                      their sqlType
 
-What Arrow does not have stands in the metadata of the field (``statestore.formats.values.declared_types``): collations,
-lengths of char and varchar, fields of intervals, the precision of times, the system of coordinates. Spark's own
-metadata, such as the delay of a watermark, stands there, too, as PySpark writes it.
+The metadata of the field (``statestore.formats.values.declared_types``) holds what Arrow does not have: collations,
+lengths of char and varchar, fields of intervals, the precision of times, the system of coordinates. It also holds
+Spark's own metadata, such as the delay of a watermark, as PySpark writes it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class Plain:
-    """A type that holds no other; ``form`` is the numpy type of its slot, None where it lies behind the slots.
+    """A type that contains no other type; ``form`` is the numpy type of its slot, None where it lies behind the slots.
 
-    ``declared`` is what Spark calls it where the Arrow type does not say all. It takes no part in comparisons: equal
-    types are stored alike.
+    ``declared`` is Spark's name of the type where the Arrow type is not complete. Comparisons ignore it: equal types
+    are stored alike.
     """
 
     name: str
@@ -59,7 +59,7 @@ class DecimalOf:
 
 @dataclass(frozen=True)
 class ArrayOf:
-    """An array; elements may be null whatever the schema says."""
+    """An array; elements may be null whatever the schema says about them."""
 
     element: SparkType
 
@@ -74,7 +74,7 @@ class MapOf:
 
 @dataclass(frozen=True)
 class Field:
-    """A member of a struct; ``metadata`` is Spark's, as JSON, without the collations, which are of the type."""
+    """A member of a struct; ``metadata`` is Spark's, as JSON, without the collations, which belong to the type."""
 
     name: str
     type: SparkType
@@ -93,7 +93,7 @@ class StructOf:
         return tuple(field.name for field in self.fields)
 
     def without(self, *names: str) -> StructOf:
-        """The struct less the fields of these names."""
+        """The struct without the fields of these names."""
         return StructOf(tuple(field for field in self.fields if field.name not in names))
 
 
@@ -103,7 +103,7 @@ STRING = Plain("string", pa.string())
 BINARY = Plain("binary", pa.binary())
 VOID = Plain("void", pa.null())
 LONG = Plain("long", pa.int64(), "<i8")
-# The mark is Spark's own, by which it knows a variant in Arrow.
+# The mark is Spark's own, by which Spark recognises a variant in Arrow.
 _VARIANT_METADATA = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
 _VARIANT_FIELDS = [pa.field("value", pa.binary(), nullable=False), _VARIANT_METADATA]
 VARIANT = Plain("variant", pa.struct(_VARIANT_FIELDS), declared="variant")
@@ -142,7 +142,7 @@ _PATTERNS = (
     (re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?"), DAY_TIME),
     (re.compile(r"(?:geometry|geography)(?:\([\w:, -]+\))?"), SPATIAL),
 )
-# The Arrow types say as much.
+# The Arrow types are complete without these names.
 _UNDECLARED = ("interval day to second", "string collate UTF8_BINARY")
 _COLLATIONS = "__COLLATIONS"  # the key in the metadata of a field
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
@@ -151,8 +151,8 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 def parse_schema(text: str) -> StructOf:
     """The struct that a schema JSON describes.
 
-    Raises CorruptError SPARK_STATE_ROW for JSON that is no schema, UnsupportedError SPARK_STATE_UNSUPPORTED for a type
-    that cannot be read.
+    Raises CorruptError SPARK_STATE_ROW for JSON that is not a schema, UnsupportedError SPARK_STATE_UNSUPPORTED for a
+    type that cannot be read.
     """
     try:
         found = _type_of(json.loads(text), MAX_DEPTH, {}, "")
@@ -164,7 +164,9 @@ def parse_schema(text: str) -> StructOf:
 
 
 def _type_of(node: Any, depth: int, collations: Mapping[str, Any], path: str) -> SparkType:
-    """``collations`` are those that the enclosing field of a struct states by path, as ``name.element``."""
+    """The type of a JSON value; ``collations`` are those of the enclosing field of a struct by path, as
+    ``name.element``.
+    """
     if depth == 0:
         raise unsupported(f"a schema nested deeper than {MAX_DEPTH}")
     if isinstance(node, str):
@@ -190,7 +192,7 @@ def _field_of(node: Any, depth: int) -> Field:
 
 
 def _collated(kind: SparkType, collation: Any) -> SparkType:
-    """``collation`` is its provider and name, such as ``icu.UNICODE_CI``."""
+    """The type with a collation; ``collation`` is its provider and name, such as ``icu.UNICODE_CI``."""
     if collation is None or not isinstance(kind, Plain) or kind != STRING:
         return kind
     return _named(f"string collate {str(collation).partition('.')[2]}")
@@ -210,7 +212,7 @@ def _named(name: str) -> SparkType:
 
 
 def has_collation(kind: SparkType) -> bool:
-    """Whether Spark compares values of the type, or any inside of them, other than byte by byte."""
+    """Return whether Spark compares values of the type, or any inside of them, other than byte by byte."""
     if isinstance(kind, StructOf):
         return any(has_collation(each.type) for each in kind.fields)
     if isinstance(kind, ArrayOf):
@@ -240,7 +242,7 @@ def arrow_fields(schema: StructOf) -> list[pa.Field]:
 
 
 def arrow_field(name: str, kind: SparkType, *, nullable: bool = True, metadata: str = "{}") -> pa.Field:
-    """An Arrow field that states what Spark calls its type; ``metadata`` is Spark's, as JSON."""
+    """An Arrow field with Spark's name of its type; ``metadata`` is Spark's, as JSON."""
     stated: dict[bytes, bytes] = {}
     if isinstance(kind, Plain) and kind.declared is not None:
         stated[DECLARED] = kind.declared.encode()

@@ -1,4 +1,4 @@
-"""What can be read from an operator's state, and with which columns: those of Spark's own ``statestore`` source.
+"""State views of an operator and their columns, which are those of Spark's own ``statestore`` source.
 
     rows            key, value                          any store or column family as it is stored
     join-side       key, value                          the buffered rows of one side of a stream-stream join
@@ -28,7 +28,7 @@ PARTITION = pa.field("partition_id", pa.int32())
 TIMERS = "timers"
 _SIDES = ("left", "right")
 _BY_INDEX, _BY_TIME = "keyWithIndexToValue", "keyWithTsToValues"
-_OF_TIME = "-tsWithKey"  # of join format 4: an entry for each row that the other family has
+_OF_TIME = "-tsWithKey"  # of join format 4: an entry for each row in the other family
 _TIMER_FAMILIES = ("$procTimers_keyToTimestamp", "$eventTimers_keyToTimestamp")
 _SHAPES: dict[str, Shape] = {"ListState": "list", "MapState": "map"}
 
@@ -37,7 +37,7 @@ _SHAPES: dict[str, Shape] = {"ListState": "list", "MapState": "map"}
 class StateView:
     """A table of state. ``listed`` values are several rows each; ``key`` and ``value`` are the columns shown.
 
-    ``user`` tells what a user works with from what Spark keeps for itself.
+    ``user`` is true for the state of users, and false for state that Spark keeps for itself.
     """
 
     operator_id: int
@@ -52,12 +52,12 @@ class StateView:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of its rows."""
+        """The Arrow schema of the view's rows."""
         return pa.schema([*view_fields(self), PARTITION])
 
 
 def views(checkpoint: Checkpoint, operator: Operator) -> tuple[StateView, ...]:
-    """All views of an operator, those for users first."""
+    """All views of an operator, first those for users."""
     raw = [_raw(store, family) for store in operator.stores for family in store.families]
     sides = [_side(checkpoint, view) for view in raw if _side_of(view.name)]
     variables = [found for view in raw if (found := _variable(operator, view))]
@@ -68,7 +68,9 @@ def views(checkpoint: Checkpoint, operator: Operator) -> tuple[StateView, ...]:
 
 
 def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[StateView]) -> None:
-    """Only an operator's metadata tells what the families of transformWithState are."""
+    """Check that an operator's metadata is there, which alone says which kinds the families of transformWithState
+    are.
+    """
     if operator.variables:
         return
     for each in raw:
@@ -80,9 +82,10 @@ def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[S
 
 
 def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True) -> StateView:
-    """A view by its name; by default the only one for users. ``flat`` is false for lists and maps as one value per key.
+    """A view by its name; by default the only one for users.
 
-    Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the names there are.
+    ``flat`` is false for lists and maps as one value per key. Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the
+    names.
     """
     found = views(checkpoint, checkpoint.operator(operator_id))
     users = [each for each in found if each.user]
@@ -113,7 +116,7 @@ def view_fields(view: StateView) -> list[pa.Field]:
 
 
 def row_key(view: StateView) -> tuple[str, ...]:
-    """The columns of which no two rows of the view have equal values at a time; () where equal rows may repeat."""
+    """The columns in which no two rows of the view are equal at one time; () where equal rows may repeat."""
     if view.shape == "join-side" or (view.listed and (view.flat or view.shape != "list")):
         return ()
     if view.shape == "timers":
@@ -122,9 +125,9 @@ def row_key(view: StateView) -> tuple[str, ...]:
 
 
 def _raw(store: Store, family: FamilySchema) -> StateView:
-    """A store or family as it is; families are named by themselves, stores too."""
+    """The view of a store or family as it is stored. Families and stores are named after themselves."""
     name = family.name if store.has_families else store.name
-    # Families of joins and transformWithState are Spark's own; one of a single name is the operator's whole state.
+    # Families of joins and transformWithState are internal to Spark; a single family is the operator's whole state.
     user = name == DEFAULT_STORE
     listed = name.endswith((_BY_TIME, _OF_TIME))
     return StateView(store.operator_id, name, "rows", store, family, listed, user, family.value)
@@ -136,7 +139,7 @@ def _side_of(name: str) -> str | None:
 
 
 def _side(checkpoint: Checkpoint, raw: StateView) -> StateView:
-    """The rows of a side as they came in: without their number and whether they were matched."""
+    """The view of a side's rows as they came in: without their number and whether they were matched."""
     fields = raw.family.value.fields
     with_match = raw.name.endswith(_BY_TIME) or checkpoint.batch.setting("join.stateFormatVersion", "2") != "1"
     value = StructOf(fields[:-1]) if with_match and fields and fields[-1].name == "matched" else raw.family.value
@@ -144,7 +147,7 @@ def _side(checkpoint: Checkpoint, raw: StateView) -> StateView:
 
 
 def _variable(operator: Operator, raw: StateView) -> StateView | None:
-    """A variable of transformWithState."""
+    """The view of a variable of transformWithState."""
     if raw.name in _TIMER_FAMILIES:
         return replace(raw, name=TIMERS, shape="timers", user=True)
     kind = operator.variables.get(raw.name)

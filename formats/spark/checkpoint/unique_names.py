@@ -1,4 +1,6 @@
-"""Struct fields that share a name get numbers: Spark's state has them (sum, sum), DuckDB and Python sources do not."""
+"""Numbers for struct fields that share a name, which Spark's state allows (sum, sum) and DuckDB and Python sources do
+not.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ def unique_fields(schema: pa.Schema) -> pa.Schema:
 
 
 def _unique(kind: pa.DataType) -> pa.DataType:
-    """A type in whose structs no two fields have one name, whatever the case: sum, sum_1, sum_2."""
+    """A type in whose structs no two fields have one name, ignoring case: sum, sum_1, sum_2."""
     if pa.types.is_map(kind):
         key, item = (field.with_type(_unique(field.type)) for field in (kind.key_field, kind.item_field))
         return pa.map_(key, item)
@@ -39,7 +41,7 @@ def renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values under other names; only what surrounds renamed fields is made anew."""
+    """The same values under other names; only the levels around renamed fields are made anew."""
     if kind.equals(column.type):
         return column
     if pa.types.is_struct(kind):

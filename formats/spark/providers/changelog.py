@@ -1,13 +1,13 @@
-"""Changelogs of RocksDBStateStoreProvider: what one version changed.
+"""Changelogs of RocksDBStateStoreProvider: the changes of one version.
 
     v1      records
     v2      utf "v2" | typed records                      column families in use: keys start with the family's id
     v3      utf "v3" | utf lineage | records              checkpoint format 2
     v4      utf "v4" | utf lineage | typed records
 
-A lineage is JSON, ``[{"version": n, "checkpointUniqueId": uid}, ...]``: the files that this one builds on. A v1 file
-begins with the size of a key; as one, the mark would be a key of 128 KiB or more with "v" and a digit in its size:
-0x000276..
+A lineage is JSON, ``[{"version": n, "checkpointUniqueId": uid}, ...]``: the files on which this one builds. A v1 file
+begins with the size of a key. Read as such a size, the mark of a later version would mean a key of 128 KiB or more,
+with "v" and a digit in its size: 0x000276..
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def changelog_changes(folder: Folder, file: DataFile) -> Iterator[Changes]:
 
 
 def changelog_lineage(folder: Folder, file: DataFile) -> dict[int, str]:
-    """The uids of the files that a changelog of v3 or v4 builds on, by version; none for older ones."""
+    """The uids of the files on which a changelog of v3 or v4 builds, by version; none for older ones."""
     path = folder.at(file.name).path
     _, lineage, _ = _opened(plain_bytes(folder, file), path)
     try:
@@ -43,7 +43,7 @@ def changelog_lineage(folder: Folder, file: DataFile) -> dict[int, str]:
 
 
 def _opened(pieces: Iterator[bytes], path: str) -> tuple[int, list[Any], Iterator[bytes]]:
-    """(version, lineage, what follows)."""
+    """(version, lineage, remaining pieces)."""
     data = _at_least(b"", pieces, 8)
     mark = _MARK.match(data)
     if mark is None or len(mark[1]) + 1 != data[1]:
@@ -66,7 +66,7 @@ def _opened(pieces: Iterator[bytes], path: str) -> tuple[int, list[Any], Iterato
 
 
 def _at_least(data: bytes, pieces: Iterator[bytes], size: int) -> bytes:
-    """``data`` and the next pieces until there are so many bytes, or no more."""
+    """``data`` with the next pieces appended until it has as many bytes, or the file ends."""
     while len(data) < size and (piece := next(pieces, b"")):
         data += piece
     return data

@@ -1,4 +1,4 @@
-"""The codecs of Spark's state files: one compressed stream per file, told by its first bytes.
+"""The codecs of Spark's state files: one compressed stream per file, recognised by its first bytes.
 
     lz4       "LZ4Block" | token | compressed, plain and checksum:int32 LE | block      repeated, ends with an empty
     block
@@ -6,7 +6,7 @@
     snappy    82 "SNAPPY" 00 | version:int32 | compatible version:int32, then size:int32 BE | block      repeated
     lzf       "ZV" 0 | size:uint16 BE | bytes, or "ZV" 1 | size | plain size:uint16 BE | block      repeated
 
-Nothing is decompressed before the size it claims was found to be possible.
+A block is decompressed only after the size it claims has been checked against the limits.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def decompressed(stream: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 class _Source:
-    """A stream with its first bytes put back."""
+    """A stream from which the first bytes were read to recognise the codec."""
 
     def __init__(self, stream: IO[bytes], head: bytes, path: str) -> None:
         self._stream, self._head, self.path = stream, head, path
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes, none at the end."""
         parts, self._head = [self._head[:size]], self._head[size:]
         left = size - len(parts[0])
         while left:
@@ -67,7 +67,7 @@ class _Source:
         return found
 
     def checked(self, size: int, least: int = 0) -> int:
-        """A size that was read."""
+        """Return a size from the file if it is within the limits."""
         if not least <= size <= _MAX_BLOCK:
             raise corrupt_file(self.path, f"found a block of {size} bytes, expected {least} to {_MAX_BLOCK}")
         return size
@@ -107,7 +107,7 @@ def _zstd(source: _Source) -> Iterator[bytes]:
 
 
 class _Readable:
-    """What pyarrow wants of a Python file."""
+    """The methods of a Python file that pyarrow needs."""
 
     closed = False
 
@@ -162,7 +162,7 @@ def _lzf(source: _Source) -> Iterator[bytes]:
 
 
 def _unpack_lzf(data: bytes, plain: int, path: str) -> bytes:
-    """An lzf block: runs of up to 32 literal bytes, and copies of what stands up to 8 KiB before."""
+    """Unpack an lzf block: runs of up to 32 literal bytes, and copies of bytes up to 8 KiB before."""
     found = bytearray()
     at = 0
     try:
@@ -188,7 +188,7 @@ def _unpack_lzf(data: bytes, plain: int, path: str) -> bytes:
 
 
 def _copy(found: bytearray, begin: int, length: int) -> None:
-    """Append ``length`` bytes from ``begin`` on, which may run into what is being appended."""
+    """Append ``length`` bytes from ``begin`` on; they may overlap the bytes being appended."""
     if begin < 0:
         raise IndexError(begin)
     piece = found[begin : begin + length]

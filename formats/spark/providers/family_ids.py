@@ -1,7 +1,7 @@
-"""Stored rows under another id of their column family.
+"""Conversion of stored rows to another id of their column family.
 
-Keys of a family begin with its id, and checksums of rows are over that, too. When Spark repartitions a state, families
-get new ids: rows from before and after can be compared when those of one side have the ids of the other.
+Keys of a family begin with its id, and checksums of rows cover it, too. When Spark repartitions a state, families get
+new ids. Rows from before and after can be compared once those of one side have the ids of the other.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ _SIZE_BYTES = 4
 
 
 def rows_of_family(rows: pa.RecordBatch, family_id: int, delimiter: bytes | None) -> pa.RecordBatch:
-    """Rows (key, value) with this id in front of their keys; ``delimiter`` is that of merged values if rows have
-    checksums, else None. Raises CorruptError SPARK_STATE_ROW."""
+    """Replace the id in front of the keys of rows (key, value).
+
+    ``delimiter`` is that of merged values if rows have checksums, else None. Raises CorruptError SPARK_STATE_ROW.
+    """
     keys, values = _renamed(spans_of(rows.column(0)), spans_of(rows.column(1)), family_id, delimiter)
     return pa.RecordBatch.from_arrays([binary_of(keys), binary_of(values)], schema=ROW_SCHEMA)
 
 
 def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None) -> Changes:
-    """The same of changes; deletions have no values, and no checksums any more."""
+    """Replace the id in front of the keys of changes. Deletions have no values, and their checksums are already
+    removed.
+    """
     return Changes(changes.kind, *_renamed(changes.keys, changes.values, family_id, delimiter))
 
 
@@ -40,7 +44,7 @@ def _renamed(keys: Spans, values: Spans, family_id: int, delimiter: bytes | None
 
 
 def _checked_again(keys: Spans, renamed: Spans, values: Spans, delimiter: bytes) -> Spans:
-    """Values with the checksums of other keys in place of those they were written with."""
+    """Values with their checksums recomputed for other keys."""
     counts, rows = split_values(values, delimiter, front=CHECKSUM_BYTES)
     owners = np.repeat(np.arange(len(values)), counts)
     places: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)

@@ -46,7 +46,7 @@ def read_records(pieces: Iterable[bytes], path: str, *, typed: bool = False, blo
     """
     source, left = iter(pieces), b""
     while True:
-        # At least twice what is left: a record larger than a block is copied a few times only.
+        # The buffer is at least twice what is left, so that a record larger than a block is copied only a few times.
         data = _filled(source, left, max(block, 2 * len(left)))
         starts, end, done = _starts(data, typed, path)
         if len(starts):
@@ -61,7 +61,7 @@ def read_records(pieces: Iterable[bytes], path: str, *, typed: bool = False, blo
 
 
 def _filled(source: Iterator[bytes], left: bytes, size: int) -> bytes:
-    """``left`` and the next pieces, of together at least ``size`` bytes if there are so many."""
+    """``left`` and the next pieces, together at least ``size`` bytes if the file has as many."""
     parts, held = [left], len(left)
     for piece in source:
         parts.append(piece)
@@ -74,7 +74,7 @@ def _filled(source: Iterator[bytes], left: bytes, size: int) -> bytes:
 def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int] | Ints, int, bool]:
     """(where complete records start, where the incomplete one starts, whether the end mark was found).
 
-    Each start follows from the sizes before it: this goes record by record, and only this.
+    Each start follows from the sizes before it, so only this loop goes record by record.
     """
     kernels = change_kernels()
     if kernels is not None:
@@ -106,7 +106,7 @@ def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int] | Ints, 
 
 
 def _compiled_starts(kernels: Any, data: bytes, typed: bool, path: str) -> tuple[Ints, int, bool]:
-    """The same, compiled."""
+    """The starts as `_starts` returns them, found by compiled code."""
     front = 5 if typed else 4
     starts, found = np.empty(len(data) // (front + 4) + 1, np.int64), np.zeros(4, np.int64)
     count = kernels.record_starts(np.frombuffer(data, np.uint8), front, starts, found)
@@ -118,7 +118,7 @@ def _compiled_starts(kernels: Any, data: bytes, typed: bool, path: str) -> tuple
 
 
 def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) -> None:
-    """A size that no record has must be the end mark, which files of typed records do not have."""
+    """Check that an impossible size is the end mark. Files of typed records do not have one."""
     if value_size < -1 or typed or key_size != -1:
         found = f"a key of {key_size} bytes" if key_size < 0 else f"a value of {value_size} bytes"
         raise corrupt_file(path, f"found {found} in the record at byte {at} of a block")

@@ -1,6 +1,6 @@
-"""Files of HDFSBackedStateStoreProvider: ``<version>.snapshot`` with every key, ``<version>.delta`` with what changed.
+"""Files of HDFSBackedStateStoreProvider: ``<version>.snapshot`` with every key, ``<version>.delta`` with the changes.
 
-Keys and values are bare UnsafeRows. With row checksums a value starts with one, and so does the key of a deletion.
+Keys and values are bare UnsafeRows. With row checksums, a checksum precedes each value and each key of a deletion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranges of keys as they are stored: which rows and changes are within."""
+"""Ranges of stored keys, and the rows and changes within them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KeyBounds = tuple[bytes | None, bytes | None]
 """From, and up to but not including; None is no bound. Bytes compare as in RocksDB, unsigned."""
 
 MANY_RANGES = 32
-"""Of more ranges all between the first and the last is taken."""
+"""Beyond this many ranges, the whole span from the first to the last is read."""
 
 
 def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.RecordBatch:
@@ -30,7 +30,7 @@ def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
 
 
 def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
-    if len(ranges) > MANY_RANGES:  # to compare with each would cost more than what it saves
+    if len(ranges) > MANY_RANGES:  # comparing with each range would cost more than it saves
         ranges = [(ranges[0][0], ranges[-1][1])]
     nothing = pa.array([False] * len(keys), pa.bool_())
     return functools.reduce(pc.or_, (_in_range(keys, *bounds) for bounds in ranges), nothing)

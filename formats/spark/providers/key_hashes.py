@@ -1,7 +1,7 @@
-"""A state too large to be held is read several times, each time the keys whose hashes are in one range.
+"""Reading a state that is too large to be held several times, each time for the keys whose hashes are in one range.
 
-How much a range holds is not known before it is read: while it is too much, the range comes down, and the rows above it
-are left to a further pass. Small states are read once, and none of their keys is hashed.
+The size of a range is unknown before it is read. While it is too large, the range is reduced from its upper end, and
+the rows above it are left to a further pass. Small states are read once, and none of their keys is hashed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from statestore.formats.spark.providers.replay import Parts, weight_of
 from statestore.formats.spark.rows.byte_spans import Flags, binary_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
-HELD_BYTES = 64 << 20  # by weight; with all that is computed of them, rows take about three times as much
-_LEAST_WIDTH = 1 << 44  # rows of one key cannot be parted, and narrower ranges are many
+HELD_BYTES = 64 << 20  # bytes by weight; with all that is computed from them, rows take about three times as much
+_LEAST_WIDTH = 1 << 44  # rows of one key cannot be separated, and narrower ranges would be many
 _WIDER = 16
 _END = 1 << 64
 T = TypeVar("T")
@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KeyHashes:
-    """Hashes of stored keys without their first ``front`` bytes, and without the eight at ``hole`` behind the front."""
+    """Hashes of stored keys without their first ``front`` bytes, and without the eight bytes at ``hole`` after
+    these.
+    """
 
     front: int = 0
     hole: int | None = None
@@ -49,7 +51,7 @@ class KeyHashes:
 
 @dataclass(frozen=True)
 class HashRange:
-    """The keys whose hashes are from ``first`` to ``last``, both included; without ``hashes`` all keys, never fewer."""
+    """The keys whose hashes are from ``first`` to ``last``, both included; without ``hashes`` always all keys."""
 
     hashes: KeyHashes | None
     first: int = 0
@@ -57,11 +59,11 @@ class HashRange:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all keys are in it."""
+        """Return whether the range contains all keys."""
         return self.hashes is None or (self.first == 0 and self.last == _END - 1)
 
     def holds(self, keys: pa.Array) -> Flags | None:
-        """Which of the keys are in it; None: all."""
+        """A mask of the keys that are in the range; None: all are."""
         if self.hashes is None or self.is_whole:
             return None
         found = self.hashes.of(keys)
@@ -69,12 +71,12 @@ class HashRange:
         return None if inside.all() else inside
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows (key, value) in it."""
+        """The rows (key, value) in the range."""
         inside = self.holds(batch.column(0))
         return batch if inside is None else batch.filter(pa.array(inside))
 
     def changes(self, changes: Changes) -> Changes:
-        """The changes in it."""
+        """The changes in the range."""
         if self.is_whole:
             return changes
         inside = self.holds(binary_of(changes.keys))
@@ -83,7 +85,7 @@ class HashRange:
         return Changes(changes.kind[inside], changes.keys.select(inside), changes.values.select(inside))
 
     def parts(self, parts: Parts) -> Parts:
-        """The rows of parts in it."""
+        """The rows of parts in the range."""
         kind, keys, values = parts
         inside = self.holds(keys)
         if inside is None:
@@ -93,7 +95,7 @@ class HashRange:
 
 
 class Narrowing:
-    """A range that comes down while what is held of it is too much."""
+    """A range that is reduced while the rows held of it weigh too much."""
 
     def __init__(self, kept: HashRange) -> None:
         self.kept = kept
@@ -101,13 +103,13 @@ class Narrowing:
         self.weight = 0
 
     def fit(self, held: list[Parts]) -> list[Parts]:
-        """The rows that may stay of those held: the ones in the range that is left."""
+        """Reduce the range if necessary, and return the held rows that are still in it."""
         self.weight = sum(map(weight_of, held))
         while self.weight > self.most and self.kept.hashes is not None:
             width = self.kept.last - self.kept.first + 1
             if width <= _LEAST_WIDTH:
                 break
-            load_if_it_pays(self.weight)  # all is read again
+            load_if_it_pays(self.weight)  # all files will be read again
             self.kept = replace(self.kept, last=self.kept.first + width * 7 // 8 - 1)
             held = [self.kept.parts(parts) for parts in held]
             self.weight = sum(map(weight_of, held))
@@ -115,9 +117,9 @@ class Narrowing:
 
 
 def in_passes(whole: HashRange, read: Callable[[Narrowing], T]) -> Iterator[tuple[HashRange, T]]:
-    """Each range and what ``read`` returned for it; together the ranges are all of ``whole``, often one.
+    """Yield each range and what ``read`` returned for it; together the ranges are all of ``whole``, often one.
 
-    Whoever takes what was read lets go of it before the next.
+    The caller must release each result before it takes the next.
     """
     first, width = whole.first, whole.last - whole.first + 1
     while first <= whole.last:

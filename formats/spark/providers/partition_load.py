@@ -41,14 +41,14 @@ from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_ch
 
 FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20
-_HISTORY_BYTES = 6 << 20  # of files, compressed: what changed is held in memory, and takes many times as much
+_HISTORY_BYTES = 6 << 20  # compressed bytes of files: changes are held in memory, and take many times as much there
 _MOST_PARTS = 256
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition of a store, and of the families in it the one to read."""
+    """One partition of a store, and the column family to read in it."""
 
     checkpoint: Checkpoint
     store: Store
@@ -59,7 +59,7 @@ class Partition:
 
 
 def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: str) -> Partition:
-    """Raises NotFoundError SPARK_STATE_NOT_FOUND if there is no such partition."""
+    """Open a partition. Raises NotFoundError SPARK_STATE_NOT_FOUND if it does not exist."""
     files = tuple(partition_files(checkpoint, store, number))
     return Partition(checkpoint, store, number, family, checkpoint.folder(store, number), files)
 
@@ -73,11 +73,12 @@ def stored_rows(
     lookup: Sequence[KeyRange] | None = None,
     hashes: HashRange | None = None,
 ) -> Iterator[T]:
-    """``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may be at it.
+    """Yield ``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may call
+    ``each``.
 
     ``base_version`` chooses the snapshot to start from. ``key_ranges`` are [from, to) of stored keys, ascending and
-    apart; no row outside of them is given. Those of ``lookup`` are without the id of a column family; of many, rows
-    between them may come, too. ``hashes`` leaves out all other keys.
+    apart; no row outside of them is returned. The ranges of ``lookup`` are without the id of a column family; if they
+    are many, rows between them may be returned, too. ``hashes`` leaves out all other keys.
 
     The changes since the base are held in memory. Where they are too many, the files are read several times, each time
     for some of the keys.
@@ -118,12 +119,12 @@ def _replayed(replay: Replay, each: Callable[[pa.RecordBatch], T], kept: HashRan
 
 
 def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:
-    """How the keys of a store are hashed: without the id of their family, which a repartition changes."""
+    """The hashing of a store's keys: without the id of their family, which a repartition changes."""
     return KeyHashes(FAMILY_BYTES if store.has_families else 0, hole)
 
 
 def plan_version(partition: Partition, version: int, uid: str | None, base_version: int | None = None) -> LoadPlan:
-    """The files of a version; ``uid`` is that of checkpoint format 2."""
+    """The files of a version; ``uid`` is the version's uid in checkpoint format 2."""
     where = partition.folder.path
     if uid is None:
         return plan_load(partition.files, version, where, base_version=base_version)
@@ -132,8 +133,11 @@ def plan_version(partition: Partition, version: int, uid: str | None, base_versi
 
 
 def files_of_batch(partition: Partition) -> list[DataFile]:
-    """What the rows as of the checkpoint's batch are made of; table files have the kind "table" and version 0, as their
-    names do not tell when they were written. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+    """The files from which the rows as of the checkpoint's batch are built.
+
+    Table files have the kind "table" and version 0, because their names do not contain the version that wrote them.
+    Raises NotFoundError SPARK_STATE_NOT_FOUND.
+    """
     plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
     found = [] if plan.base is None else [plan.base]
     if plan.base is not None and plan.base.kind == "zip":
@@ -143,7 +147,7 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
 
 
 def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
-    """What one version changed, in the order it did. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
+    """The changes of one version, in their order. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
     found_files = _change_files(partition, version, uid)
     if not found_files:
         name = "delta" if partition.checkpoint.provider == "hdfs" else "changelog"
@@ -156,7 +160,7 @@ def version_changes(partition: Partition, version: int, uid: str | None) -> Iter
 
 
 def has_change_file(partition: Partition, version: int, uid: str | None) -> bool:
-    """Whether `version_changes` can be read."""
+    """Return whether `version_changes` can be read."""
     return bool(_change_files(partition, version, uid))
 
 
@@ -174,7 +178,7 @@ def uid_of(partition: Partition, uids: Mapping[str, list[list[str]]]) -> str | N
 
 
 def readable_batches(partition: Partition) -> list[int]:
-    """The committed batches whose files are all kept here, ascending; for checkpoint format 2, those with a file."""
+    """The committed batches whose files are all kept here, ascending; in checkpoint format 2, those with a file."""
     versions = set(readable_versions(partition.files))
     versions |= {file.version for file in partition.files if file.uid is not None}
     return [batch for batch in partition.checkpoint.batches if batch + 1 in versions]
@@ -209,20 +213,22 @@ def _base(
 
 
 def family_of(partition: Partition) -> int | None:
-    """The id that keys of the family begin with as of the checkpoint's batch; None without families, or before this one
-    was created."""
+    """The id with which the keys of the family begin as of the checkpoint's batch.
+
+    None for a store without families, or before this family was created.
+    """
     version = partition.checkpoint.batch.version
     return _family_id(partition, _base_of(partition, version, _uid(partition)), version)
 
 
 def of_family(family_id: int | None, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
-    """Bounds of a family's keys as those of stored keys, which begin with its id."""
+    """Convert bounds of a family's keys to bounds of stored keys, which begin with the family's id."""
     found = ranges_of_family(family_id, [KeyRange(*each) for each in bounds])
     return [(within.first, within.stop) for within in found]
 
 
 def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """The same of ranges."""
+    """Convert ranges of a family's keys to ranges of stored keys."""
     if family_id is None:
         return list(ranges)
     prefix, behind = family_range(family_id)
@@ -238,7 +244,7 @@ def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[
 
 
 def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
-    """Ranges of stored keys that are all of a large partition and about of one size; at most ``most``, often one."""
+    """Split a large partition into ranges of stored keys of about one size; at most ``most``, often one."""
     file = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
     if file is None or file.kind != "zip":
         return [(None, None)]
@@ -246,8 +252,12 @@ def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
 
 
 def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
-    """Ranges of keys, without the id of a column family, that are all of a partition, such that about one amount of
-    bytes was written in each over these versions; often one. Only the newest zip tells where keys can be parted."""
+    """Split a partition into ranges of keys, without the id of a column family, with about equal amounts of written
+    bytes.
+
+    The amounts are those of these versions. Often one range is returned. Only the newest zip shows where keys can be
+    split.
+    """
     base = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
     if base is None or base.kind != "zip":
         return [(None, None)]
@@ -268,11 +278,11 @@ def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBo
 
 
 def _family_id(partition: Partition, base: DataFile | None, version: int) -> int | None:
-    """The id of the partition's family as of a version whose base is known, or may not be; None without families, or
-    if this one has not been created yet.
+    """The id of the partition's family as of a version whose base is known, or may not be.
 
-    Ids stay as they are until Spark repartitions the state, which gives new ones and writes no changelogs: what a zip
-    tells is true of the versions that changelogs lead to, from it or back from it.
+    None for a store without families, or if this family has not been created yet. Ids stay the same until Spark
+    repartitions the state, which assigns new ones and writes no changelogs. So the ids in a zip hold for the versions
+    that changelogs connect with it, forward or backward.
     """
     if not partition.store.has_families:
         return None
@@ -298,7 +308,7 @@ def _family_id(partition: Partition, base: DataFile | None, version: int) -> int
 
 
 def _base_of(partition: Partition, version: int, uid: str | None) -> DataFile | None:
-    """The base of a version; None also if the version cannot be read in whole, or families need no base to tell ids."""
+    """The base of a version; None also if the version cannot be read in whole, or the store has no families."""
     if not partition.store.has_families:
         return None
     try:
@@ -308,7 +318,7 @@ def _base_of(partition: Partition, version: int, uid: str | None) -> DataFile | 
 
 
 def _file_changes(partition: Partition, file: DataFile, family_id: int | None) -> Iterator[Changes]:
-    """The changes of a file to the family; keys of deletions are verified and rid of their checksums."""
+    """The changes of a file to the family; keys of deletions are verified and returned without their checksums."""
     read = delta_changes if file.kind == "delta" else changelog_changes
     for changes in read(partition.folder, file):
         if partition.checkpoint.has_checksums:

@@ -1,9 +1,9 @@
 """State as of a version: a base file, and on top of it the newest change of each key.
 
 Rows are record batches (key: binary, value: binary). The changes since the base are held in memory, folded to one per
-key as they come; of too many, those of some keys (``key_hashes``). The base streams past them, less the keys that
-changed. Merges are appended to the value before them, with the store's delimiter between (RocksDB's
-StringAppendOperator); a merge onto nothing is a put.
+key as they are read. If they are too many, only those of some keys are held (``key_hashes``). The base streams past
+them, without the keys that changed. A merge appends to the value before it, with the store's delimiter between
+(RocksDB's StringAppendOperator). A merge onto no value is a put.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 BATCH_ROWS = 65536
 _BATCH_BYTES = 256 << 20
-_FOLD_BYTES = 16 << 20  # by weight
-_ROW_WEIGHT = 128  # beside the bytes of key and value: places in arrays
+_FOLD_BYTES = 16 << 20  # bytes as `weight_of` counts them
+_ROW_WEIGHT = 128  # added to the bytes of key and value for their positions in arrays
 _SEED = int.from_bytes(os.urandom(7))
 
 
@@ -35,7 +35,7 @@ Parts = tuple[npt.NDArray[np.uint8], pa.LargeBinaryArray, pa.LargeBinaryArray]
 
 @dataclass(frozen=True)
 class Overlay:
-    """One change per key; MERGE is a merge onto whatever the base has."""
+    """One change per key. MERGE appends to the value in the base."""
 
     kind: npt.NDArray[np.uint8]
     keys: pa.LargeBinaryArray
@@ -44,7 +44,7 @@ class Overlay:
 
     @cached_property
     def index(self) -> tuple[U64s, Ints]:
-        """(hashes of the keys, ascending, the rows they lead to)."""
+        """(hashes of the keys, ascending, their rows)."""
         hashes = _hashes(self.keys)
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
@@ -53,8 +53,10 @@ class Overlay:
 def overlay_of(
     changes: Iterable[Changes], delimiter: bytes = b"", fit: Callable[[list[Parts]], list[Parts]] = lambda held: held
 ) -> Overlay:
-    """The newest change of each key; ``changes`` are in the order they were made. ``fit`` gives what may stay of the
-    newest ones so far; it never takes a key again of which it let go."""
+    """The newest change of each key; ``changes`` are in the order in which they were made.
+
+    ``fit`` reduces the newest changes so far to those that are held. It never admits a key again that it has dropped.
+    """
     held, weight, limit = [parts_of(None)], 0, _FOLD_BYTES
     for change in changes:
         held.append(parts_of(change))
@@ -62,21 +64,21 @@ def overlay_of(
         if weight > limit:
             held = fit([_newest(held, delimiter)])
             weight = weight_of(held[0])
-            # Each row is folded a few times only, and little more is held than what stays.
+            # Each row is folded only a few times, and little more is held than the result.
             limit = weight + max(_FOLD_BYTES, min(weight, 2 * _FOLD_BYTES), weight // 4)
     ((kind, keys, values),) = fit([_newest(held, delimiter)])
     return Overlay(kind, keys, values, delimiter)
 
 
 class Replay:
-    """Batches of the base with the overlay on top, in any order, by several threads; when all are through, the rest."""
+    """Batches of the base with the overlay applied, in any order, by several threads; after all of them, the rest."""
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
         self._unmet = overlay.kind == MERGE
 
     def over(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """A batch of the base without the rows that changed, and those that were merged onto."""
+        """A batch of the base without the rows that changed, and with merges applied."""
         rows, places = changed_rows(batch.column("key"), self._overlay)
         if not len(rows):
             return [batch]
@@ -88,12 +90,12 @@ class Replay:
         return [*left, _merged(batch, rows[merges], places[merges], self._overlay)] if merges.any() else left
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What was put, and merged onto nothing."""
+        """Yield the rows that were put, and merges onto no value."""
         new = np.flatnonzero((self._overlay.kind == PUT) | self._unmet)
         ends = np.cumsum(spans_of(self._overlay.values).size[new])
         at = 0
         while at < len(new):
-            # Of huge values a batch has few: an Arrow array of 32-bit offsets must hold them.
+            # Batches of huge values have few rows, because an Arrow array of 32-bit offsets must hold them.
             before = int(ends[at - 1]) if at else 0
             until = max(at + 1, min(at + BATCH_ROWS, int(np.searchsorted(ends, before + _BATCH_BYTES))))
             yield _rows(self._overlay, new[at:until])
@@ -101,7 +103,7 @@ class Replay:
 
 
 def parts_of(change: Changes | None) -> Parts:
-    """(kinds, keys, values); of None no changes."""
+    """(kinds, keys, values) of changes; empty for None."""
     if change is None:
         nothing = pa.array([], pa.large_binary())
         return np.empty(0, np.uint8), nothing, nothing
@@ -110,24 +112,24 @@ def parts_of(change: Changes | None) -> Parts:
 
 
 def weight_of(parts: Parts) -> int:
-    """About how many bytes rows take while they are held."""
+    """The approximate number of bytes that rows take while they are held."""
     kind, keys, values = parts
     return len(kind) * _ROW_WEIGHT + int(keys.nbytes) + int(values.nbytes)
 
 
 def _newest(held: list[Parts], delimiter: bytes) -> Parts:
-    """Parts folded to one row per key."""
+    """Fold parts to one row per key."""
     kind = np.concatenate([part[0] for part in held])
     keys = pa.concat_arrays([part[1] for part in held])
     values = pa.concat_arrays([part[2] for part in held])
     group, distinct = _grouped(keys)
     row = np.arange(len(kind))
-    base = np.full(len(distinct), -1, np.int64)  # per key the last row that is no merge
+    base = np.full(len(distinct), -1, np.int64)  # per key the last row that is not a merge
     whole = kind != MERGE
-    base[group[whole]] = row[whole]  # of equal indices the last one stays
+    base[group[whole]] = row[whole]  # of equal indices the last assignment wins
     live = ~whole & (row > base[group])
     if not live.any():
-        if len(base) == len(kind):  # each key once: base is every row in order
+        if len(base) == len(kind):  # each key occurs once: base is every row in order
             return kind, keys, values
         return kind[base], distinct, values.take(pa.array(base))
     return _folded_merges(kind, values, group, base, live, distinct, delimiter)
@@ -180,7 +182,7 @@ def _hashes(keys: pa.Array) -> U64s:
 
 
 def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
-    """(rows of the keys that the overlay changes, ascending, and where it does)."""
+    """(rows of the keys that the overlay changes, ascending, and the overlay's row for each)."""
     nothing = np.empty(0, np.int64)
     if not len(overlay.keys) or not len(keys):
         return nothing, nothing
@@ -190,16 +192,16 @@ def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
     rows = np.flatnonzero(known[np.minimum(found, len(known) - 1)] == hashes)
     places = order[found[rows]]
     same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(places)))
-    if pc.all(same).as_py() is not False:  # of no rows it is null
+    if pc.all(same).as_py() is not False:  # for no rows it is null
         return rows, places
-    # Two keys of one hash: chance does not bring that about, but somebody could.
+    # Two keys have one hash. Chance does not produce that, but an attacker could.
     index = pc.index_in(keys.cast(pa.large_binary()), overlay.keys).fill_null(-1).to_numpy().astype(np.int64)
     rows = np.flatnonzero(index >= 0)
     return rows, index[rows]
 
 
 def _merged(batch: pa.RecordBatch, rows: Ints, places: Ints, overlay: Overlay) -> pa.RecordBatch:
-    """The base's values of these rows with the overlay's merges behind them."""
+    """The base's values of these rows, with the overlay's merges appended."""
     before = batch.column("value").take(pa.array(rows))
     after = overlay.values.take(pa.array(places)).cast(pa.binary())
     joined = pc.binary_join_element_wise(before, after, pa.scalar(overlay.delimiter, pa.binary()))
@@ -208,7 +210,7 @@ def _merged(batch: pa.RecordBatch, rows: Ints, places: Ints, overlay: Overlay) -
 
 def _rows(overlay: Overlay, rows: Ints) -> pa.RecordBatch:
     first, last = int(rows[0]), int(rows[-1])
-    whole = last - first + 1 == len(rows)  # as they ascend
+    whole = last - first + 1 == len(rows)  # true if the rows are contiguous, because they ascend
     columns = [
         (column.slice(first, len(rows)) if whole else column.take(pa.array(rows))).cast(pa.binary())
         for column in (overlay.keys, overlay.values)

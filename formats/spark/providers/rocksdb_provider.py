@@ -41,7 +41,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Zip:
-    """What a zip says; ``tables`` maps local names of table files to those in ``SSTs/`` and their sizes."""
+    """The contents of a zip's metadata; ``tables`` maps local names of table files to those in ``SSTs/`` and their
+    sizes.
+    """
 
     tables: Mapping[str, tuple[str, int]]
     families: Mapping[str, int]
@@ -56,10 +58,10 @@ def zip_rows(
     family_id: int | None = None,
     key_ranges: Sequence[KeyBounds | KeyRange] | None = None,
 ) -> Iterator[T]:
-    """``each`` of the batches (key, value) of a zip's version in key order, of one column family if it has them.
+    """Yield ``each`` of the batches (key, value) of a zip's version in key order, of one column family if it has them.
 
-    ``delimiter`` stands between merged values: the OPTIONS file does not tell it. ``key_ranges`` are [from, to) of keys
-    as they are stored, with the id of their family, in place of all of the family.
+    ``delimiter`` stands between merged values; the OPTIONS file does not contain it. ``key_ranges`` are [from, to) of
+    stored keys, with the id of their family, in place of all keys of the family.
 
     Raises CorruptError SPARK_STATE_FILE, NotFoundError SPARK_STATE_NOT_FOUND, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
@@ -78,9 +80,9 @@ def zip_rows(
 
 
 def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes: int, most: int) -> list[KeyBounds]:
-    """Ranges that are all keys of a zip, or of a family in it, each of about ``part_bytes`` of table files.
+    """Split all keys of a zip, or of a family in it, into ranges of about ``part_bytes`` of table files each.
 
-    There are ``most`` at most, and often one.
+    At most ``most`` ranges are returned, and often one.
     """
     first, stop = family_range(family_id)
     tables = read_zip(folder, file).tables.values()
@@ -90,25 +92,25 @@ def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes
     try:
         with opened_tables(folder, tables) as files:
             points = split_points(files, parts, KeyRange(first, stop))
-    except StateStoreError:  # whoever reads the rows says so
+    except StateStoreError:  # the reader of the rows reports the error
         points = []
     return list(itertools.pairwise([first, *points, stop]))
 
 
 def read_zip(folder: Folder, file: DataFile) -> Zip:
-    """The metadata of a zip alone."""
+    """Read the metadata of a zip, and no rows."""
     path = folder.at(file.name).path
     with _opened(folder, file.name, path) as members:
         return _zip_metadata(members, path)
 
 
 def family_prefix(family_id: int) -> bytes:
-    """What the keys of a column family start with."""
+    """The bytes with which keys of a column family start."""
     return struct.pack("<h", family_id)
 
 
 def family_range(family_id: int | None) -> KeyBounds:
-    """The stored keys of a column family, or without one all."""
+    """The range of stored keys of a column family, or of all keys without one."""
     if family_id is None:
         return None, None
     prefix = family_prefix(family_id)
@@ -126,13 +128,13 @@ def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_METADATA_BYTES) -> bytes:
-    """A member of at most ``most`` bytes."""
+    """Read a member of at most ``most`` bytes."""
     try:
         with members.open(name) as stream:
             found = stream.read(most + 1)
     except KeyError as error:
         raise corrupt_file(path, f"found no member {name}") from error
-    except Exception as error:  # zlib.error, BadZipFile and others of a damaged stream
+    except Exception as error:  # zlib.error, BadZipFile and other errors of a damaged stream
         raise corrupt_file(path, f"member {name} cannot be read ({error})") from error
     if len(found) > most:
         raise corrupt_file(path, f"found members of more than {MAX_METADATA_BYTES} bytes, up to {name}")
@@ -173,7 +175,7 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
         raise corrupt_file(
             path, f"found {len(names)} members, {strange[:3]} among them; expected those of a RocksDB checkpoint"
         )
-    left = MAX_METADATA_BYTES  # of all members: a small zip may say it holds terabytes
+    left = MAX_METADATA_BYTES  # limit for all members together: a small zip may claim to hold terabytes
     for name in names:
         data = _member(members, name, path, left)
         left -= len(data)
@@ -183,5 +185,7 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
 
 
 def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:
-    """OPTIONS with the delimiter that Spark really merges with: it writes the bare name whichever it is."""
+    """OPTIONS with the delimiter that Spark uses for merges; Spark writes only the operator's name, whatever the
+    delimiter.
+    """
     return _MERGE_OPERATOR.sub(rb"\1={id=StringAppendOperator;delimiter=" + delimiter + rb";}", options)

@@ -1,8 +1,8 @@
-"""Table files on the local disk: links to those that are there, copies of those that are not.
+"""Table files on the local disk: links to local files, copies of others.
 
-A copy has the parts of the file that a read needs, and holes for the rest: of a file of 64 MiB a look-up fetches its
-index and a few blocks. What reads a copy verifies every block, so a hole cannot pass for data. Copies live in the
-caller's folder and go with it.
+A copy has the parts of the file that a read needs, and holes for the rest: a lookup in a file of 64 MiB fetches its
+index and a few blocks. Readers of a copy verify every block, so a hole cannot pass for data. Copies live in the
+caller's folder and are removed with it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from statestore.formats.spark.providers.key_bounds import KeyBounds
 
 _PIECE = 8 << 20
 _WHOLE_BYTES = 1 << 20
-"""Smaller files are fetched whole: a request costs as much as the time for such a part."""
+"""Smaller files are fetched whole: one request takes as long as the transfer of so many bytes."""
 _TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
-"""The part at the end that is fetched first, with luck all that is not data."""
+"""Bytes at the end that are fetched first; often they include everything but data blocks."""
 
 
 def place_tables(
     folder: Folder, tables: Mapping[str, tuple[str, int]], directory: Path, ranges: Sequence[KeyBounds]
 ) -> None:
-    """Puts the table files (local name to name in ``SSTs``, size) that are in ``folder`` into ``directory``, of copies
-    what reads of ``ranges`` need.
+    """Put table files (local name to name in ``SSTs``, size) from ``folder`` into ``directory``.
 
-    Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE for another size, InvalidInputError
-    NO_ACCESS.
+    Copies hold the parts that reads of ``ranges`` need. Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError
+    SPARK_STATE_FILE for another size, InvalidInputError NO_ACCESS.
     """
     shared = folder.at("SSTs")
     sizes = shared.files() if tables else {}
@@ -59,7 +58,7 @@ def place_tables(
 
 @contextmanager
 def opened_tables(folder: Folder, tables: Iterable[tuple[str, int]]) -> Iterator[list[tuple[int, ReadAt]]]:
-    """Size and reader of each table file (name in ``SSTs``, size), for its metadata. Raises as `place_tables`."""
+    """Size and reader of each table file (name in ``SSTs``, size), to read its metadata. Raises as `place_tables`."""
     shared = folder.at("SSTs")
     with ExitStack() as opened:
         if folder.is_local:
@@ -80,7 +79,7 @@ def _with_tail(folder: Folder, name: str) -> TailReader:
 
 
 class TailReader:
-    """(offset, size) to bytes; the end of the file is fetched once, when the first of it is asked for."""
+    """Function from (offset, size) to bytes. The end of the file is fetched once, when a part of it is first read."""
 
     def __init__(self, file: RandomAccess) -> None:
         self.size, self._file, self.close = file.size, file, file.close

@@ -44,14 +44,14 @@ _BRANCHES = 2  # null and the type
 
 @dataclass
 class _Cursor:
-    """Where the next byte of each row is, and where the row ends."""
+    """The position of the next byte of each row, and the end of the row."""
 
     data: Bytes
     at: Ints
     end: Ints
 
     def skip(self, sizes: Ints | int, what: str) -> Ints:
-        """Where the next ``sizes`` bytes are; moves behind them."""
+        """Move past the next ``sizes`` bytes and return where they begin."""
         begin = self.at
         # The first test keeps a huge size from overflowing the second.
         if ((sizes < 0) | (sizes > self.end - begin)).any():
@@ -63,7 +63,7 @@ class _Cursor:
         return gather(self.data, self.skip(np.full(len(self.at), np.dtype(form).itemsize), what), form)
 
     def varints(self, what: str) -> Ints:
-        """Zig-zag variable-length integers of up to 64 bits."""
+        """Read zig-zag variable-length integers of up to 64 bits."""
         raw = np.zeros(len(self.at), np.uint64)
         open_rows = np.arange(len(self.at))
         at = self.at.copy()
@@ -84,7 +84,7 @@ class _Cursor:
 
 
 def decode_record(rows: Spans, schema: StructOf) -> list[pa.Array]:
-    """One column per field, of records without a schema id."""
+    """Decode one column per field, of records without a schema id."""
     cursor = _Cursor(rows.data, rows.start, rows.start + rows.size)
     columns = _record(cursor, schema)
     if (cursor.at != cursor.end).any():
@@ -93,7 +93,7 @@ def decode_record(rows: Spans, schema: StructOf) -> list[pa.Array]:
 
 
 def decode_key_rows(rows: Spans, schema: StructOf) -> list[pa.Array]:
-    """One column per field, of records with a schema id, which for keys tells nothing."""
+    """Decode one column per field, of records with a schema id. The id is skipped, because keys do not evolve."""
     return decode_record(rows.cut(_ID_BYTES, "an Avro row"), schema)
 
 
@@ -119,7 +119,7 @@ def value_decoder(writers: Mapping[int, StructOf]) -> RowDecoder:
 
 
 def _evolved(columns: list[pa.Array], writer: StructOf, reader: StructOf, rows: int) -> list[pa.Array]:
-    """Columns as the reader's schema has them: by name, null where the writer had none, numbers widened."""
+    """Convert columns to the reader's schema: by name, null where the writer had none, numbers widened."""
     if writer == reader:
         return columns
     found = dict(zip(writer.names, zip(columns, writer.fields, strict=True), strict=True))
@@ -164,7 +164,7 @@ def _nullable(cursor: _Cursor, kind: SparkType) -> pa.Array:
 
 
 def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
-    """Values of which none is null."""
+    """Decode values of which none is null."""
     if isinstance(kind, StructOf):
         return struct_array(_record(cursor, kind), kind, len(cursor.at))
     if isinstance(kind, ArrayOf):
@@ -201,13 +201,16 @@ def _decimal_bytes(precision: int) -> int:
 
 
 def _item(cursor: _Cursor, kind: SparkType) -> pa.Array:
-    """Elements of arrays, or keys or values of maps."""
+    """Decode elements of arrays, or keys or values of maps."""
     return _nullable(cursor, kind) if isinstance(kind, StructOf | ArrayOf | MapOf) else _values(cursor, kind)
 
 
 def _blocks(cursor: _Cursor, kinds: list[SparkType]) -> tuple[pa.Array, list[pa.Array]]:
-    """(offsets, columns) of arrays and maps, whose entries have these types: blocks of a count and so many entries,
-    ended by a count of 0; a negative count is followed by the block's size."""
+    """(offsets, columns) of arrays and maps whose entries have these types.
+
+    They consist of blocks, each with a count and as many entries, and end with a count of 0. A negative count is
+    followed by the block's size.
+    """
     rows: list[Ints] = []
     entries: list[list[pa.Array]] = [[] for _ in kinds]
     at, open_rows = cursor.at.copy(), np.arange(len(cursor.at))
@@ -221,7 +224,7 @@ def _blocks(cursor: _Cursor, kinds: list[SparkType]) -> tuple[pa.Array, list[pa.
         part = _Cursor(cursor.data, at[open_rows], cursor.end[open_rows])
         for column, kind in zip(entries, kinds, strict=True):
             column.append(_item(part, kind))
-        # An element of type void takes no bytes: only bytes may keep this loop going.
+        # An element of type void takes no bytes, and this loop may continue only while bytes are consumed.
         if (part.at <= at[open_rows]).any():
             raise corrupt_row("found an element of no bytes in an Avro array")
         rows.append(open_rows)

@@ -1,7 +1,7 @@
 """Many byte strings in one buffer, read column by column with numpy.
 
-``Spans`` are what an Arrow binary array is, but may start anywhere, overlap and leave gaps. All reads are
-bounds-checked where spans are made: the functions here trust their spans.
+``Spans`` are like an Arrow binary array, but may start anywhere, overlap and leave gaps. Bounds are checked where spans
+are made; the functions here trust them.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Spans:
         return len(self.start)
 
     def select(self, which: Flags | Ints) -> Spans:
-        """The strings at these places, or where the mask is true."""
+        """The strings at these positions, or where the mask is true."""
         return Spans(self.data, self.start[which], self.size[which])
 
     def cut(self, front: int, what: str) -> Spans:
-        """Each string without its first ``front`` bytes; CorruptError SPARK_STATE_ROW if one is shorter."""
+        """Each string without its first ``front`` bytes. Raises CorruptError SPARK_STATE_ROW if one is shorter."""
         self.require(front, what)
         return Spans(self.data, self.start + front, self.size - front)
 
     def require(self, least: int, what: str) -> None:
-        """CorruptError SPARK_STATE_ROW if a string has fewer than ``least`` bytes."""
+        """Raise CorruptError SPARK_STATE_ROW if a string has fewer than ``least`` bytes."""
         if len(self) and int(self.size.min()) < least:
             raise corrupt_row(f"{what}: found {int(self.size.min())} bytes, expected at least {least}")
 
 
 def row_kernels() -> Any:
-    """The module of compiled loops where compiled code is in use already; None: numpy does without the wait for it."""
+    """The module of compiled loops if it is in use already; None: numpy works without waiting for compilation."""
     if not is_loaded():
         return None
     from statestore.formats.kernels import row_kernels
@@ -59,7 +59,7 @@ def row_kernels() -> Any:
 
 
 def change_kernels() -> Any:
-    """The same for the records of files."""
+    """The module of compiled loops over records of files if it is in use already, else None."""
     if not is_loaded():
         return None
     from statestore.formats.kernels import change_kernels
@@ -68,7 +68,7 @@ def change_kernels() -> Any:
 
 
 def gather(data: Bytes, places: Ints, form: str) -> npt.NDArray[Any]:
-    """The number of numpy type ``form`` that starts at each place, aligned or not; all must lie inside ``data``."""
+    """Read the number of numpy type ``form`` at each position, aligned or not; all must lie inside ``data``."""
     width = np.dtype(form).itemsize
     if not len(places):
         return np.empty(0, form)
@@ -82,7 +82,7 @@ def gather(data: Bytes, places: Ints, form: str) -> npt.NDArray[Any]:
 
 
 def spans_of(column: pa.Array) -> Spans:
-    """The cells of a binary or large binary array, without a copy; nulls are empty strings."""
+    """The cells of a binary or large binary array, without a copy; nulls become empty strings."""
     wide = pa.types.is_large_binary(column.type)
     if not len(column):
         return Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -101,7 +101,7 @@ def binary_of(spans: Spans, nulls: Flags | None = None) -> pa.Array:
     edges[:-1:2], edges[1::2] = spans.start, spans.start + spans.size
     edges[-1] = edges[-2]
     if nulls is not None:
-        edges[:-1:2][nulls] = edges[1::2][nulls] = spans.start[0]  # raised to the neighbours' end below
+        edges[:-1:2][nulls] = edges[1::2][nulls] = spans.start[0]  # raised to the ends of the neighbours below
         edges[-1] = edges[-2]
     first = int(edges.min())
     rising = np.maximum.accumulate(edges)
@@ -113,7 +113,7 @@ def binary_of(spans: Spans, nulls: Flags | None = None) -> pa.Array:
 
 
 def _same(rising: Ints, edges: Ints, nulls: Flags | None) -> bool:
-    """Whether strings follow each other, so that raising the edges changed none but nulls."""
+    """Return whether strings follow each other, so that raising the edges changed only nulls."""
     if nulls is None:
         return bool(np.array_equal(rising, edges))
     kept = ~nulls
@@ -123,7 +123,7 @@ def _same(rising: Ints, edges: Ints, nulls: Flags | None) -> bool:
 
 
 def _scattered(spans: Spans, nulls: Flags | None) -> pa.Array:
-    """``binary_of`` for strings that overlap or stand in another order."""
+    """``binary_of`` for strings that overlap or are in another order."""
     size = spans.size if nulls is None else np.where(nulls, 0, spans.size)
     offsets = ends_of(size)
     if int(offsets[-1]) > _MAX_OFFSET:
@@ -135,14 +135,14 @@ def _scattered(spans: Spans, nulls: Flags | None) -> pa.Array:
 
 
 def ends_of(sizes: Ints) -> Ints:
-    """0 and the running sums: the offsets of strings or lists of these sizes."""
+    """0 and the running sums of sizes: the offsets of strings or lists."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
 
 
 def spread(values: pa.Array, nulls: Flags | None) -> pa.Array:
-    """``values`` of the rows that are not null, with nulls put between them."""
+    """Insert nulls between ``values``, which are those of the other rows."""
     if nulls is None:
         return values
     places = np.cumsum(~nulls) - 1

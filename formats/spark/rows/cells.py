@@ -1,4 +1,4 @@
-"""Single values of Spark's types, as numbers or bytes, to Arrow columns."""
+"""Conversion of single values of Spark's types, as numbers or bytes, to Arrow columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SRID_BYTES = 4
 
 
 def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) -> pa.Array:
-    """Numbers as their slots hold them, in the column type of ``kind``."""
+    """Convert the numbers in slots to the column type of ``kind``."""
     if pa.types.is_boolean(kind.arrow):
         return pa.array(numbers != 0, pa.bool_(), mask=nulls)
     found = pa.array(numbers, mask=nulls)
@@ -28,14 +28,14 @@ def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) ->
 
 
 def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Flags | None) -> pa.Array:
-    """Decimals of at most 18 digits."""
+    """Convert decimals of at most 18 digits."""
     words = np.empty((len(unscaled), 2), "<i8")
     words[:, 0], words[:, 1] = unscaled, unscaled >> 63
     return _decimals(kind, words, nulls)
 
 
 def decimals_of_spans(kind: DecimalOf, found: Spans) -> pa.Array:
-    """Decimals as big-endian two's complement of at most 16 bytes."""
+    """Convert decimals in big-endian two's complement of at most 16 bytes."""
     if len(found) and not 1 <= int(found.size.min()) <= int(found.size.max()) <= _DECIMAL_BYTES:
         raise corrupt_row(
             f"found a decimal of {int(found.size.min())} to {int(found.size.max())} bytes, expected 1 to 16"
@@ -54,18 +54,18 @@ def _decimals(kind: DecimalOf, words: npt.NDArray[np.int64], nulls: Flags | None
 
 
 def text_of(cells: pa.Array) -> pa.Array:
-    """Bytes as text; what is not UTF-8 becomes U+FFFD, as where Spark shows it."""
+    """Decode bytes as text; invalid UTF-8 becomes U+FFFD, as where Spark shows it."""
     try:
         return cells.cast(pa.string())
     except pa.ArrowInvalid:
-        # Spark lets any bytes be a string (cast of binary): rare enough to go row by row.
+        # Spark allows any bytes in a string (cast of binary); that is rare enough for a loop over rows.
         return pa.array(
             [None if cell is None else cell.decode(errors="replace") for cell in cells.to_pylist()], pa.string()
         )
 
 
 def calendar_intervals(found: Spans) -> pa.Array:
-    """months:int32 | days:int32 | microseconds:int64. Arrow counts nanoseconds, up to 292 years of them."""
+    """Decode months:int32 | days:int32 | microseconds:int64. Arrow counts nanoseconds, up to 292 years of them."""
     found.require(_INTERVAL_BYTES, "an interval")
     words = np.empty((len(found), 2), "<i8")
     words[:, 0] = gather(found.data, found.start, "<i8")
@@ -81,7 +81,7 @@ def calendar_intervals(found: Spans) -> pa.Array:
 
 
 def variants(found: Spans) -> pa.Array:
-    """size of the value:int32 | value | metadata."""
+    """Decode size of the value:int32 | value | metadata."""
     found.require(4, "a variant")
     size = gather(found.data, found.start, "<i4").astype(np.int64)
     if ((size < 0) | (size > found.size - 4)).any():
@@ -92,7 +92,7 @@ def variants(found: Spans) -> pa.Array:
 
 
 def spatial_values(found: Spans) -> pa.Array:
-    """id of the system of coordinates:int32 | well-known binary."""
+    """Decode id of the system of coordinates:int32 | well-known binary."""
     found.require(_SRID_BYTES, "a geometry")
     systems = pa.array(gather(found.data, found.start, "<i4"), pa.int32())
     shapes = Spans(found.data, found.start + _SRID_BYTES, found.size - _SRID_BYTES)

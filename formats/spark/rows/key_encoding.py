@@ -1,10 +1,10 @@
-"""From values of key columns to the bytes that stored keys begin with, so that a look-up reads those keys alone.
+"""Encoding of values of key columns to the first bytes of stored keys, so that a lookup reads only those keys.
 
-A row is written as ``unsafe_row`` reads it. Of a row whose first columns are known, so are the null bits and slots of
-these: offsets behind the slots follow from the sizes of the values before. The null bits of the other columns are not
-known and are tried out, a few of them. A struct of numbers, as a window is, always takes the same room, so that its
-slot is known, too, and behind all slots come the strings of the first columns. Whatever is not certain is answered with
-None: then all keys are read.
+A row is written as ``unsafe_row`` reads it. If the first columns of a row are known, so are their null bits and slots:
+offsets behind the slots follow from the sizes of the values before. The null bits of the other columns are unknown and
+are tried out, a few of them. A struct of numbers, such as a window, always takes the same space, so its slot is known,
+too, and the strings of the first columns follow all slots. Where the bytes are not certain, the result is None, and all
+keys are read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True)
 class RowStart:
-    """What a row begins with: ``head``, then ``hole`` bytes of slots that are not known, then ``rest``."""
+    """The start of a row: ``head``, then ``hole`` bytes of unknown slots, then ``rest``."""
 
     head: bytes
     hole: int = 0
@@ -65,14 +65,14 @@ Pins = Mapping[str, Any]
 
 
 class _NotCertain(Exception):
-    """No bytes can be told."""
+    """The bytes cannot be determined."""
 
 
 def pinned(schema: StructOf, pins: Pins) -> list[Any]:
-    """The value of each column in order, a list for a struct, UNKNOWN where none is given, for arrays and maps, and for
-    texts with a collation, which equal other bytes than their own.
+    """The value of each column in order, a list for a struct, UNKNOWN where none is given.
 
-    Raises StateStoreError for a value that its column cannot have.
+    Arrays, maps, and texts with a collation, which may equal other bytes, are UNKNOWN, too. Raises StateStoreError for
+    a value that its column cannot have.
     """
     values: list[Any] = []
     for field in schema.fields:
@@ -89,12 +89,12 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
 
 
 def is_whole(values: Sequence[Any]) -> bool:
-    """Whether every column has its value."""
+    """Return whether every column has its value."""
     return all(is_whole(value) if isinstance(value, list) else value is not UNKNOWN for value in values)
 
 
 def row_starts(schema: StructOf, values: Sequence[Any]) -> list[RowStart] | None:
-    """What rows with these values begin with, or the rows where all are known; None if nothing is certain."""
+    """The starts of rows with these values, or the whole rows where all are known; None if no byte is certain."""
     try:
         return list(dict.fromkeys(_starts(schema, values)))
     except (_NotCertain, StateStoreError, struct.error, OverflowError):
@@ -102,7 +102,7 @@ def row_starts(schema: StructOf, values: Sequence[Any]) -> list[RowStart] | None
 
 
 def ranges_of(front: bytes, rows: Sequence[RowStart], *, whole: bool) -> list[KeyRange]:
-    """The ranges of the keys that are ``front`` and a row that starts so, or is whole."""
+    """The ranges of keys that are ``front`` and then one of these rows: the whole row, or any row with this start."""
     if whole:
         return [KeyRange(front + row.head, front + row.head + b"\0") for row in rows]
     return [KeyRange(front + row.head, successor(front + row.head), row.hole, row.rest) for row in rows]
@@ -144,7 +144,9 @@ def _variants(kind: SparkType, value: Any) -> list[Any]:
 
 
 def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) -> RowStart:
-    """Null bits and the slots that are known; if these are all, what the first ``known`` have behind them."""
+    """The null bits and known slots of a row; if all slots are known, also the bytes behind them of the first
+    ``known``.
+    """
     words = (len(values) + 63) // 64
     bits = sum(1 << number for number in absent)
     slots, behind = [], b""
@@ -167,12 +169,12 @@ def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) 
 
 
 def _keeps_room(kind: SparkType) -> bool:
-    """Whether a null's slot still points to where a value would be."""
+    """Return whether the slot of a null still points to where a value would be."""
     return kind == CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS)
 
 
 def _room(kind: SparkType) -> int | None:
-    """The bytes behind the slots that values of a type take, where all take the same."""
+    """The size of the bytes behind the slots for values of a type, where all have the same size."""
     if not isinstance(kind, StructOf) or not kind.fields:
         return None
     if not all(isinstance(field.type, Plain) and field.type.form is not None for field in kind.fields):
@@ -181,7 +183,7 @@ def _room(kind: SparkType) -> int | None:
 
 
 def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
-    """(slot, what it points to at ``place``)."""
+    """(slot, the bytes to which it points at ``place``)."""
     if value is None:
         if _keeps_room(kind):
             raise _NotCertain

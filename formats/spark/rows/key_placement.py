@@ -1,4 +1,6 @@
-"""Where Spark puts a key: its hash, Murmur3 of 32 bits over the columns with seed 42, modulo the partitions."""
+"""The partition of a key in Spark: its hash, Murmur3 of 32 bits over the columns with seed 42, modulo the
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _MASK = 0xFFFFFFFF
 
 
 def hash_of(schema: StructOf, values: Sequence[Any]) -> int | None:
-    """The hash of a row of canonical values; None for types that are not told here."""
+    """The hash of a row of canonical values; None for types whose hash is not implemented here."""
     found = _SEED
     for field, value in zip(schema.fields, values, strict=True):
         step = _value_hash(field.type, value, found)
@@ -29,7 +31,7 @@ def hash_of(schema: StructOf, values: Sequence[Any]) -> int | None:
 
 
 def partition_of(key_hash: int, partitions: int) -> int:
-    """The hash is a signed number to Spark, and the remainder is not negative."""
+    """The partition of a hash. Spark's hash is a signed number, and the remainder is not negative."""
     return (key_hash - (key_hash >> 31 << 32)) % partitions
 
 
@@ -99,7 +101,7 @@ def _long_hash(value: int, seed: int) -> int:
 
 
 def _bytes_hash(data: bytes, seed: int) -> int:
-    """Spark's own form: the last bytes, fewer than four, are mixed in one by one, as signed numbers."""
+    """Hash bytes in Spark's own form: the last bytes, fewer than four, are mixed in one by one, as signed numbers."""
     found, whole = seed, len(data) - len(data) % 4
     for at in range(0, whole, 4):
         found = _mixed(found, int.from_bytes(data[at : at + 4], "little"))

@@ -1,7 +1,7 @@
 """CRC32C (Castagnoli) of many byte strings at once: the row checksums of ``stateStore.rowChecksum.enabled``.
 
-A checksum is four bytes, little-endian, over the key and then the value it stands with; that of a deletion is over the
-key.
+A checksum is four bytes, little-endian, over the key and the value before which it stands. The checksum of a deletion
+is over the key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ U32s = npt.NDArray[np.uint32]
 
 
 def verify_checksums(stored: npt.NDArray[Any], keys: Spans, values: Spans | None = None) -> None:
-    """CorruptError SPARK_STATE_ROW, naming the first row that does not match its checksum."""
+    """Raise CorruptError SPARK_STATE_ROW, naming the first row that does not match its checksum."""
     found = crc32c(keys) if values is None else crc32c(values, crc32c(keys))
     wrong = found != stored
     if wrong.any():
@@ -33,8 +33,8 @@ def verify_checksums(stored: npt.NDArray[Any], keys: Spans, values: Spans | None
 
 
 def crc32c(strings: Spans, before: U32s | None = None) -> U32s:
-    """The checksums; those of longer strings that begin with the ones that ``before`` is of."""
-    order = np.argsort(-strings.size, kind="stable")  # the strings that have a further word are always the first ones
+    """The checksums of strings. With ``before``, they continue the checksums of the strings' beginnings."""
+    order = np.argsort(-strings.size, kind="stable")  # the strings with a further word are always the first ones
     size, start = strings.size[order], strings.start[order]
     crc = np.full(len(strings), _ALL) if before is None else before[order] ^ _ALL
     tables = _tables()
@@ -58,7 +58,7 @@ def crc32c(strings: Spans, before: U32s | None = None) -> U32s:
 
 @cache
 def _tables() -> list[U32s]:
-    """Table ``n`` is the effect of a byte that ``n`` bytes follow."""
+    """Tables for a word: table ``n`` is the effect of a byte that ``n`` bytes follow."""
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         first = np.where(first & 1, (first >> np.uint32(1)) ^ _POLYNOMIAL, first >> np.uint32(1))

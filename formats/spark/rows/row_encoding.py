@@ -1,4 +1,4 @@
-"""From the bytes of keys and values to Arrow: what stands around the UnsafeRows of a state store.
+"""Decoding of keys and values to Arrow: the bytes around the UnsafeRows of a state store.
 
     bare                  UnsafeRow                                             HDFS-backed provider, keys and values
     none, any value       00 | row                                              RocksDB, as all that follow
@@ -35,14 +35,14 @@ _NEGATIVE, _NULL = 0, 2
 _LONG_LIST, _FEW = 64, 32
 
 RowDecoder = Callable[[Spans, StructOf], list[pa.Array]]
-"""Rows behind their version byte to columns."""
+"""Function from rows, which follow their version byte, to columns."""
 
 
 @dataclass(frozen=True)
 class RowForm:
-    """How a store writes rows. ``bare`` rows have no version byte and are never split.
+    """The form in which a store writes rows. ``bare`` rows have no version byte and are never split.
 
-    ``part`` reads the first parts of keys, ``whole`` last parts and keys of one part: in Avro they differ.
+    ``part`` reads the first parts of keys; ``whole`` reads last parts and keys of one part. In Avro the two differ.
     """
 
     bare: bool = False
@@ -52,12 +52,12 @@ class RowForm:
 
 
 def decode_values(values: Spans, schema: StructOf, form: RowForm) -> pa.StructArray:
-    """One struct per value."""
+    """Decode values to one struct each."""
     return struct_array(_versioned(values, schema, form, form.value), schema, len(values))
 
 
 def decode_keys(keys: Spans, schema: StructOf, encoder: KeyEncoder, form: RowForm) -> pa.StructArray:
-    """One struct per key, its columns in the schema's order."""
+    """Decode keys to one struct each, with columns in the schema's order."""
     if form.bare or encoder.ordering == "none":
         columns = _versioned(keys, schema, form, form.whole)
     elif encoder.ordering == "prefix":
@@ -75,7 +75,10 @@ def first_parts(keys: Spans) -> Spans:
 
 
 def looks_prefixed(keys: Spans) -> bool:
-    """Whether keys have a prefix: a size of UnsafeRow and version byte is never a multiple of 256, a version is 0."""
+    """Return whether keys have a prefix: the size of an UnsafeRow plus a version byte is never a multiple of 256.
+
+    A first byte of 0 is therefore a version and not part of a size.
+    """
     return (
         bool(len(keys))
         and bool((keys.size > 0).all())
@@ -84,7 +87,7 @@ def looks_prefixed(keys: Spans) -> bool:
 
 
 def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints, Spans]:
-    """(how many entries each list value has, the entries without their sizes); ``front`` bytes precede each size."""
+    """(number of entries of each list value, the entries without their sizes); ``front`` bytes precede each size."""
     at, end = values.start.copy(), values.start + values.size
     found: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
     active = np.flatnonzero(at < end)
@@ -98,7 +101,7 @@ def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints,
         at[active] = start + size
         active = active[at[active] < end[active]]
         at[active] = _behind(values.data, at[active], delimiter)
-    # Few long lists are left: going through them together would cost more than one by one.
+    # Few long lists are left, and reading them one by one costs less than reading them together.
     found += [_entries_of(values.data, row, int(at[row]), int(end[row]), delimiter, front) for row in active.tolist()]
     if not found:
         return np.zeros(len(values), np.int64), values.select(np.empty(0, np.int64))
@@ -108,7 +111,7 @@ def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints,
 
 
 def _entries_of(data: Bytes, row: int, at: int, end: int, delimiter: bytes, front: int) -> tuple[Ints, Ints, Ints]:
-    """(its row, start, size) of each entry of one list value from ``at`` to ``end``; at least one is left."""
+    """(row, start, size) of each entry of one list value from ``at`` to ``end``; at least one entry is left."""
     cells, size_at, where = data[at:end].tobytes(), Struct("<i").unpack_from, 0
     starts, sizes = [], []
     while True:
@@ -179,7 +182,7 @@ def _ranged(keys: Spans, schema: StructOf, ordinals: tuple[int, ...], form: RowF
 
 
 def _ordered(cells: pa.Array, kind: SparkType) -> pa.Array:
-    """Values of an ordering column from their marker and big-endian bytes."""
+    """Decode the values of an ordering column from their marker and big-endian bytes."""
     signed = isinstance(kind, Plain) and kind.form is not None
     if not signed and not (isinstance(kind, DecimalOf) and kind.precision <= 18):
         raise unsupported(f"a range key ordered by {kind}; expected a number, time or boolean")

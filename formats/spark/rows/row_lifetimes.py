@@ -1,6 +1,6 @@
-"""From writes to keys to how long each row was there: numbers only, all keys at once.
+"""Lifetimes of rows from the writes to their keys: numbers only, all keys at once.
 
-Batches are numbers that ascend; rows with the same content have the same number.
+Batches are ascending numbers; rows with the same content have the same number.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import numpy as np
 from statestore.formats.spark.rows.byte_spans import Flags, Ints
 
 OPEN = np.iinfo(np.int64).max
-"""The end of what is there still."""
+"""The end of a row that still exists."""
 
 Columns = tuple[Ints, Ints, Ints]
 
 
 def ends_of_writes(keys: Ints, replaces: Flags) -> Ints:
-    """The next write to the same key that replaces what is there, OPEN without one.
+    """The next write to the same key that replaces the current rows, OPEN without one.
 
-    Writes are in the order they were made; those that do not replace add to what is there.
+    Writes are in the order in which they were made. Writes that do not replace add a row.
     """
     count = len(keys)
     order = np.argsort(keys, kind="stable")
@@ -34,9 +34,9 @@ def ends_of_writes(keys: Ints, replaces: Flags) -> Ints:
 
 
 def net_changes(content: Ints, start: Ints, end: Ints) -> Columns:
-    """(content, batch, how many rows of that content the batch added or, negative, took), by content and batch.
+    """(content, batch, number of rows) of each change, by content and batch; a negative number means removed rows.
 
-    What is taken and put again in one batch is no change.
+    A row that is removed and added again in one batch is no change.
     """
     closed = end < OPEN
     contents, batches = np.concatenate((content, content[closed])), np.concatenate((start, end[closed]))
@@ -56,7 +56,7 @@ def intervals(content: Ints, start: Ints, end: Ints) -> Columns:
     begins = np.append(True, np.diff(contents) != 0)[: len(contents)]
     before_group = (total - net)[begins]
     after = total - np.repeat(before_group, np.diff(np.append(np.flatnonzero(begins), len(contents))))
-    # Rows are a stack: each start pairs with the next end at its height.
+    # Rows form a stack: each start is paired with the next end at its height.
     size = np.abs(net)
     owner = np.repeat(np.arange(len(net)), size)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size)

@@ -63,13 +63,15 @@ _WORD = 8
 
 
 def slot_of(number: int, fields: int) -> int:
-    """Where the slot of a field is in a row of so many."""
+    """Offset of a field's slot in a row with this number of fields."""
     return _WORD * ((fields + 63) // 64 + number)
 
 
 @dataclass(frozen=True)
 class _Slots:
-    """The same field of many rows, or the elements of many arrays: where each slot is and what it may point into."""
+    """The same field of many rows, or the elements of many arrays: the position of each slot and the limit of its
+    target.
+    """
 
     data: Bytes
     place: Ints
@@ -78,7 +80,7 @@ class _Slots:
     limit: Ints
 
     def present(self) -> _Slots:
-        """Those that are not null."""
+        """The slots that are not null."""
         if self.nulls is None:
             return self
         kept = ~self.nulls
@@ -86,12 +88,12 @@ class _Slots:
 
 
 def decode_rows(rows: Spans, schema: StructOf) -> pa.StructArray:
-    """One struct per UnsafeRow; none is null."""
+    """Decode UnsafeRows to one struct each; none is null."""
     return struct_array(decode_fields(rows, schema), schema, len(rows))
 
 
 def decode_fields(rows: Spans, schema: StructOf) -> list[pa.Array]:
-    """One column per field of ``schema``."""
+    """Decode one column per field of ``schema``."""
     count = len(schema.fields)
     bitmap = _WORD * ((count + 63) // 64)
     rows.require(bitmap + _WORD * count, f"a row of {count} fields")
@@ -105,14 +107,14 @@ def decode_fields(rows: Spans, schema: StructOf) -> list[pa.Array]:
 
 
 def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.StructArray:
-    """A struct of the columns; unlike pyarrow's own, it may have no fields."""
+    """A struct array of the columns; unlike pyarrow's own, it may have no fields."""
     if not columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
     return pa.StructArray.from_arrays(columns, fields=arrow_fields(schema))
 
 
 def _union(rows: Spans, words: int) -> int:
-    """The bitmaps of all rows, one over the other."""
+    """The bitwise OR of the bitmaps of all rows."""
     found = 0
     for number in range(words):
         bits = gather(rows.data, rows.start + _WORD * number, "<u8")
@@ -121,7 +123,7 @@ def _union(rows: Spans, words: int) -> int:
 
 
 def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
-    """The bits of this number in the bitmaps at ``start``; None where none is set."""
+    """Bit ``number`` of the bitmap at each start; None where no row has it set."""
     kernels = row_kernels()
     if kernels is not None:
         found = np.empty(len(start), np.bool_)
@@ -173,7 +175,7 @@ def _strings(slots: _Slots) -> pa.Array:
         nulls = np.empty(0, np.bool_) if slots.nulls is None else slots.nulls
         offsets = np.empty(rows + 1, np.int32)
         total = kernels.measure_strings(slots.data, slots.place, slots.base, slots.limit, nulls, offsets)
-        if total >= 0:  # else the checks below say what is wrong
+        if total >= 0:  # otherwise the checks below report the error
             target = np.empty(total, np.uint8)
             kernels.copy_strings(slots.data, slots.place, slots.base, offsets, target)
             validity = None if slots.nulls is None else pa.py_buffer(np.packbits(~slots.nulls, bitorder="little"))
@@ -181,13 +183,13 @@ def _strings(slots: _Slots) -> pa.Array:
             return pa.Array.from_buffers(pa.binary(), rows, buffers)
     if slots.nulls is None:
         return binary_of(_targets(slots))
-    # A null's slot is zero: it would be an empty string at the start of its row, and is always inside.
+    # The slot of a null is zero: it reads as an empty string at the start of its row, which is always inside.
     words = np.where(slots.nulls, 0, gather(slots.data, slots.place, "<i8"))
     return binary_of(_checked(slots, words), slots.nulls)
 
 
 def _targets(slots: _Slots) -> Spans:
-    """What the slots point to."""
+    """The byte strings to which the slots point."""
     return _checked(slots, gather(slots.data, slots.place, "<i8"))
 
 
@@ -198,7 +200,7 @@ def _checked(slots: _Slots, words: npt.NDArray[Any]) -> Spans:
         row = int(np.argmax(wrong))
         found = f"found {int(size[row])} bytes at {int(offset[row])}"
         raise corrupt_row(f"row {row}: {found}, expected them inside the {int(slots.limit[row])} bytes of the row")
-    # Elements of one array share its limit: only honest ones add up to no more than the bytes there are.
+    # Elements of one array share its limit, so a forged total can exceed the bytes there are.
     if int(size.sum()) > len(slots.data):
         raise corrupt_row(f"found {int(size.sum())} bytes of values in {len(slots.data)} bytes of rows")
     return Spans(slots.data, slots.base + offset, size)
@@ -232,7 +234,7 @@ def _element_nulls(data: Bytes, bitmap: Ints, number: Ints) -> Flags | None:
 
 
 def _width(kind: SparkType) -> int:
-    """Bytes of an element in an array."""
+    """Size in bytes of an element in an array."""
     return np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else FIXED_CELL
 
 

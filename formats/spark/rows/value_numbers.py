@@ -1,4 +1,4 @@
-"""Numbers for the values of a column: equal ones for equal values, whatever the type."""
+"""Numbers for the values of a column: equal numbers for equal values of any type."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from statestore.formats.spark.rows.byte_spans import Ints
 
 
 def row_codes(column: pa.Array) -> Ints:
-    """A number for each row, from 0 on without gaps. Nulls are equal, NaNs are, and 0.0 is not -0.0.
+    """A number for each row, from 0 on without gaps. Nulls are equal, NaNs are equal, and 0.0 and -0.0 differ.
 
-    Structs, lists and maps are taken apart; maps are equal if their entries are, in the same order.
+    Structs, lists and maps are compared by their members. Maps are equal if their entries are, in the same order.
     """
     kind = column.type
     if pa.types.is_null(kind):
