@@ -83,7 +83,7 @@ class Changelog:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file ends with its last whole frame."""
+        """True if the file ends with its last whole frame."""
         return self.end == self.size > 0
 
     def read_schema(self) -> Self:

@@ -139,7 +139,7 @@ class ChangelogWriter:
 
     @property
     def synced(self) -> int:
-        """How many bytes were forced to the disk, as far as this process knows."""
+        """The number of bytes that were forced to the disk, as far as this process knows."""
         return self._synced
 
     def append(self, batch: pa.RecordBatch) -> int:

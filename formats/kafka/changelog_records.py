@@ -1,4 +1,4 @@
-"""From a store's rows to the records of its changelog topic and back (``RecordConverters``, the logging stores).
+"""Conversion of rows to records of the changelog topic and back (``RecordConverters``, the logging stores).
 
 A changelog key is the row's key, except that a versioned store logs the bare key. A changelog value is the bare value.
 The timestamp and headers of the record hold what the store keeps beside it:
@@ -8,7 +8,7 @@ The timestamp and headers of the record hold what the store keeps beside it:
     timestamped-headers                     value                 the value's timestamp, its headers
     session-headers                         aggregation           time of the input record; the aggregation's headers
 
-Window and session stores are one of these by what their values hold. A null value is a delete; in a versioned store it
+Window and session stores are one of these by the form of values. A null value is a delete; in a versioned store it
 is a tombstone. Key-value, timestamped and versioned stores log alike, so one changelog restores any of them.
 """
 

@@ -62,7 +62,7 @@ class TimeSegmentRow:
 
     @property
     def degenerate(self) -> bool:
-        """Whether the row records nothing but a deletion at one moment."""
+        """True if the row records nothing but a deletion at one moment."""
         return self.next == self.min
 
     def intervals(self) -> list[tuple[int, int, Value]]:

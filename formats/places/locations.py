@@ -1,4 +1,4 @@
-"""Where state lies: a local path, a ``file:`` URI, or a folder in an object store, HDFS or another file system.
+"""Locations of state: a local path, a ``file:`` URI, or a folder in an object store, HDFS or another file system.
 
     /data/checkpoint   file:/data/checkpoint   file:///data/checkpoint
     s3://bucket/checkpoint?region=eu-west-1   (also s3a and s3n)   gs://…   abfs(s)://container@account.dfs…/…
@@ -156,7 +156,7 @@ def no_access(where: str, error: BaseException) -> InvalidInputError:
     """The error for a location that this user cannot read, or that cannot be reached from here."""
     said = " ".join(str(error).split())[:500]
     return InvalidInputError(
-        "NO_ACCESS", f"{where} cannot be read ({said}); check credentials, region and endpoint, and that you may"
+        "NO_ACCESS", f"{where} cannot be read ({said}); check credentials, region, endpoint and permissions"
     )
 
 
@@ -233,5 +233,5 @@ def not_local(location: Location, what: str) -> UnsupportedError:
     """The error for operations that need a local directory: writing, and reading stores of our own."""
     return UnsupportedError(
         "UNSUPPORTED_PATH",
-        f"{location}: {what} a local directory; elsewhere, checkpoints of Structured Streaming are read, and only they",
+        f"{location}: {what} a local directory; elsewhere only checkpoints of Structured Streaming can be read",
     )

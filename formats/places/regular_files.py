@@ -131,7 +131,7 @@ def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _in_its_place(path: str | os.PathLike[str], error: OSError) -> CorruptError | None:
-    """What has the file's name instead of a regular file, if that is why it cannot be read."""
+    """The error that names another kind of file under this path, if that is why it cannot be read; else None."""
     if error.errno == errno.ELOOP:
         return _not_a_file(path, "a symbolic link that leads back to itself")
     try:

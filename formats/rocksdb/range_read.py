@@ -147,7 +147,9 @@ def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> 
     try:
         descriptor = open_regular(table.path)
     except OSError as error:
-        raise corrupt(table.path, f"it was there when the read began, and is not now ({error.strerror})") from error
+        raise corrupt(
+            table.path, f"the file cannot be opened, though it was there when the read began ({error.strerror})"
+        ) from error
     try:
         read_at(descriptor, begin, size, table.path, raw[at:])
     finally:
@@ -186,7 +188,7 @@ def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers,
     if status == blocks.UNKNOWN_LAYOUT:
         raise Unreadable(f"{found.path}, {where}: a block of an unknown layout")
     if status:
-        raise corrupt(found.path, f"{where}: a block holds no entries that make sense")
+        raise corrupt(found.path, f"{where}: a block holds malformed entries")
     bounds, end = table.separators, int(filled.count[0])
     wrong = blocks.misplaced_block(buffers.keys, buffers.key_start, block_first, end, bounds.keys, bounds.start, block)
     if block == 0 and int(block_first[0]) < end and _key(buffers, int(block_first[0])) < table.smallest:
@@ -229,7 +231,7 @@ def _merge(buffers: Buffers, first: Longs, stop: Longs, delimiter: bytes | None,
         count,
     )
     if status == blocks.NO_OPERATOR:
-        raise Unreadable(f"{where}: operands to merge, and no operator")
+        raise Unreadable(f"{where}: found merge operands, and no merge operator is known")
     if status:
         found = "keys out of order" if status == blocks.UNSORTED else "one version of a key twice"
         raise corrupt(where, f"found {found}")

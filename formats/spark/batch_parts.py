@@ -43,7 +43,7 @@ class BatchesPart:
 
     @property
     def rows(self) -> None:
-        """None: unknown until it is read."""
+        """Always None: unknown until it is read."""
 
     @property
     def schema(self) -> pa.Schema:

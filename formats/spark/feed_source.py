@@ -29,7 +29,7 @@ class FeedPart:
 
     @property
     def rows(self) -> None:
-        """None: unknown until it is read."""
+        """Always None: unknown until it is read."""
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,8 @@ def tells_rows_apart(view: StateView) -> bool:
 def is_parted_anywhere(view: StateView) -> bool:
     """Return whether the history of some keys can be read without the other keys.
 
-    In a join's side it cannot. The rows of one join key are stored under the key and a number; when one is removed, the
-    last of them gets its number.
+    It cannot where a join's side stores the rows of one join key under the key and a number: when one row is removed,
+    the last of them gets its number.
     """
     return view.shape != "join-side" or "index" not in view.family.key.names
 
@@ -308,7 +308,7 @@ def _base(
 ) -> Iterator[tuple[int, pa.RecordBatch | None, list[pa.Array] | None]]:
     """The state as of a batch, by partition: stored rows of the keys that are written later.
 
-    If there is a decoder, it also returns the columns of the other rows.
+    With a decoder, the columns of the other rows are returned, too.
     """
     keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in held)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
@@ -345,8 +345,8 @@ def _parted(
 def _events(view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
     """(content, batch, kind) of the changes in the batches from ``first`` on, by batch and key."""
     content, batch, net = net_changes(rows.content, rows.start, rows.end)
-    told = batch >= first
-    content, batch, net = content[told], batch[told], net[told]
+    reported = batch >= first
+    content, batch, net = content[reported], batch[reported], net[reported]
     kind = np.where(net > 0, INSERT, REMOVAL)
     key = rows.key[rows.example[content]] if len(content) else content
     if tells_rows_apart(view):

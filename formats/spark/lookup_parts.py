@@ -32,7 +32,7 @@ class LookupPart:
 
     @property
     def rows(self) -> None:
-        """None: unknown until it is read."""
+        """Always None: unknown until it is read."""
 
 
 def lookup_parts(

@@ -114,7 +114,7 @@ def _check_snapshot(checkpoint: Checkpoint, view: StateView, batch_id: int, part
     if partition not in view.store.partitions:
         known = ", ".join(map(str, view.store.partitions))
         raise wrong(
-            f"snapshotPartitionId is {partition}; there are the partitions {known}",
+            f"snapshotPartitionId is {partition}; expected one of the partitions {known}",
             "CANNOT_LOAD_STATE_STORE.SNAPSHOT_PARTITION_ID_NOT_FOUND",
         )
 

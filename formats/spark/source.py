@@ -64,7 +64,7 @@ class PartitionPart:
 
     @property
     def rows(self) -> None:
-        """None: unknown until it is read."""
+        """Always None: unknown until it is read."""
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,8 @@ def mask(filters: Sequence[Filter], batch: pa.RecordBatch) -> pa.BooleanArray | 
     with.
     """
     parts = [_evaluate(item, _column(item, batch)) for item in filters]
-    known = [part for part in parts if part is not None]
-    return functools.reduce(pc.and_, known) if known else None
+    masks = [part for part in parts if part is not None]
+    return functools.reduce(pc.and_, masks) if masks else None
 
 
 def _column(item: Filter, batch: pa.RecordBatch) -> pa.Array:
@@ -137,13 +137,15 @@ def _column(item: Filter, batch: pa.RecordBatch) -> pa.Array:
     if names.count(item.column) != 1:
         close = difflib.get_close_matches(item.column, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
-        raise _invalid(f"column {item.column!r} is not there{' once' if item.column in names else ''}; {hint}")
+        raise _invalid(
+            f"column {item.column!r} {'occurs more than once' if item.column in names else 'does not exist'}; {hint}"
+        )
     column = batch.column(item.column)
     for name in item.path:
         kind = column.type
         if not pa.types.is_struct(kind) or [field.name for field in kind].count(name) != 1:
             fields = ", ".join(field.name for field in kind) if pa.types.is_struct(kind) else "none"
-            raise _invalid(f"column {item.name!r}: {kind} has no field {name!r} once; it has {fields}")
+            raise _invalid(f"column {item.name!r}: {kind} does not have exactly one field {name!r}; it has {fields}")
         column = pc.struct_field(column, [name])
     return column
 

@@ -141,7 +141,7 @@ class KeyCodec(KeyValues):
     """Keys of one schema that a store can have. Picklable."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys cannot have."""
+        """Make the codec. Raises UnsupportedError UNSUPPORTED_KEY_TYPE if a column has a type that keys cannot have."""
         super().__init__(schema)
         self._hashes = [scalar_hash(field.type) for field in schema]
         self._only_hash = self._hashes[0] if len(schema) == 1 else None

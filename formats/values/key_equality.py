@@ -26,7 +26,7 @@ def keys_equal(left: Sequence[pa.Array], left_rows: Rows, right: Sequence[pa.Arr
     equal nulls. Raises TypeError if types differ, ValueError if the numbers of rows or columns do.
     """
     if len(left_rows) != len(right_rows):
-        raise ValueError(f"as many rows on both sides, found {len(left_rows)} and {len(right_rows)}")
+        raise ValueError(f"expected as many rows on both sides, found {len(left_rows)} and {len(right_rows)}")
     equal = np.ones(len(left_rows), np.bool_)
     for ours, theirs in zip(left, right, strict=True):
         equal &= _equal(ours, left_rows, theirs, right_rows)

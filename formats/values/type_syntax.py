@@ -103,6 +103,6 @@ class _Parser:
     def expect(self, kind: str, text: str | None = None) -> str:
         token = self.tokens[self.position]
         if token[0] != kind or text not in (None, token[1]):
-            raise ValueError(f"{token[1]!r} stands where {text or {'word': 'a name', 'end': 'the end'}[kind]} belongs")
+            raise ValueError(f"found {token[1]!r}, expected {text or {'word': 'a name', 'end': 'the end'}[kind]}")
         self.position += 1
         return token[1]

@@ -47,7 +47,7 @@ def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_versi
     absent = next((number for number in range(start + 1, version + 1) if number not in changes), None)
     if absent is not None:
         kept = readable_versions(files)
-        raise missing(f"state version {version} of {where}", f"no file of version {absent}; readable are {kept}")
+        raise missing(f"state version {version} of {where}", f"no file of version {absent}; readable versions: {kept}")
     return LoadPlan(bases.get(start), tuple(changes[number] for number in range(start + 1, version + 1)))
 
 

@@ -41,7 +41,7 @@ def renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values under other names; only the levels around renamed fields are made anew."""
+    """Rename the fields of values; only the levels around renamed fields are made anew."""
     if kind.equals(column.type):
         return column
     if pa.types.is_struct(kind):

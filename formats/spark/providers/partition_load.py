@@ -302,7 +302,7 @@ def _family_id(partition: Partition, base: DataFile | None, version: int) -> int
             return found
     if not known and partition.files:
         raise missing(
-            partition.folder.path, f"no zip is kept that tells the ids of column families in version {version}"
+            partition.folder.path, f"no zip is kept that contains the ids of column families in version {version}"
         )
     return None
 

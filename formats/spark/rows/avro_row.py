@@ -151,7 +151,7 @@ def _nullable(cursor: _Cursor, kind: SparkType) -> pa.Array:
         return pa.nulls(len(cursor.at))
     branch = cursor.varints("a union")
     if ((branch < 0) | (branch >= _BRANCHES)).any():
-        raise corrupt_row("found a union of more than null and a type in an Avro row")
+        raise corrupt_row("found an Avro union other than of null and one type")
     nulls = branch == 0
     if not nulls.any():
         return _values(cursor, kind)

@@ -69,9 +69,7 @@ def slot_of(number: int, fields: int) -> int:
 
 @dataclass(frozen=True)
 class _Slots:
-    """The same field of many rows, or the elements of many arrays: the position of each slot and the limit of its
-    target.
-    """
+    """One field of many rows, or the elements of many arrays: the position of each slot and the limit of its target."""
 
     data: Bytes
     place: Ints
