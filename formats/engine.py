@@ -242,7 +242,7 @@ class DeltaPart(Part, Protocol):
         """All columns of the state."""
 
     def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Rows with two columns before their own: the version that wrote the row, and the version that ended it (or
+        """Rows with two columns before their own: the version that wrote the row, and the one that ended it (or
         null).
         """
 

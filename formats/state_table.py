@@ -74,22 +74,19 @@ class StateTable(Protocol):
         """The id that distinguishes this table from another one at the same location, earlier or later."""
 
     def pin(self) -> StateTable:
-        """Return the table pinned to its present state: its answers contain no later version, and metadata is read
-        once.
-        """
+        """Return the table pinned to its present state: answers contain no later version, and metadata is read once."""
 
     def kept_versions(self) -> tuple[int, int]:
-        """The oldest and the newest version that can be read now. Changes are kept of every version after
-        `change_start`.
+        """The oldest and the newest version that can be read now.
+
+        Changes are kept of every version after `change_start`.
         """
 
     def change_start(self) -> int:
         """The version before the first one whose changes are kept."""
 
     def known_from(self, version: int) -> int | None:
-        """The first state time (epoch microseconds) at which the history up to a version has the state; None: all
-        times.
-        """
+        """The first state time (epoch microseconds) at which history up to a version has the state; None: all times."""
 
     def check_resumable(self, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume."""
@@ -111,8 +108,9 @@ class StateTable(Protocol):
 
 
 def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:
-    """Names as a tuple; a text is one name. Raises InvalidInputError INVALID_OPTION for anything but a list of
-    texts.
+    """Names as a tuple; a text is one name.
+
+    Raises InvalidInputError INVALID_OPTION for anything but a list of texts.
     """
     if isinstance(given, str):
         return (given,)

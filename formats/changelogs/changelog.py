@@ -192,9 +192,7 @@ class Changelog:
         return file.seek(after)
 
     def _judge(self, file: BinaryIO, position: int, header: bytes, problem: str) -> None:
-        """Return if the frame at ``position`` and all behind it were never acknowledged, or not synced before a power
-        cut.
-        """
+        """Return if the frame at ``position`` and all behind it were never acknowledged, or lost in a power cut."""
         file.seek(0)
         data = file.read(self.size)
         good = next_good_frame(data, position + 1, self.version)

@@ -59,9 +59,7 @@ def next_good_frame(data: bytes, start: int, version: int) -> GoodFrame | None:
 
 
 def synced_by(frame: bytes, start: int) -> int | None:
-    """The length of the file that the sync mark at ``start`` records as synced; None if the bytes are not a whole
-    mark.
-    """
+    """The length up to which the sync mark at ``start`` records the file as synced; None without a whole mark."""
     if len(frame) < HEADER.size + MARK.size:
         return None
     magic, length, checksum = HEADER.unpack_from(frame)

@@ -107,7 +107,7 @@ def open_changelog(path: Path, flags: int) -> int:
     """Open a changelog and return its file descriptor.
 
     Raises FileNotFoundError where it is gone; CorruptError CHANGELOG_CORRUPT where something other than a file has its
-    name: reading a pipe would block, and a link could lead anywhere.
+    name: opening a pipe would block, and a link could lead anywhere.
     """
     try:
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -270,8 +270,9 @@ class ChangelogWriter:
                 raise
 
     def _undo(self, end: int) -> None:
-        """Cut off the bytes of a failed write. Where that fails, too, it is repeated before anything else is
-        written.
+        """Cut off the bytes of a failed write.
+
+        Where that fails, too, it is repeated before anything else is written.
         """
         self._end = end
         self._is_torn, self._is_sound = True, False
@@ -353,8 +354,9 @@ def _take_lock(file: int) -> bool:
 
 
 def _is_named(file: int, path: Path) -> bool:
-    """Return whether the file still has its name. Its owner may have removed it, or written it anew, before the
-    lock.
+    """Return whether the file still has its name.
+
+    Its owner may have removed it, or written it anew, before the lock.
     """
     try:
         return os.path.samestat(os.fstat(file), path.lstat())

@@ -44,8 +44,9 @@ def list_serializer(inner: str) -> Serialize:
 
 
 def list_deserializer(inner: str) -> Deserialize:
-    """Function from bytes to a list, None to None. It raises CorruptError KAFKA_BYTES for bytes that are not such a
-    list.
+    """Function from bytes to a list, None to None.
+
+    It raises CorruptError KAFKA_BYTES for bytes that are not such a list.
     """
     decode, what = any_deserializer(inner), f"List<{inner}>"
     size = None if _list_inner(inner) is not None else FIXED_SIZES.get(serde_name(inner))

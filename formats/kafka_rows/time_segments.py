@@ -81,8 +81,9 @@ def default_interval(retention: int) -> int:
 
 
 def interval_of_segments(retention: int, segments: int) -> int:
-    """Segment interval of a window store made with a number of segments. Raises InvalidInputError below two
-    segments.
+    """Segment interval of a window store made with a number of segments.
+
+    Raises InvalidInputError below two segments.
     """
     if segments < 2:
         raise InvalidInputError("SEGMENT_COUNT", f"found {segments} segments, expected at least 2")

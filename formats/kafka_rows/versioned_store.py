@@ -81,9 +81,7 @@ class TimeSegmentRow:
         raise InvalidInputError("NOT_IN_ROW", f"found time {time}, expected {self.min} to before {self.next}")
 
     def insert_latest(self, valid_from: int, valid_to: int, value: Value) -> None:
-        """Add a version after all others; first cut off the versions that an interrupted write left beyond
-        ``valid_from``.
-        """
+        """Add a version after all others; first drop versions that an interrupted write left beyond ``valid_from``."""
         if self.degenerate:
             self.versions = [(self.min, None)] if self.min < valid_from else []
         elif self.next > valid_from:

@@ -17,9 +17,7 @@ def is_loaded() -> bool:
 
 
 def pays(stored_bytes: int) -> bool:
-    """Return whether compiled loops make a read of so many compressed bytes faster; false where numba is not
-    installed.
-    """
+    """Return whether compiled loops speed up a read of so many compressed bytes; false without numba."""
     least = _WARM_BYTES if is_loaded() else _COLD_BYTES
     return stored_bytes >= least and importlib.util.find_spec("numba") is not None
 

@@ -29,9 +29,7 @@ def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
 
 @kernel
 def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
-    """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 if a bitmap is not inside
-    ``data``.
-    """
+    """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 for a bitmap outside ``data``."""
     byte, shift = number >> 3, number & 7
     count = 0
     for i in range(len(start)):

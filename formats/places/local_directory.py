@@ -84,9 +84,7 @@ def take_directory(parent: str | Path | None = None) -> LocalDirectory:
 
 @contextlib.contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """An empty folder in the system's temporary directory, removed at the end of the block or after the process has
-    died.
-    """
+    """An empty folder in the system's temporary directory, removed after the block or after the process has died."""
     directory = take_directory()
     try:
         files = directory.path / "files"

@@ -161,8 +161,9 @@ def no_access(where: str, error: BaseException) -> InvalidInputError:
 
 
 def _local_path(given: str, rest: str) -> str:
-    """The path of a ``file:`` URI. Spark writes names as they are and other tools encode them, so the existing one is
-    used.
+    """The path of a ``file:`` URI.
+
+    Spark writes names as they are and other tools encode them, so the existing one is used.
     """
     host, path = "", rest
     if rest.startswith("//"):

@@ -98,8 +98,9 @@ def stream_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def is_mapping() -> bool:
-    """Return whether files are mapped. Raises InvalidInputError INVALID_OPTION for a value that is neither on nor
-    off.
+    """Return whether files are mapped.
+
+    Raises InvalidInputError INVALID_OPTION for a value that is neither on nor off.
     """
     value = os.environ.get(MAPPING, "on")
     if value not in ("on", "off"):
@@ -117,9 +118,7 @@ def too_large(path: object, size: int, most: int) -> CorruptError:
 
 @contextlib.contextmanager
 def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise as `disk_errors`, except that a missing file stays FileNotFoundError and a file of the wrong type is
-    named.
-    """
+    """Raise as `disk_errors`, except that FileNotFoundError stays, and a file of the wrong type is named."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, StateStoreError):

@@ -6,8 +6,9 @@ from statestore.formats.errors import CorruptError
 
 
 class Unreadable(Exception):
-    """A directory in a form that the scanner of table files does not read, but RocksDB itself may. The message names
-    it.
+    """A directory in a form that the scanner of table files does not read, but RocksDB itself may.
+
+    The message names it.
     """
 
 

@@ -114,8 +114,9 @@ def _checked(family: _Family, where: str) -> FamilyFiles:
 
 
 def _place(file: TableEntry) -> tuple[int, int, bytes, int]:
-    """The sort key of a file. Two files of a level may begin with one user key, of which the newer versions come
-    first.
+    """The sort key of a file.
+
+    Two files of a level may begin with one user key, of which the newer versions come first.
     """
     return (file.level, -file.number, b"", 0) if file.level == 0 else (file.level, 0, file.smallest, -file.newest)
 

@@ -1,6 +1,4 @@
-"""Classification of RocksDB's errors, which rocksdict raises as plain exceptions with a text: disk failure or
-damage.
-"""
+"""Classification of RocksDB's errors, which rocksdict raises as plain exceptions: disk failure or damage."""
 
 from __future__ import annotations
 

@@ -31,8 +31,9 @@ from statestore.formats.rocksdb.table_file import TableFile, read_at
 _MAX_BATCH_BYTES = (1 << 31) - 1 - SLACK
 _ENTRIES, _KEY_BYTES = 1 << 16, 1 << 22
 _MAX_PLAIN = 1 << 30
-"""Most bytes of plain blocks, and of keys, in a range. A larger range is left to RocksDB, which holds one block at a
-time.
+"""Most bytes of plain blocks, and of keys, in a range.
+
+A larger range is left to RocksDB, which holds one block at a time.
 """
 
 Run = tuple[TableFile, ...]
@@ -41,9 +42,7 @@ Run = tuple[TableFile, ...]
 
 @dataclass
 class Buffers:
-    """The working memory of one thread; ``value_start`` are positions in ``plain``, which holds the blocks of a
-    range.
-    """
+    """The working memory of one thread; ``value_start`` are positions in ``plain``, where the blocks of a range lie."""
 
     raw: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     plain: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))

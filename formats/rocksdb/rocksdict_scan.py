@@ -1,6 +1,4 @@
-"""Rows of a RocksDB directory read through RocksDB itself: for lookups, small states, and forms the scanner cannot
-read.
-"""
+"""Rows of a RocksDB directory read through RocksDB: for lookups, small states, and forms unknown to the scanner."""
 
 from __future__ import annotations
 

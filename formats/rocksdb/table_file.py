@@ -229,9 +229,7 @@ def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, byte
 
 
 def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
-    """Check that the blocks of an index follow each other inside the file, so that together they are no larger than
-    it.
-    """
+    """Check that the blocks of an index follow each other inside the file; together they are then no larger than it."""
     inside = bool((offset <= file_size).all() and (size <= file_size).all())  # otherwise their sums may overflow
     ends = offset + size + blocks.TRAILER
     if not inside or (ends > file_size).any() or (ends[:-1] > offset[1:]).any():

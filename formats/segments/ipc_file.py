@@ -33,9 +33,7 @@ _UNREADABLE = (
 
 
 def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, FileRef]:
-    """Encode batches as an uncompressed Arrow IPC file; returns its bytes and its reference with checksums and
-    ranges.
-    """
+    """Encode batches as an uncompressed Arrow IPC file; returns its bytes and its reference with checksums."""
     sink = pa.BufferOutputStream()
     starts: list[int] = []
     with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
@@ -124,8 +122,9 @@ def read_batches(
 
 
 def read_stream(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """The batches of an Arrow stream, each checked when it is taken, as in `read_batches`. A missing end means a cut
-    stream.
+    """The batches of an Arrow stream, each checked when it is taken, as in `read_batches`.
+
+    A missing end means a cut stream.
     """
     try:
         if data.size < len(_END) or data.slice(data.size - len(_END)).to_pybytes() != _END:

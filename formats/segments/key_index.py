@@ -173,9 +173,7 @@ class KeyIndex:
             raise self._corrupt("it does not hold each row once")
 
     def _verify_near(self, file: _IndexFile, hash: int) -> None:
-        """Check the entries around the position of the hash; check all entries unless smaller and greater hashes
-        surround it.
-        """
+        """Check the entries near the hash, or all entries unless smaller and greater hashes surround it there."""
         guess = (hash * self._count) >> 64
         low, high = max(guess - self._reach, 0), min(guess + self._reach, self._count)
         file.bytes.verify(file.hash_offset + 8 * low, 8 * (high - low))

@@ -110,8 +110,9 @@ class Segment:
             raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
 
     def _check_versions(self, name: str, found: Ints) -> None:
-        """Raise CorruptError if a system column names a commit outside the statistics, by which commits are looked
-        up.
+        """Raise CorruptError if a system column names a commit that the statistics rule out.
+
+        Commits are looked up by the statistics.
         """
         meta = self.meta
         bounds = {

@@ -190,8 +190,8 @@ def _many(cell: Cell) -> Cell:
 
 
 def _ordered_list(cell: Cell) -> Cell:
-    """Encode each member after a byte 1 and the end as a byte 0, so that a list sorts before longer lists that begin
-    with it.
+    """Encode each member after a byte 1 and the end as a byte 0: a list sorts before longer lists that begin with
+    it.
     """
     encode, decode = cell
 

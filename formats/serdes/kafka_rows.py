@@ -60,8 +60,9 @@ def key_encoder(codec: KeyCodec) -> Encode:
 
 
 def value_encoder(codec: ValueCodec) -> Encode:
-    """A function from a user's value to bytes. It raises the errors of ``codec.normalize``, and WRONG_VALUE for a
-    null.
+    """A function from a user's value to bytes.
+
+    It raises the errors of ``codec.normalize``, and WRONG_VALUE for a null.
     """
     field, normalize = codec.schema.field(0), codec.normalize
     encode = _encoder(field.type)

@@ -31,8 +31,9 @@ from statestore.formats.serdes.value_layout import ValueLayout
 
 
 def values_to_bytes(layout: ValueLayout, columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray:
-    """Encode one value per row. ``rows`` is needed only for a schema without columns, which has no length of its
-    own.
+    """Encode one value per row.
+
+    ``rows`` is needed only for a schema without columns, which has no length of its own.
     """
     if not columns:
         return as_binary(np.zeros((rows or 0, 0), np.uint8))

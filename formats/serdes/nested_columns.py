@@ -14,8 +14,9 @@ from statestore.formats.values.canonical import from_arrow, plain
 
 
 def encoded_column(column: pa.Array, cell: Callable[[pa.DataType], Cell]) -> pa.BinaryArray:
-    """Encode a column; null cells are empty. ``cell`` is the form of the cells: ``cells.compact`` or
-    ``cells.ordered``.
+    """Encode a column; null cells are empty.
+
+    ``cell`` is the form of the cells: ``cells.compact`` or ``cells.ordered``.
     """
     kind = timeless(column.type)
     encode, to = cell(kind)[0], from_arrow(kind)

@@ -16,9 +16,7 @@ from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 
 class ValuesToBytes(Protocol):
-    """A function from value columns to one binary column; ``rows`` is their number for a schema without value
-    columns.
-    """
+    """A function from value columns to one binary column; ``rows`` is their number where there is no value column."""
 
     def __call__(self, columns: list[pa.Array], rows: int | None = None) -> pa.BinaryArray: ...
 

@@ -40,9 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ValueLayout:
-    """The layout of one schema's values. ``head`` packs bits, numbers and lengths; ``full`` are the bits without
-    nulls.
-    """
+    """The layout of a schema's values. ``head`` packs bits, numbers and lengths; ``full``: the bits without nulls."""
 
     columns: tuple[Column, ...]
     numbers: tuple[Column, ...]

@@ -75,7 +75,7 @@ def batches_parts(
     filters: Sequence[Filter],
     chosen: ChoosePartitions,
 ) -> list[BatchesPart]:
-    """One part for each partition, or for each group of partitions among which rows moved in a repartition by Spark.
+    """One part for each partition, or for each group of partitions among which a repartition moved rows.
 
     ``checkpoint`` is as of the last of ``batches``, ``chosen`` the partitions of a store that filters leave.
     """

@@ -233,8 +233,8 @@ def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> 
     decoder = source.decoder(source.columns)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
-        told = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
-        yield _batch(source, rows.columns(decoder, content[some]), told, place[some])
+        about = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
+        yield _batch(source, rows.columns(decoder, content[some]), about, place[some])
 
 
 def _in_passes(

@@ -1,6 +1,4 @@
-"""The stored keys that a view's filters allow: ranges of bytes, and the partition in which Spark would put a whole
-key.
-"""
+"""The stored keys that a view's filters allow: ranges of bytes, and the partition where Spark would put a whole key."""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ FEW_PARTITIONS = 8
 
 @dataclass(frozen=True)
 class LookupPart:
-    """Keys to look up, one partition after another. Once a partition holds the ``single`` key, the others are
-    skipped.
+    """Keys to look up, one partition after another.
+
+    Once a partition holds the ``single`` key, the others are skipped.
     """
 
     partitions: tuple[int, ...]

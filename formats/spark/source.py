@@ -199,9 +199,7 @@ class CheckpointSource(Source):
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
     ) -> Sequence[BatchesPart]:
-        """One part for each partition, or for each group of partitions among which rows moved in a repartition by
-        Spark.
-        """
+        """One part for each partition, or for each group of partitions among which a repartition moved rows."""
         numbers = [version.number for version in versions]
         at = self._at(state, numbers[-1])
         first = [] if before is None else self._batches([before.number])

@@ -131,9 +131,7 @@ def _compare_double(column: pa.Array, op: str, value: Number) -> pa.BooleanArray
 
 
 def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> pa.BooleanArray:
-    """Evaluate ``column op v``: ``limit`` is the greatest value of the type up to v, ``exact`` says whether it equals
-    v.
-    """
+    """Evaluate ``column op v``: ``limit`` is the type's greatest value up to v, ``exact`` whether it equals v."""
     if limit is None:
         return _constant(column, op in ("!=", ">", ">="))
     if not exact:
@@ -144,9 +142,7 @@ def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> p
 
 
 def _floor(value: Number, kind: pa.DataType) -> tuple[Any, bool]:
-    """The greatest value of the type that is not above ``value`` (None if there is none), and whether it equals
-    ``value``.
-    """
+    """The type's greatest value that is not above ``value`` (None without one), and whether it equals ``value``."""
     if value != value:
         return None, False
     if pa.types.is_floating(kind):
@@ -224,9 +220,7 @@ def _same(column: pa.Array, value: Any) -> Bools:
 
 
 def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
-    """Compare the first members of the lists of the right length, then the second ones of those still equal, and so
-    on.
-    """
+    """Compare the first members of the lists of the right length, then the second ones of those still equal, etc."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     rows = np.flatnonzero(~_invalid(column) & (np.diff(offsets) == len(members)))
     for position, member in enumerate(members):

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 DECLARED = b"statestore.type"
 COLUMN_METADATA = b"SPARK::metadata::json"
-"""Key of the metadata that a user gave a column in the engine, as JSON. It is Spark's own key, which Spark passes
-on.
+"""Key of the metadata that a user gave a column in the engine, as JSON.
+
+It is Spark's own key, which Spark passes on.
 """
 _COLLATED = b"string collate "
 

@@ -83,9 +83,7 @@ class _RowCodec(ABC):
         return (given,)
 
     def _is_bare(self, given: Any) -> bool:
-        """Return whether a dict or row with names is the value of a single struct or map column, and not a row that
-        holds it.
-        """
+        """Return whether a dict or row with names is itself the value of a single struct or map column."""
         if self._only is None or not pa.types.is_nested(self._only):
             return False
         if pa.types.is_map(self._only):  # the keys of a map may be anything, so names cannot decide

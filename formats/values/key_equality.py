@@ -123,9 +123,7 @@ def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows:
 
 
 def _pieces(column: pa.Array, starts: Ints, width: int) -> npt.NDArray[np.void]:
-    """``width`` bytes of the strings' data from each of these positions on, in a third of the time of taking the
-    strings.
-    """
+    """``width`` bytes of the strings' data from each of these positions on, three times as fast as Arrow's take."""
     data = np.frombuffer(column.buffers()[2], np.uint8)
     pieces: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))[starts]
     return pieces

@@ -272,7 +272,7 @@ def _check_column_name(name: Any, before: list[str], role: Role) -> None:
 
 
 def check_encodable(text: str, what: str) -> None:
-    """Raise InvalidInputError INVALID_TEXT for half a surrogate pair, which Python's text may hold and UTF-8 may
+    """Raise InvalidInputError INVALID_TEXT for half a surrogate pair, which Python allows in text and UTF-8 does
     not.
     """
     try:

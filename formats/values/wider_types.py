@@ -57,9 +57,7 @@ def _widest_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType |
 
 
 def cast_wider(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``column`` to a type that `widest_type` found for its own type and another one; missing fields become
-    null.
-    """
+    """Cast ``column`` to a type that `widest_type` found for its type and another one; missing fields become null."""
     given = column.type
     if given == kind:
         return column

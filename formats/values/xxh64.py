@@ -59,9 +59,7 @@ def xxh64_strings(data: Bytes, offsets: npt.NDArray[np.integer[Any]]) -> U64s:
 
 
 def _hash_block(data: Bytes, starts: Ints, lengths: Ints) -> U64s:
-    """Sort by length, so that the rows that have a further word are always a suffix, which is a slice and not a
-    mask.
-    """
+    """Sort by length, so that rows with a further word are always a suffix: a slice, not a mask."""
     if lengths[0] == lengths[-1] and (lengths == lengths[0]).all():
         return _hash_ascending(data, starts, lengths)
     order = np.argsort(np.minimum(lengths, LONG + 1).astype(np.uint16), kind="stable")  # 16 bits get a radix sort

@@ -63,9 +63,7 @@ class Folder:
         return isinstance(self.filesystem, pafs.LocalFileSystem)
 
     def remembering(self) -> Folder:
-        """The folder with a memory: listings and files of it, and of folders reached from it, are kept as long as it
-        is.
-        """
+        """The folder with a memory, which keeps listings and files of it and of folders reached from it."""
         return self if self.seen is not None else replace(self, seen=Seen())
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -90,9 +88,7 @@ class Folder:
                     future.result()
 
     def files(self) -> dict[str, int]:
-        """Sizes of the files in the folder by name, without hidden and temporary ones; empty if the folder does not
-        exist.
-        """
+        """Sizes of the folder's files by name, without hidden and temporary ones; empty if there is no such folder."""
         return {info.base_name: info.size or 0 for info in self.entries() if info.type == pafs.FileType.File}
 
     def folders(self) -> list[str]:

@@ -47,8 +47,6 @@ def _first_partition(operator: Folder) -> Folder | None:
 
 
 def _stores(partition: Folder) -> list[Folder]:
-    """The folders of a partition that have a schema each: the partition's own for one store, else one for each
-    store.
-    """
+    """The folders of a partition with a schema each: its own for one store, else one for each store."""
     names = partition.folders()
     return [partition] if "_metadata" in names else [partition.at(name) for name in names]

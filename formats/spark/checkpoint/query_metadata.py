@@ -75,9 +75,7 @@ class OperatorEntry:
 
 
 def moves_rows(before: Batch | None, batch: Batch) -> bool:
-    """Return whether a batch changed no row after the batch before it: it only repartitioned the state, or was
-    skipped.
-    """
+    """Return whether a batch changed no row: it only repartitioned the state after ``before``, or was skipped."""
     if before is None or not before.logged or not batch.logged:
         return False
     return before.partitions != batch.partitions or before.version == batch.version

@@ -123,8 +123,9 @@ class _Reader:
         return self.take(int.from_bytes(self.take(2))).decode("utf-8", "surrogatepass")
 
     def chunks(self) -> str:
-        """Read chunks and join them. They are joined before decoding, because Java writes characters beyond 16 bits as
-        halves.
+        """Read chunks and join them.
+
+        They are joined before decoding, because Java writes characters beyond 16 bits as halves.
         """
         halves = "".join([self.utf() for _ in range(self.count(2))])
         return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -164,9 +164,7 @@ def parse_schema(text: str) -> StructOf:
 
 
 def _type_of(node: Any, depth: int, collations: Mapping[str, Any], path: str) -> SparkType:
-    """The type of a JSON value; ``collations`` are those of the enclosing field of a struct by path, as
-    ``name.element``.
-    """
+    """The type of a JSON value; ``collations`` are the enclosing field's, by path such as ``name.element``."""
     if depth == 0:
         raise unsupported(f"a schema nested deeper than {MAX_DEPTH}")
     if isinstance(node, str):

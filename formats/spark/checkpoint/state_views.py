@@ -68,9 +68,7 @@ def views(checkpoint: Checkpoint, operator: Operator) -> tuple[StateView, ...]:
 
 
 def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[StateView]) -> None:
-    """Check that an operator's metadata is there, which alone says which kinds the families of transformWithState
-    are.
-    """
+    """Check that an operator's metadata is there: only it has the kinds of the families of transformWithState."""
     if operator.variables:
         return
     for each in raw:

@@ -1,6 +1,4 @@
-"""Numbers for struct fields that share a name, which Spark's state allows (sum, sum) and DuckDB and Python sources do
-not.
-"""
+"""Numbers for struct fields that share a name: Spark's state has them (sum, sum), DuckDB and Python sources do not."""
 
 from __future__ import annotations
 

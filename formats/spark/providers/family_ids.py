@@ -29,8 +29,9 @@ def rows_of_family(rows: pa.RecordBatch, family_id: int, delimiter: bytes | None
 
 
 def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None) -> Changes:
-    """Replace the id in front of the keys of changes. Deletions have no values, and their checksums are already
-    removed.
+    """Replace the id in front of the keys of changes.
+
+    Deletions have no values, and their checksums are already removed.
     """
     return Changes(changes.kind, *_renamed(changes.keys, changes.values, family_id, delimiter))
 

@@ -28,9 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KeyHashes:
-    """Hashes of stored keys without their first ``front`` bytes, and without the eight bytes at ``hole`` after
-    these.
-    """
+    """Hashes of stored keys without their first ``front`` bytes and without the eight at ``hole`` after these."""
 
     front: int = 0
     hole: int | None = None

@@ -41,9 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Zip:
-    """The contents of a zip's metadata; ``tables`` maps local names of table files to those in ``SSTs/`` and their
-    sizes.
-    """
+    """Contents of a zip's metadata; ``tables`` maps local names of table files to names in ``SSTs/`` and sizes."""
 
     tables: Mapping[str, tuple[str, int]]
     families: Mapping[str, int]
@@ -185,7 +183,5 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
 
 
 def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:
-    """OPTIONS with the delimiter that Spark uses for merges; Spark writes only the operator's name, whatever the
-    delimiter.
-    """
+    """OPTIONS with the delimiter that Spark uses for merges; Spark writes the operator's name without it."""
     return _MERGE_OPERATOR.sub(rb"\1={id=StringAppendOperator;delimiter=" + delimiter + rb";}", options)

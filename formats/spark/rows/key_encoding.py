@@ -144,7 +144,7 @@ def _variants(kind: SparkType, value: Any) -> list[Any]:
 
 
 def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) -> RowStart:
-    """The null bits and known slots of a row; if all slots are known, also the bytes behind them of the first
+    """The null bits and known slots of a row; if it has all slots, also the bytes behind them of the first
     ``known``.
     """
     words = (len(values) + 63) // 64

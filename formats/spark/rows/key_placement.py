@@ -1,6 +1,4 @@
-"""The partition of a key in Spark: its hash, Murmur3 of 32 bits over the columns with seed 42, modulo the
-partitions.
-"""
+"""The partition of a key in Spark: Murmur3 of 32 bits over the columns with seed 42, modulo the partitions."""
 
 from __future__ import annotations
 
