@@ -126,6 +126,6 @@ def open_changelog(path: Path, flags: int) -> int:
 def _no_file(path: Path) -> CorruptError:
     return CorruptError(
         "CHANGELOG_CORRUPT",
-        f"{path} has the name of a changelog and is not a regular file; restore the file from a copy, or move what "
+        f"{path} has the name of a changelog but is no regular file; restore the file from a copy, or move what "
         "is there away to continue without it",
     )

@@ -74,7 +74,7 @@ def _cache_folder() -> str | None:
     given = os.environ.get("NUMBA_CACHE_DIR")
     for root in [Path(given) / "statestore"] if given else [*_of_home(), _temporary()]:
         try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # apart: parents get the umask's mode
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # a call of its own: parents get the umask's mode
             folder = root / name
             folder.mkdir(mode=0o700, exist_ok=True)
             if _is_private(root) and _is_private(folder) and os.access(folder, os.W_OK):
