@@ -177,18 +177,18 @@ def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
         return keyed_table(folder, spec, states[0])
     if not shared_log(folder, spec.store_id).retained():
         raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
-    told = ", ".join(f"{folder}/{state}" for state in states) or "none"
+    addresses = ", ".join(f"{folder}/{state}" for state in states) or "none"
     raise NotFoundError(
-        "TABLE_NOT_FOUND", f"{folder} is a keyed store with {len(states)} states; name one of them: {told}"
+        "TABLE_NOT_FOUND", f"{folder} is a keyed store with {len(states)} states; name one of them: {addresses}"
     )
 
 
 def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
     """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
     if state not in _states(folder, spec, every=True):
-        told = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
+        addresses = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
         raise NotFoundError(
-            "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {told}; name one of them"
+            "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them"
         )
     return keyed_table(folder, spec, state)
 

@@ -223,9 +223,9 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
         )
     for number, name in enumerate(files.spec.key_names):
         for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
-            told = None if bounds is None else bounds[number]
-            if told is not None and pc.min_max(segment.column(name)).as_py()[what] != told:
-                found.append(f"{meta.name}: the {what} of key column {name} is not {told!r}, the value in the log")
+            bound = None if bounds is None else bounds[number]
+            if bound is not None and pc.min_max(segment.column(name)).as_py()[what] != bound:
+                found.append(f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log")
     return found
 
 

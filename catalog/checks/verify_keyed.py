@@ -75,7 +75,7 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
     _verify_checkpoints(storage, sizes, findings.log, findings, report)
     users = _users(findings.log)
     findings.files = len(users)
-    damaged = {name for name, (file, told) in users.items() if not _whole(root, file, told, report)}
+    damaged = {name for name, (file, needed_by) in users.items() if not _whole(root, file, needed_by, report)}
     if spec is not None:
         for entry in findings.log.retained().values():
             _verify_snapshot(root, spec, entry, damaged, findings, report)
@@ -170,8 +170,8 @@ def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
         for part in entry.handles:
             for name in part.files():
                 users.setdefault(name, []).append(version)
-    told = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
-    return {name: (file, told.get(name, "emitted records of a batch")) for name, file in log.files().items()}
+    needed_by = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
+    return {name: (file, needed_by.get(name, "emitted records of a batch")) for name, file in log.files().items()}
 
 
 def _whole(root: Path, file: FileRef, needed_by: str, report: Report) -> bool:

@@ -47,8 +47,8 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     needed = file_names(snapshot)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
     damage = _missing(listed, needed)
-    unfolded = _told(damage, lambda: _open_rows(files, snapshot))
-    pending_bytes, pending = _told(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
+    unfolded = _unless_damaged(damage, lambda: _open_rows(files, snapshot))
+    pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
     problems = [f"damaged: {found}" for found in damage]
     values = [m for m in snapshot.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
@@ -84,7 +84,7 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     )
 
 
-def _told(damage: list[str], find: Callable[[], Found]) -> Found | None:
+def _unless_damaged(damage: list[str], find: Callable[[], Found]) -> Found | None:
     """Return the result of ``find``; None if files are damaged, after the damage is added to ``damage``."""
     try:
         return find()

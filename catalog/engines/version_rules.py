@@ -118,11 +118,11 @@ def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[V
 
 def _changed(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> list[Version]:
     """Return the versions whose changes are requested."""
-    told = known if origin else known[1:]
+    changed = known if origin else known[1:]
     if query.start_time is not None or query.end_time is not None:
         _check_times(source, state, known, query, origin)
         low, high = query.start_time, query.end_time
-        return [v for v in told if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]
+        return [v for v in changed if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]
     last = source.last_known(state)
     least = 0 if origin else known[0].number + 1 if known else last + 1
     for version in (query.start_version, query.end_version):
@@ -134,7 +134,7 @@ def _changed(source: Source, state: str, known: list[Version], query: Query, ori
             )
     first = least if query.start_version is None else query.start_version
     stop = last if query.end_version is None else query.end_version
-    return [version for version in told if first <= version.number <= stop]
+    return [version for version in changed if first <= version.number <= stop]
 
 
 def _check_order(query: Query) -> None:

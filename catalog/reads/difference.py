@@ -249,7 +249,7 @@ def _as_bags(before: Side, after: Side, names: Columns, schema: pa.Schema) -> It
     """Return the rows that one bag has and the other has not, equal rows as often as there are more of them."""
     left, right = pairs(*(counted_rows([*side.keys, *_compared_values(side, names)]) for side in (before, after)))
     nothing = np.zeros((len(left), len(names.values)), bool)
-    return _told(before, after, names, schema, (left, right, nothing))
+    return _differing_rows(before, after, names, schema, (left, right, nothing))
 
 
 def _compared_values(side: Side, names: Columns) -> list[pa.Array]:
@@ -261,10 +261,12 @@ def _compared_values(side: Side, names: Columns) -> list[pa.Array]:
 
 def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     left, right = pairs(before, after)
-    return _told(before, after, names, schema, (left, right, differences(before, after, left, right) & names.compared))
+    return _differing_rows(
+        before, after, names, schema, (left, right, differences(before, after, left, right) & names.compared)
+    )
 
 
-def _told(
+def _differing_rows(
     before: Side, after: Side, names: Columns, schema: pa.Schema, compared: tuple[Ints, Ints, Bools]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the difference; ``compared`` has the matching rows of both sides, and the value columns in which they

@@ -58,7 +58,7 @@ def rebuilt_folder(root: Path, name: str) -> Iterator[Path]:
     The folder is removed if the block fails, and by the next rebuild or drop if the process dies.
     """
     folder = root / f"{REBUILT}{uuid.uuid4().hex}-{name}"
-    with disk_errors("make the store anew in", folder):
+    with disk_errors("rebuild the store in", folder):
         _remove_unfinished(root, name)
         folder.mkdir()
         try:

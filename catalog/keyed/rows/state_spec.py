@@ -124,11 +124,12 @@ def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
 
 def _incompatible(old: StateDescriptor, new: StateDescriptor, why: str) -> InvalidInputError:
     return InvalidInputError(
-        "INCOMPATIBLE_STATE", f"state {old.name!r}: {why}; stored is {told(old)}, asked for is {told(new)}"
+        "INCOMPATIBLE_STATE",
+        f"state {old.name!r}: {why}; stored is {description(old)}, asked for is {description(new)}",
     )
 
 
-def told(spec: StateDescriptor) -> str:
+def description(spec: StateDescriptor) -> str:
     """Return a readable description of a state: ``map of string -> bigint by window_start timestamp``."""
     kind = type_name(spec.value)
     if spec.user_key is not None:

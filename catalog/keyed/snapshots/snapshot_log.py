@@ -121,8 +121,8 @@ class SnapshotLog:
         if version is None:
             return kept[max(kept)]
         if version not in kept:
-            told = ", ".join(map(str, kept)) or "none"
-            raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; kept are {told}")
+            listed = ", ".join(map(str, kept)) or "none"
+            raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; kept are {listed}")
         return kept[version]
 
     def last_batches(self) -> list[SnapshotEntry]:
@@ -263,10 +263,10 @@ def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> Non
     else:
         if at == max_parallelism:
             return
-    told = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
+    listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
     raise InvalidInputError(
         "INCOMPLETE_SNAPSHOT",
-        f"parts with key groups {told}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
+        f"parts with key groups {listed}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
     )
 
 
