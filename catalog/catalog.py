@@ -62,14 +62,17 @@ MAX_NAME_BYTES = 200
 
 
 def connect(path: str | PathLike[str]) -> Catalog:
-    """The warehouse at ``path``, a local directory; it is created where absent."""
+    """Open the warehouse at ``path``, a local directory, and create it where it does not exist."""
     location = parse_location(path)
     if not location.is_local:
         raise not_local(location, "a warehouse needs")
     root = Path(location.path)
     with disk_errors("make the directory", root):
         if os.path.lexists(root) and not root.is_dir():
-            raise InvalidInputError("NOT_A_WAREHOUSE", f"{root} is no directory; expected one (or nothing yet)")
+            raise InvalidInputError(
+                "NOT_A_WAREHOUSE",
+                f"{root} is not a directory; expected a directory, or a path at which nothing exists yet",
+            )
         make_directories(root.absolute())
     return Catalog(root)
 
@@ -183,11 +186,13 @@ class Catalog:
         key_groups: int = 128,
         **options: Any,
     ) -> Any:
-        """Create a store and open it: a `VersionedStore`, `KeyValueStore`, `WindowStore`, `JoinWindowStore`,
-        `SessionStore` or `KeyedStore`, by ``kind``. Column types are Spark or Arrow names, or pyarrow types; durations
-        are int milliseconds, timedelta or "30 days". The signatures above say which options a kind has; ``serde``
-        "kafka" keeps rows in the bytes and order of Kafka Streams, "natural" keys in the order of their type. A keyed
-        store is told the types of values when its states are registered.
+        """Create a store of the given ``kind`` and return it, open.
+
+        The result is a `VersionedStore`, `KeyValueStore`, `WindowStore`, `JoinWindowStore`, `SessionStore` or
+        `KeyedStore`. Column types are Spark or Arrow names, or pyarrow types. Durations are int milliseconds, timedelta
+        or "30 days". The overloads above list the options of each kind. With ``serde`` "kafka", rows have the bytes and
+        the order of Kafka Streams; with "natural", keys have the order of their type. A keyed store receives its value
+        types when its states are registered.
 
         Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, UNKNOWN_OPTION, MISSING_OPTION, …) or
         UnsupportedError.
@@ -208,13 +213,16 @@ class Catalog:
         key_groups: int | None = None,
         **options: Any,
     ) -> Any:
-        """Make a store anew by replaying its changes, with another kind, retention, segment interval or serde; answers
-        the new store. ``kind`` and further options are those of ``create_store``; what is not given is the kind's
-        default. The old store stays until the new one is committed; a handle that is open on it has to be closed first.
+        """Recreate a store by replaying its changes, with another kind, retention, segment interval or serde; return
+        the new store.
 
-        An unversioned store becomes versioned with each commit's time as its versions' time, a versioned store becomes
-        unversioned by the order of commits: the last write of a key wins, even if it is older. Raises ConflictError
-        STORE_LOCKED, UnsupportedError REBUILD_KIND, InvalidInputError as ``create_store``.
+        ``kind`` and further options are those of ``create_store``; an omitted option has the default of the kind. The
+        old store stays until the new one is committed; a handle that is open on it has to be closed first. An
+        unversioned store becomes versioned with the time of each commit as the time of its versions. A versioned store
+        becomes unversioned in the order of commits: the last write of a key wins, even if it is older.
+
+        Raises ConflictError STORE_LOCKED, UnsupportedError REBUILD_KIND, and InvalidInputError as ``create_store``
+        does.
         """
         known = self.locate(name)[1].kind
         new_kind = kind or known
@@ -231,7 +239,7 @@ class Catalog:
         return self.open_store(name)
 
     def _create(self, folder: Path, spec: StoreSpec) -> Any:
-        """Make the store in ``folder`` and open it."""
+        """Create the store in ``folder`` and open it."""
         storage = LocalStorage(folder)
         if storage.exists(STORE_FILE):
             raise _exists(spec.name, self.root)
@@ -246,8 +254,11 @@ class Catalog:
         return open_handle(storage, spec)
 
     def open_store(self, name: str, *, auto_compact: bool = True, read_only: bool = False) -> Any:
-        """Open a store with the verbs of its kind (as ``create_store``), taking in what a crashed writer had
-        acknowledged. ``read_only``: never write, nor keep another process from writing. NotFoundError STORE_NOT_FOUND.
+        """Open a store with the methods of its kind (see ``create_store``) and recover the acknowledged writes of a
+        crashed writer.
+
+        With ``read_only``, the handle never writes and does not keep another process from writing. Raises NotFoundError
+        STORE_NOT_FOUND.
         """
         storage, spec = self.locate(name)
         return open_handle(storage, spec, auto_compact=auto_compact, read_only=read_only)
@@ -258,8 +269,8 @@ class Catalog:
             if not self.root.is_dir():
                 return []
             found = {path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()}
-            found |= replaced_stores(self.root)  # opening one brings it back
-        return sorted(name for name in found if not name.startswith("."))  # a drop that was interrupted
+            found |= replaced_stores(self.root)  # opening such a store restores it
+        return sorted(name for name in found if not name.startswith("."))  # the remains of an interrupted drop
 
     def drop_store(self, name: str) -> None:
         """Remove a store and everything in it. Handles that are open on it raise STORE_REPLACED from then on.
@@ -270,7 +281,7 @@ class Catalog:
         remove_store(self.root, name)
 
     def verify(self, name: str) -> Verification:
-        """Check a store completely: every checksum, log entry and invariant; damage is in the answer, not raised.
+        """Check every checksum, log entry and invariant of a store. Damage is returned, not raised.
 
         Raises NotFoundError STORE_NOT_FOUND.
         """
@@ -278,7 +289,7 @@ class Catalog:
         return verify(self.root, name)[0]
 
     def locate(self, name: str) -> tuple[LocalStorage, StoreSpec]:
-        """Storage and description of an existing store."""
+        """Return the storage and the description of an existing store."""
         _check_name(name)
         storage = LocalStorage(self.root / name)
         if not storage.exists(STORE_FILE):
@@ -292,7 +303,7 @@ class Catalog:
 def _spec(
     name: str, kind: str, schemas: tuple[pa.Schema, pa.Schema], options: Mapping[str, Any], serde: str, key_groups: int
 ) -> StoreSpec:
-    """The description of a new store, checked."""
+    """Return the checked description of a new store."""
     check_kind(kind)
     windowing = windowing_of(kind, options)
     interval = None if windowing else duration_ms(options.get("segment_interval"), "segment_interval")
@@ -313,18 +324,19 @@ def _spec(
     if kind == KEYED:
         check_keyed_spec(spec)
     else:
-        row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not have
+        row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not support
     return spec
 
 
 def _value_schema(kind: str, value: Columns | None) -> pa.Schema:
-    """Raises InvalidInputError MISSING_OPTION or UNKNOWN_OPTION."""
+    """Raise InvalidInputError MISSING_OPTION or UNKNOWN_OPTION."""
     check_kind(kind)
     if kind == KEYED:
         if value is not None:
             raise InvalidInputError(
                 "UNKNOWN_OPTION",
-                "value: a keyed store has values by state; give their types when states are registered",
+                "value: a keyed store has no value columns of its own; give the types of values when "
+                "states are registered",
             )
         return pa.schema([])
     if value is None:
@@ -336,10 +348,10 @@ def _value_schema(kind: str, value: Columns | None) -> pa.Schema:
 
 
 def write_first_entry(storage: LocalStorage, spec: StoreSpec) -> StoreSpec:
-    """Write version 0, the empty store; returns the description with the identity that version 0 has.
+    """Write version 0, the empty store, and return the description with the identity that version 0 has.
 
-    An interrupted creation may have left it, or a creation at the same moment has written it: then the store takes over
-    its identity.
+    An interrupted creation may have left version 0, or a concurrent creation may have written it. Then the store takes
+    over its identity.
     """
     try:
         write_entry(storage, new_entry(replace(EMPTY, store=spec.store_id), "create", NewFiles()))

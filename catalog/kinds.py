@@ -1,4 +1,4 @@
-"""Which class opens a store of which kind."""
+"""The class that opens a store of each kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANDLES: dict[str, type[StoreHandle]] = {
 
 
 def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
-    """Raises InvalidInputError WRONG_SCHEMA if tables of ``schema`` are not what ``put_all`` of the kind takes."""
+    """Raise InvalidInputError WRONG_SCHEMA if ``put_all`` of the kind does not take tables of ``schema``."""
     if spec.kind == "versioned":
         record_batch(spec, pa.RecordBatch.from_pylist([], schema=schema))
     else:
@@ -37,7 +37,7 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
 def open_handle(
     storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
 ) -> StoreHandle | KeyedStore:
-    """A handle with the verbs of the store's kind."""
+    """Return a handle with the methods of the store's kind."""
     if spec.kind == KEYED:
         return KeyedStore(storage, spec, read_only=read_only)
     if spec.kind == "versioned" and spec.serde == "kafka":

@@ -1,5 +1,8 @@
-"""The tables of the stores in a warehouse directory: a store is one, of its name; a keyed store is one for each of its
-states, called ``store.state`` and addressed as ``warehouse/store/state``."""
+"""The tables of the stores in a warehouse directory.
+
+A store is one table, with the name of the store. A keyed store is one table for each of its states, with the name
+``store.state`` and the address ``warehouse/store/state``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from statestore.formats.state_table import StateTable
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What a table's rows are: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
+    """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
 
     kind: str
     retention: int | None
@@ -37,19 +40,21 @@ class TableInfo:
 
 @dataclass(frozen=True)
 class StoreTables:
-    """The tables of ``stores``, which lie in the folder ``root``. A store that is damaged is a table, too: opening it
-    says what is wrong, and the others can be read."""
+    """The tables of ``stores``, which lie in the folder ``root``.
+
+    A damaged store is a table, too: opening it reports the damage, and the others can be read.
+    """
 
     root: Path
     stores: tuple[str, ...]
 
     def pin(self) -> Self:
-        """The same: plans of reads are pinned by themselves."""
+        """Return the tables themselves: plans of reads are pinned."""
         return self
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Those of plain stores, and of the states that the newest snapshots of keyed stores have."""
+        """Names of the tables of plain stores, and of the states in the newest snapshots of keyed stores."""
         found = set(self._plain)
         for name, spec in self._keyed.items():
             found |= self._state_tables(name, spec)
@@ -57,16 +62,16 @@ class StoreTables:
 
     @property
     def schemas(self) -> tuple[str, ...]:
-        """Names before the dot: of keyed stores, and of those that cannot be read, which may be keyed."""
+        """Names before the dot: keyed stores, and unreadable stores, which may be keyed."""
         return (*self._keyed, *self._damaged)
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a table now, or a state of that name in an older snapshot."""
+        """Return whether such a table exists now, or a state of that name in an older snapshot."""
         if name in self.names:
             return True
         store, _, state = name.rpartition(".")
         if store in self._damaged:
-            return True  # opening it says what is wrong
+            return True  # opening it reports the damage
         spec = self._keyed.get(store)
         return spec is not None and state in _states(self.root / store, spec, every=True)
 
@@ -91,19 +96,19 @@ class StoreTables:
         return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
 
     def summary(self, name: str) -> TableSummary:
-        """What is kept of a table. Raises CorruptError for one that is damaged."""
+        """Return the summary of a table. Raises CorruptError for a damaged one."""
         keyed = self._state(name)
         return summarize(*self._located(name)) if keyed is None else summarize_state(keyed)
 
     def place(self, name: str) -> str:
-        """Where a table is below ``root``, with the suffix of a metadata table."""
+        """Return the path of a table below ``root``, with the suffix of a metadata table."""
         base, dollar, suffix = name.partition("$")
         keyed = self._state(base)
         place = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
         return f"{place}{dollar}{suffix}"
 
     def store_of(self, name: str) -> str | None:
-        """The store that a name of a store or table means; None if none has it."""
+        """Return the store that a name of a store or table means; None if no store has it."""
         base = name.partition("$")[0]
         if base in self.stores:
             return base
@@ -118,16 +123,16 @@ class StoreTables:
 
     @cached_property
     def _specs(self) -> dict[str, StoreSpec | None]:
-        """The description of each store; None for one that cannot be read."""
+        """The description of each store; None for a store that cannot be read."""
         return {name: _spec(self.root / name) for name in self.stores}
 
     @cached_property
     def _damaged(self) -> frozenset[str]:
-        """Stores whose descriptions cannot be read: nobody knows whether they are keyed."""
+        """Stores whose descriptions cannot be read; it is unknown whether they are keyed."""
         return frozenset(name for name, spec in self._specs.items() if spec is None)
 
     def _located(self, name: str) -> tuple[Storage, StoreSpec]:
-        """The store that has a table. Raises CorruptError STORE_CORRUPT for a state of a damaged one, too."""
+        """Return the store that has a table. Raises CorruptError STORE_CORRUPT, also for a state of a damaged store."""
         store = name.rpartition(".")[0]
         return Catalog(self.root).locate(store if name not in self._plain and store in self._damaged else name)
 
@@ -149,7 +154,7 @@ class StoreTables:
 
 
 def keyed_spec(folder: Path) -> StoreSpec | None:
-    """The description of the keyed store in a folder; None if there is none, or one that cannot be told."""
+    """Return the description of the keyed store in a folder; None if there is none, or if it cannot be read."""
     spec = _spec(folder)
     return spec if spec is not None and spec.kind == KEYED else None
 
@@ -163,30 +168,32 @@ def _spec(folder: Path) -> StoreSpec | None:
 
 
 def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
-    """The one state of a keyed store. Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND that says how to name one
-    of several."""
+    """Return the only state of a keyed store.
+
+    Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND, which lists the states if there are several.
+    """
     states = _states(folder, spec)
     if len(states) == 1:
         return keyed_table(folder, spec, states[0])
     if not shared_log(folder, spec.store_id).retained():
         raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
-    told = ", ".join(f"{folder}/{state}" for state in states) or "none"
+    addresses = ", ".join(f"{folder}/{state}" for state in states) or "none"
     raise NotFoundError(
-        "TABLE_NOT_FOUND", f"{folder} is a keyed store with {len(states)} states; name one of them: {told}"
+        "TABLE_NOT_FOUND", f"{folder} is a keyed store with {len(states)} states; name one of them: {addresses}"
     )
 
 
 def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
-    """A state by name, also one that only older snapshots have; NotFoundError TABLE_NOT_FOUND."""
+    """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
     if state not in _states(folder, spec, every=True):
-        told = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
+        addresses = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
         raise NotFoundError(
-            "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {told}; name one of them"
+            "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them"
         )
     return keyed_table(folder, spec, state)
 
 
 def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:
-    """The states of the newest kept snapshot, or of all that are kept."""
+    """Return the states of the newest kept snapshot, or of all kept snapshots."""
     entries = list(shared_log(folder, spec.store_id).retained().values())
     return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.handles for s in part.states})

@@ -1,4 +1,4 @@
-"""What can be done for the files of a store, whatever tables it has: once for each store, not for each table."""
+"""Upkeep of a store's files, once for each store and not for each table."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ class Upkeep(Protocol):
     """The upkeep of one store."""
 
     def files(self) -> SegmentFiles:
-        """What compaction and expiry work on. Raises UnsupportedError SNAPSHOTS_ONLY where there is none."""
+        """Return the files on which compaction and expiry work. Raises UnsupportedError SNAPSHOTS_ONLY for a keyed
+        store.
+        """
 
     def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
-        """Remove, or only list, what nobody needs and was not changed for so many microseconds."""
+        """Remove, or only list, files that are not needed and were not changed for so many microseconds."""
 
 
 @dataclass(frozen=True)
 class StoreUpkeep:
-    """That of a store whose commits add rows."""
+    """The upkeep of a store whose commits add rows."""
 
     storage: Storage
     spec: StoreSpec
@@ -40,7 +42,7 @@ class StoreUpkeep:
 
 @dataclass(frozen=True)
 class SnapshotsUpkeep:
-    """That of a keyed store: snapshots are never written again, only discarded."""
+    """The upkeep of a keyed store: snapshots are never rewritten, only discarded."""
 
     storage: Storage
     spec: StoreSpec
@@ -48,8 +50,9 @@ class SnapshotsUpkeep:
     def files(self) -> SegmentFiles:
         raise UnsupportedError(
             "SNAPSHOTS_ONLY",
-            f"{self.spec.name!r} is a keyed store, which has nothing to compact or to expire: its snapshots stay as "
-            "they were written until store.discard(version) takes them away; vacuum removes what tasks left behind",
+            f"{self.spec.name!r} is a keyed store, which has nothing to compact or to expire: its "
+            "snapshots stay as they were written until store.discard(version) removes them; vacuum "
+            "removes files that tasks left behind",
         )
 
     def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
@@ -59,5 +62,5 @@ class SnapshotsUpkeep:
 
 
 def upkeep_of(storage: Storage, spec: StoreSpec) -> Upkeep:
-    """What can be done for a store."""
+    """Return the upkeep of a store."""
     return (SnapshotsUpkeep if spec.kind == KEYED else StoreUpkeep)(storage, spec)

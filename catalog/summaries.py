@@ -1,4 +1,4 @@
-"""An object for each table at a path, from metadata: what `inspect` and the report show."""
+"""Summaries of the tables at a path, from metadata, as `inspect` and the report show them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ UNKNOWN = TableSummary(0, 0).as_json() | {"version": None, "oldest_version": Non
 
 
 def summaries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """An object for each table at ``path``: sizes in bytes, times as ISO-8601, null where nothing is known. A table
-    that is damaged is listed with what is wrong, and does not hide the others."""
+    """Return an object for each table at ``path``: sizes in bytes, times as ISO-8601, null for unknown facts.
+
+    A damaged table is listed with its damage, and the others are listed, too.
+    """
     warehouse = open_warehouse(path).pin()
     return [_summary(warehouse, name) for name in warehouse.tables()]
 

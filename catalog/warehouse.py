@@ -1,4 +1,4 @@
-"""What is at a path: a warehouse of ours, one store of it, or the state of an engine."""
+"""Opening of a path: a warehouse, one store of it, or the state of an engine."""
 
 from __future__ import annotations
 
@@ -30,83 +30,89 @@ from statestore.formats.state_table import StateTable
 
 
 class Tables(Protocol):
-    """What is at a location, by name."""
+    """The tables at a location, by name."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the tables with state."""
+        """Names of the tables with state."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Of what upkeep is done for."""
+        """Names of the stores that have upkeep."""
 
     @property
     def schemas(self) -> tuple[str, ...]:
-        """What SQL may write before a dot in the name of a table."""
+        """Names that SQL may write before the dot in the name of a table."""
 
     def pin(self) -> Tables:
-        """The same as they stand now."""
+        """Return the tables bound to their current content."""
 
     def knows(self, name: str) -> bool:
-        """Whether ``open`` finds a table with state, be it one that is not listed."""
+        """Return whether ``open`` finds a table with state, including one that is not listed."""
 
     def open(self, name: str) -> StateTable:
-        """A table, or one of its metadata tables."""
+        """Return a table, or one of its metadata tables."""
 
     def about(self, name: str) -> TableInfo: ...
 
     def summary(self, name: str) -> TableSummary: ...
 
     def address(self, name: str) -> str:
-        """What `open_table` takes."""
+        """Return the path by which `open_table` opens a table."""
 
     def store_of(self, name: str) -> str | None:
-        """The store that a name means; None if none has it."""
+        """Return the store that a name means; None if no store has it."""
 
     def upkeep(self, store: str) -> Upkeep:
-        """Raises ReadOnlyError READ_ONLY for what is only read."""
+        """Return the upkeep of a store. Raises ReadOnlyError READ_ONLY for read-only state."""
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """The tables at one path; nothing is read until a table is, but for the logs of keyed stores."""
+    """The tables at one path; no data is read before a table is read, except the logs of keyed stores."""
 
     location: Location
     held: Tables
 
     def pin(self) -> Warehouse:
-        """The tables as they stand now: state of an engine is looked at once for all questions to them."""
+        """Return the tables bound to their current content; an engine's directory is then read once for all
+        questions."""
         return replace(self, held=self.held.pin())
 
     @property
     def path(self) -> str:
-        """The location as it may be shown: without credentials."""
+        """The location in the form that may be shown: without credentials."""
         return str(self.location)
 
     def address(self, name: str) -> str:
-        """What `open_table` takes for a table; it has the credentials that were given with the location."""
+        """Return the path by which `open_table` opens a table; it has the credentials that were given with the
+        location.
+        """
         return self.held.address(name)
 
     def tables(self) -> list[str]:
-        """Names of the tables with state, without their metadata tables."""
+        """Return the names of the tables with state, without their metadata tables."""
         return list(self.held.names)
 
     def metadata_tables(self) -> list[str]:
         return [f"{name}${suffix}" for name in self.held.names for suffix in TABLES]
 
     def schemas(self) -> list[str]:
-        """Names of the keyed stores: their tables are called ``store.state``."""
+        """Return the names of the keyed stores, whose tables have names like ``store.state``."""
         return list(self.held.schemas)
 
     def waiting(self) -> list[str]:
-        """Those of the keyed stores that have no table, as they have no snapshot yet."""
+        """Return the keyed stores that have no table, because they have no snapshot yet."""
         return [name for name in self.held.schemas if not self._of_schema(name)]
 
     def about(self, name: str) -> TableInfo:
         return self.held.about(name)
 
     def table(self, name: str) -> StateTable:
-        """A table, or a metadata table (`prices$versions`); NotFoundError TABLE_NOT_FOUND names the nearest."""
+        """Return a table, or a metadata table (`prices$versions`).
+
+        Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one.
+        """
         if not isinstance(name, str):
             raise InvalidInputError("INVALID_NAME", f"table name {shown(name)}; expected a text")
         base, _, suffix = name.partition("$")
@@ -115,12 +121,14 @@ class Warehouse:
         return self.held.open(name)
 
     def summary(self, name: str) -> TableSummary:
-        """What is kept of a table, from metadata. Raises CorruptError, NotFoundError for one that is damaged."""
+        """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""
         return self.held.summary(name)
 
     def stores(self, name: str | None = None) -> list[str]:
-        """What upkeep is done for: all, or the one that a name of a store or table means. NotFoundError
-        TABLE_NOT_FOUND."""
+        """Return the stores that have upkeep: all, or the one that a name of a store or table means.
+
+        Raises NotFoundError TABLE_NOT_FOUND.
+        """
         if name is None:
             return list(self.held.stores)
         store = self.held.store_of(name)
@@ -129,7 +137,7 @@ class Warehouse:
         return [store]
 
     def upkeep(self, store: str) -> Upkeep:
-        """Raises ReadOnlyError READ_ONLY for an engine's state."""
+        """Return the upkeep of a store. Raises ReadOnlyError READ_ONLY for an engine's state."""
         return self.held.upkeep(store)
 
     def _of_schema(self, store: str) -> list[str]:
@@ -151,7 +159,7 @@ class Warehouse:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is at a path; nothing is read until a table is."""
+    """The tables at a path; no data is read before a table is read."""
 
     warehouse: Warehouse
 
@@ -160,17 +168,19 @@ class Inspection:
         return self.warehouse.path
 
     def tables(self) -> list[str]:
-        """Names of the tables with state; each also has metadata tables, like ``prices$versions``."""
+        """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
         return self.warehouse.tables()
 
     def table(self, name: str) -> ReadableTable:
-        """A table by name; NotFoundError TABLE_NOT_FOUND names the nearest."""
+        """Return a table by name. Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one."""
         return ReadableTable(self.warehouse.table(name))
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """What is at ``path``: a warehouse, one store, or a checkpoint of Spark, which may also be s3://bucket/folder, gs://…,
-    abfs://…, hdfs://… or what an installed fsspec opens.
+    """Return the tables at ``path``: a warehouse, one store, or the state of an engine, such as a Spark checkpoint.
+
+    State of an engine may also be at s3://bucket/folder, gs://…, abfs://…, hdfs://… or a location that an installed
+    fsspec opens.
 
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError INVALID_LOCATION or NO_ACCESS,
     UnsupportedError UNSUPPORTED_PATH.
@@ -179,8 +189,9 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
-    """The warehouse at ``path``, or the one store at ``path`` as a warehouse of its tables, or the state of an engine,
-    such as a checkpoint of Structured Streaming, which may lie in an object store or HDFS
+    """Open the warehouse at ``path``, or one store as a warehouse of its tables, or the state of an engine.
+
+    State of an engine, such as a checkpoint of Structured Streaming, may lie in an object store or HDFS
     (``statestore.formats.places.locations``).
 
     Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds none of these; InvalidInputError
@@ -214,9 +225,12 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
 
 
 def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StateTable:
-    """The table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables; of a
-    keyed store the state that is named (`warehouse/sessions/counts`), or its only one; of an engine's state what
-    ``options`` of the engine select, or its only table, or with a name (`checkpoint/left`) one of several."""
+    """Open the table of a store directory, or with a suffix (`warehouse/prices$versions`) one of its metadata tables.
+
+    Of a keyed store it is the named state (`warehouse/sessions/counts`), or the only one. Of an engine's state it is
+    the table that the engine's ``options`` select, or the only table, or with a name (`checkpoint/left`) one of
+    several.
+    """
     location = parse_location(path)
     found = _engine_state(location, dict(options or {}))
     if found is not None:
@@ -232,9 +246,9 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
 
 
 def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:
-    """The description of the local store at ``path`` that takes rows as they come.
+    """Return the description of the local store at ``path`` that takes rows as they come.
 
-    Raises NotFoundError as `open_table`, ReadOnlyError READ_ONLY for what is only read, UnsupportedError KEYED_WRITE.
+    Raises NotFoundError like `open_table`, ReadOnlyError READ_ONLY for read-only tables, UnsupportedError KEYED_WRITE.
     """
     root = Path(path)
     keyed = keyed_spec(root)
@@ -244,16 +258,17 @@ def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:
     if keyed is not None:
         raise UnsupportedError(
             "KEYED_WRITE",
-            f"{path} is of keyed store {keyed.name!r}, which takes no rows: its states are written key by key with "
-            "store.backend(), and become a version with their snapshots (store.commit)",
+            f"{path} belongs to keyed store {keyed.name!r}, which takes no rows: its states are "
+            "written key by key with store.backend(), and become a version with their snapshots "
+            "(store.commit)",
         )
     if not isinstance(table, VersionedTable):
-        raise ReadOnlyError("READ_ONLY", f"{path} is only read: metadata of a store, or the state of a query")
+        raise ReadOnlyError("READ_ONLY", f"{path} is read-only: metadata of a store, or the state of a query")
     return table.spec
 
 
 def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
-    """``warehouse/prices$versions``, ``warehouse/sessions/counts`` or ``warehouse/sessions.counts``."""
+    """Open ``warehouse/prices$versions``, ``warehouse/sessions/counts`` or ``warehouse/sessions.counts``."""
     base, _, suffix = root.name.partition("$")
     if suffix and suffix not in TABLES:
         raise NotFoundError(
@@ -280,9 +295,9 @@ def _state_table(table: EngineTable, suffix: str) -> StateTable:
 
 
 def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> _EngineState | None:
-    """The state of an engine at a location; None where there is none.
+    """Return the state of an engine at a location; None if there is none.
 
-    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not here.
+    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
     """
     engine = recognised(location)
     given = {name.lower(): value for name, value in (options or {}).items()}
@@ -300,7 +315,7 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
 
 @dataclass(frozen=True)
 class _Stores(StoreTables):
-    """Those of a warehouse."""
+    """The tables of a warehouse."""
 
     location: Location
 
@@ -310,7 +325,7 @@ class _Stores(StoreTables):
 
 @dataclass(frozen=True)
 class _OneStore(StoreTables):
-    """Those of the one store in ``folder``."""
+    """The tables of the one store in ``folder``."""
 
     folder: Path
 
@@ -350,7 +365,10 @@ class _EngineState:
         return _state_table(EngineTable(self.opening, base, base, self.source if self.pinned else None), suffix)
 
     def only(self) -> StateTable:
-        """The state that is meant where none is named. Raises NotFoundError TABLE_NOT_FOUND, naming all of them."""
+        """Return the state that is read when none is named.
+
+        Raises NotFoundError TABLE_NOT_FOUND, which names all states, if there is no such state.
+        """
         if self.source.default is not None:
             return self.open(self.source.default)
         names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
@@ -372,12 +390,12 @@ class _EngineState:
         return base if base in self.names else None
 
     def upkeep(self, store: str) -> Upkeep:
-        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is only read")
+        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is read-only")
 
 
 def _no_state(location: Location) -> NotFoundError:
     if holds_anything(location):
         what = f"holds no store that can be read from there and not {expected()}"
-        return NotFoundError("NOTHING_HERE", f"{location} {what}; stores of ours are read in local directories only")
+        return NotFoundError("NOTHING_HERE", f"{location} {what}; stores can be read in local directories only")
     what = f"does not exist, or has nothing in it; expected a folder with {expected()}"
     return NotFoundError("PATH_NOT_FOUND", f"{location} {what}")

@@ -1,7 +1,7 @@
-"""What must always hold of a store's layout, as functions that tests and `verify` call.
+"""Invariants of a store's layout, as functions that tests and `verify` call.
 
-Each answers a list of violations in words, empty when all is well. The numbers are those of docs/format.md,
-"Invariants". They read whole columns, so they cost as much as a scan of the store.
+Each function returns a list of violations in words, which is empty if there is none. The numbers are those of
+docs/format.md, "Invariants". The functions read whole columns, so they cost as much as a scan of the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:
-    """Everything that does not depend on a chosen version and time."""
+    """Check the invariants that do not depend on a chosen version and time."""
     found: list[str] = []
     for view in views_of(snapshot.segments, snapshot.closures):
         found += segment_violations(files, snapshot, view)
@@ -34,7 +34,7 @@ def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:
 
 
 def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures) -> list[str]:
-    """Rows are sorted, and the statistics that reads prune by are those of the rows."""
+    """Check that rows are sorted, and that the statistics by which reads prune are those of the rows."""
     meta, segment = view.meta, files.segment(view.meta)
     starts, ends = segment.int64("valid_from"), segment.int64("valid_to")
     added, closed, split = segment.int64("_added"), segment.int64("_closed"), segment.bools("_split")
@@ -64,7 +64,7 @@ def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWit
     if (ends <= starts).any():
         found.append(f"{meta.name}: a row ends at or before its start")
     if ((closed == 0) != (ends == OPEN)).any():
-        found.append(f"{meta.name}: a row is open but closed by a commit, or the other way")
+        found.append(f"{meta.name}: a row is open but a commit closed it, or it has an end but no commit closed it")
     if not np.array_equal(
         hash_keys([segment.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
         files.index(meta).hashes,
@@ -74,7 +74,9 @@ def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWit
 
 
 def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[str]:
-    """Invariant 1: ends only shrink, and a rewritten segment has only closures newer than its rows' own ends."""
+    """Check invariant 1: ends only shrink, and a rewritten segment has only closures newer than the ends of its own
+    rows.
+    """
     found = []
     segment = files.segment(view.meta)
     ends = segment.int64("valid_to").copy()
@@ -89,17 +91,17 @@ def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[s
         if (new_ends < segment.int64("valid_from")[rows]).any():
             found.append(f"{view.meta.name}: commit {version} closes a row before its start")
         if (segment.int64("_closed")[rows] >= version).any():
-            found.append(f"{view.meta.name}: commit {version} closes a row that a later commit closed already")
+            found.append(f"{view.meta.name}: commit {version} closes a row that a later commit has already closed")
         if int(new_ends.min(initial=OPEN)) != piece.min_valid_to:
             found.append(
-                f"{view.meta.name}: the least end of the closures of commit {version} is not what the log says"
+                f"{view.meta.name}: the least end of the closures of commit {version} differs from the one in the log"
             )
         ends[rows] = new_ends
     return found
 
 
 def commit_violations(snapshot: LogState) -> list[str]:
-    """Commit times and stream times never go back."""
+    """Check that commit times and stream times never decrease."""
     versions = snapshot.versions
     found = []
     for name in ("timestamp", "stream_time"):
@@ -110,7 +112,7 @@ def commit_violations(snapshot: LogState) -> list[str]:
 
 
 def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int) -> list[str]:
-    """Invariant 2: as a version believed it, no key has two rows (values or tombstones) at one moment."""
+    """Check invariant 2: in the belief of a version, no key has two rows (values or tombstones) at one moment."""
     keys, hashes, starts, ends = [], [], [], []
     for view in views_of(snapshot.segments, snapshot.closures):
         segment = files.segment(view.meta)
@@ -137,7 +139,7 @@ def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int)
 
 @dataclass(frozen=True)
 class Touched:
-    """Rows a snapshot read touches, those that are live, and the bound of invariant 5 for the dead ones."""
+    """Rows that a snapshot read touches, the live rows among them, and the bound of invariant 5 for the dead ones."""
 
     rows: int
     live: int
@@ -149,7 +151,7 @@ class Touched:
 
 
 def touched(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> Touched:
-    """Invariant 5: dead rows touched <= x live (closed or open segments) + late segments spanning T + deltas."""
+    """Check invariant 5: dead rows touched <= x live (closed or open segments) + late segments spanning T + deltas."""
     window = _window(snapshot, moment, version)
     rows = live = spare = 0
     for piece in plan(files, snapshot, window, ()):
@@ -168,7 +170,7 @@ def _value_views(snapshot: LogState) -> list[SegmentWithClosures]:
 
 
 def pruning_violations(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> list[str]:
-    """Invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
+    """Check invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
     window = _window(snapshot, moment, version)
     clamped = window.clamped(snapshot)
     pieces = {p.view.meta.name: p for p in plan(files, snapshot, window, ())}

@@ -1,7 +1,7 @@
-"""Verifying a store: every checksum, every log entry, every invariant; and what of it can be vouched for.
+"""Verification of a store: every checksum, every log entry, every invariant, and a statement of what is verified.
 
-Nothing is taken from this process's caches, nothing is written, and no lock is taken, so a store can be verified while
-others read and write it. Memory is bounded by the largest segment. All problems are collected, not just the first.
+The caches of this process are not used, nothing is written, and no lock is taken, so a store can be verified while
+others read and write it. Memory is bounded by the largest segment. All problems are collected, not only the first.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
 
 CACHE = "live/"  # the hot tier of live stores
-ATTEMPTS = 5  # to check a store that is replaced again and again
+ATTEMPTS = 5  # to check a store that is replaced during the check
 NOTHING_IN_IT = {LOCK_FILE}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found in one store. ``ok``: no problem; ``vouches`` says in words for what.
+    """The result of verifying one store. ``ok``: there is no problem; ``vouches`` states in words what is verified.
 
-    ``files`` and ``bytes`` were read and compared; ``rows`` are those of the newest layout, ``versions`` the oldest and
-    newest that can be read, ``unreferenced`` (name, bytes) of files that no commit needs, ``cache_bytes`` of the hot
-    tier, which is not read: it is made anew where it is lost. ``snapshots`` are those that a keyed store keeps, whose
-    ``segments`` are files of any kind; None for other stores.
+    ``files`` and ``bytes`` were read and compared. ``rows`` counts the rows of the newest layout. ``versions`` is the
+    oldest and the newest version that can be read. ``unreferenced`` has (name, bytes) of files that no commit needs.
+    ``cache_bytes`` is the size of the hot tier, which is not read: a lost hot tier is recreated. ``snapshots`` counts
+    the kept snapshots of a keyed store, whose ``segments`` are files of any kind; it is None for other stores.
     """
 
     store: str
@@ -85,9 +85,10 @@ class Verification:
 def verify_store(
     storage: Storage, name: str, progress: Callable[[Progress], None] = lambda event: None
 ) -> Verification:
-    """Check the store in ``storage`` completely; ``progress`` is told of every step. Raises nothing for damage.
+    """Check the store in ``storage`` completely, and report every step to ``progress``. Damage is returned, not raised.
 
-    A store that is rebuilt or dropped meanwhile, and another one in its place, are no damage: that one is checked.
+    A store that is rebuilt or dropped during the check, or replaced by another one, is not damaged: the store that is
+    then there is checked.
     """
     for _ in range(ATTEMPTS):
         before = _state_of(storage)
@@ -153,7 +154,7 @@ def _verification(
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no commit")
     if cache:
-        report.note(f"{CACHE} ({cache} bytes) is a cache and was not read; it is made anew where it is lost")
+        report.note(f"{CACHE} ({cache} bytes) is a cache and was not read; it is recreated if it is lost")
     oldest = 0 if snapshot is None or snapshot.horizon is None else snapshot.horizon.version
     return Verification(
         store=name,
@@ -183,7 +184,7 @@ def _spec(storage: Storage, report: Report) -> StoreSpec | None:
 
 
 def _drop_overtaken(storage: Storage, log: LogFindings, report: Report) -> None:
-    """Files that are missing because somebody compacted and vacuumed meanwhile are no problem."""
+    """Drop problems of files that are missing because another process compacted and vacuumed during the check."""
     missing = {p.file for p in report.problems if p.code == "FILE_NOT_FOUND"} & log.references.keys()
     if not missing:
         return
@@ -199,13 +200,13 @@ def verify(
 ) -> list[Verification]:
     """Check the stores of the warehouse at ``path`` (or the one store at ``path``), or only ``store``.
 
-    Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE or STORE_NOT_FOUND; damage is in the answer.
+    Damage is returned, not raised. Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE or STORE_NOT_FOUND.
     """
     return [verify_store(LocalStorage(folder), folder.name, progress) for folder in folders_to_verify(path, store)]
 
 
 def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[Path]:
-    """Directories that are, or were, stores: one that has lost its description is among them."""
+    """Return the directories that are or were stores, including a store that has lost its description."""
     location = parse_location(path)
     if not location.is_local:
         raise not_local(location, "verifying needs")

@@ -1,4 +1,4 @@
-"""Verifying changelogs: whole frames, and all that the hot tier's checkpoint knows to have been acknowledged."""
+"""Verification of changelogs: whole frames, and all writes that the hot tier's position records as acknowledged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AFFECTS = "acknowledged puts that are not committed, and opening the store to wr
 
 
 def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: LogState | None, report: Report) -> int:
-    """How many acknowledged puts wait for a commit."""
+    """Return the number of acknowledged puts that wait for a commit."""
     root = local_root(storage)
     if root is None:
         return 0
@@ -32,7 +32,7 @@ def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: LogSta
     if snapshot is not None:
         try:
             done = consumed_ends(storage, snapshot, [path.name for path in paths])
-        except StateStoreError:  # an entry of the log that is damaged is a problem of its own
+        except StateStoreError:  # a damaged log entry is a problem of its own
             done = dict(snapshot.changelogs)
     schema = None if spec is None else spec.record_schema() if _logs_records(spec) else ROW_SCHEMA
     waiting = 0
@@ -48,7 +48,7 @@ def _is_foreign(path: Path, spec: StoreSpec | None, report: Report) -> bool:
     try:
         store = store_of(path)
     except (StateStoreError, FileNotFoundError):
-        return False  # what is wrong is said by whoever reads it
+        return False  # reading the file reports the damage
     if spec is None or store in ("", spec.store_id):
         return False
     report.note(foreign_note(f"{FOLDER}/{path.name}", store))
@@ -56,14 +56,14 @@ def _is_foreign(path: Path, spec: StoreSpec | None, report: Report) -> bool:
 
 
 def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: Report) -> int:
-    """The records of one file that no commit has taken in."""
+    """Return the number of records of one file that no commit has taken in."""
     name = f"{FOLDER}/{path.name}"
     found = read_changelog(path, schema)
     try:
         waiting: int = sum(batch.num_rows for batch, _ in found)
         if done:
             waiting = sum(batch.num_rows for batch, _ in read_changelog(path, schema, done))
-    except FileNotFoundError:  # committed meanwhile
+    except FileNotFoundError:  # committed in the meantime
         return 0
     except StateStoreError as error:
         report.read(name, found.size)
@@ -73,17 +73,19 @@ def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: R
     if found.passed_over:
         report.note(passed_over_note(name, found.end, found.passed_over))
     elif not found.end:
-        report.note(f"{name}: nothing in it can be read, as if the machine had stopped before it was written")
+        report.note(f"{name}: nothing in it can be read; the machine may have stopped before the file was written")
     elif found.end < found.size:
         lost = found.size - found.end
-        report.note(f"{name}: {lost} bytes at its end are no whole record; such a put was never acknowledged")
+        report.note(
+            f"{name}: the last {lost} bytes are not a whole record; a put that was cut off there was never acknowledged"
+        )
     return waiting
 
 
 def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState, report: Report) -> None:
     known = {problem.file for problem in report.problems}
     problems = [p for p in _extent_problems(storage, root, spec, snapshot) if p.file not in known]
-    if problems:  # look again: what is missing may have been committed meanwhile
+    if problems:  # check again: a missing file may have been committed in the meantime
         try:
             again = _extent_problems(storage, root, spec, load_log_state(storage))
         except StateStoreError:
@@ -99,7 +101,7 @@ def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, snapshot: Lo
         return []
     try:
         extents = list(expected_extents(checkpoint, storage, spec, snapshot))
-    except StateStoreError:  # an entry of the log that is damaged is a problem of its own
+    except StateStoreError:  # a damaged log entry is a problem of its own
         return []
     problems = []
     for extent in extents:

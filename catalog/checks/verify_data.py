@@ -1,4 +1,6 @@
-"""Verifying the data files: every region's checksum, then every value, statistic and index of what is needed now."""
+"""Verification of data files: the checksum of every region, then every value, statistic and index that the newest
+version needs.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,15 @@ from statestore.formats.values.times import format_time
 
 Ints = npt.NDArray[np.int64]
 
-PART_ROWS = 1 << 22  # keys are compared with one another about so many at a time
-SUPERSEDED = "nothing that is read now, only readers that opened the store before; vacuum removes the file"
-UNKNOWN = "unknown: the log does not say what needs this file"
+PART_ROWS = 1 << 22  # about so many keys are compared with one another at a time
+SUPERSEDED = "only readers that opened the store earlier; no current read needs the file, and vacuum removes it"
+UNKNOWN = "unknown: the log does not say which versions need this file"
 
 
 def verify_data(
     storage: Storage, spec: StoreSpec | None, log: LogFindings, listed: list[ObjectInfo], report: Report
 ) -> None:
-    """All files that a commit added and that are still there, or have to be."""
+    """Check all files that a commit added and that exist or have to exist."""
     snapshot = log.snapshot
     there = {item.name for item in listed}
     needed = file_names(snapshot) if snapshot is not None else set()
@@ -45,7 +47,9 @@ def verify_data(
     if snapshot is not None:
         references |= _of_snapshot(snapshot, references)
     extents = _extents(snapshot)
-    report.total += 0 if snapshot is None else sum(_row_bytes(meta) for meta in snapshot.segments)  # read once more
+    report.total += (
+        0 if snapshot is None else sum(_row_bytes(meta) for meta in snapshot.segments)
+    )  # rows are read a second time
     intact = set()
     for name in sorted(references):
         if name not in there and name not in needed:
@@ -60,7 +64,7 @@ def verify_data(
 
 
 def _of_snapshot(snapshot: LogState, known: dict[str, Reference]) -> dict[str, Reference]:
-    """Files that only a checkpoint names, because the entries that added them are lost."""
+    """Return the files that only a checkpoint names, because the log entries that added them are lost."""
     found = {}
     for meta in snapshot.segments:
         found[meta.name] = Reference(meta.file, "segment", meta.max_added)
@@ -75,7 +79,7 @@ def _of_snapshot(snapshot: LogState, known: dict[str, Reference]) -> dict[str, R
 
 
 def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Problem]:
-    """What is wrong with the bytes of a file: that it is missing, its length, or any of its regions."""
+    """Return the problems of a file's bytes: the file is missing, its length is wrong, or regions are damaged."""
     try:
         data = storage.map(ref.name)
     except NotFoundError as error:
@@ -105,7 +109,7 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
 
 @dataclass(frozen=True)
 class _Extent:
-    """Versions and state times of which the rows of a file tell; ``end`` OPEN: until now."""
+    """Versions and state times that the rows of a file cover; ``end`` OPEN: until now."""
 
     first: int
     last: int
@@ -120,7 +124,7 @@ class _Extent:
 
 
 def _extents(snapshot: LogState | None) -> dict[str, _Extent]:
-    """The extent of each file that the newest version needs."""
+    """Return the extent of each file that the newest version needs."""
     found: dict[str, _Extent] = {}
     if snapshot is None:
         return found
@@ -207,7 +211,7 @@ def _segment_problems(
 
 
 def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
-    """The statistics about keys by which reads skip a segment."""
+    """Check the statistics about keys by which reads skip a segment."""
     segment = files.segment(meta)
     hashes = hash_keys([segment.column_array(name) for name in files.spec.key_names])
     groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), files.spec.key_groups)
@@ -219,16 +223,19 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
         )
     for number, name in enumerate(files.spec.key_names):
         for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
-            told = None if bounds is None else bounds[number]
-            if told is not None and pc.min_max(segment.column(name)).as_py()[what] != told:
-                found.append(f"{meta.name}: the {what} of key column {name} is not {told!r}, as the log says")
+            bound = None if bounds is None else bounds[number]
+            if bound is not None and pc.min_max(segment.column(name)).as_py()[what] != bound:
+                found.append(f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log")
     return found
 
 
 def _verify_keys(
     files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], version: int, report: Report
 ) -> None:
-    """No key has two rows at one moment, as a version believed it; keys are compared part by part of their hashes."""
+    """Check that no key has two rows at one moment in the belief of a version.
+
+    Keys are compared range by range of their hashes.
+    """
     total = sum(view.meta.rows for view in views)
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
     twice = sum(_overlaps(files, views, version, part, bits) for part in range(1 << bits))
@@ -269,7 +276,7 @@ def _overlaps(files: SegmentFiles, views: list[SegmentWithClosures], version: in
 
 
 def _range(hashes: npt.NDArray[np.uint64], part: int, bits: int) -> tuple[int, int]:
-    """Where the hashes that begin with the bits of ``part`` lie among ascending ones."""
+    """Return the bounds of the hashes that begin with the bits of ``part``, among ascending hashes."""
     if not bits:
         return 0, len(hashes)
     shift = np.uint64(64 - bits)

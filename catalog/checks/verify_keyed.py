@@ -1,6 +1,6 @@
-"""Verifying a keyed store: its log, every byte of every kept snapshot, and that each row lies in its key group.
+"""Verification of a keyed store: its log, every byte of every kept snapshot, and the key group of every row.
 
-Files of snapshots that were discarded are gone and cannot be checked; that they were discarded is what the log says.
+Files of discarded snapshots are gone and cannot be checked. Only the log shows that they were discarded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EVERYTHING = "every read and write of the store"
 
 @dataclass
 class KeyedFindings:
-    """What there is; ``log`` is None if nobody can tell."""
+    """Findings about a keyed store; ``log`` is None if it cannot be determined."""
 
     log: SnapshotLog | None = None
     entries: int = 0
@@ -54,7 +54,7 @@ class KeyedFindings:
 
 
 def is_keyed(storage: Storage) -> bool:
-    """Whether the log is one of snapshots, in a store that has lost its description."""
+    """Return whether the log has snapshots, for a store that has lost its description."""
     with contextlib.suppress(StateStoreError):
         read_snapshot_entry(storage, 1)
         return True
@@ -62,7 +62,9 @@ def is_keyed(storage: Storage) -> bool:
 
 
 def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectInfo], report: Report) -> KeyedFindings:
-    """Check log and snapshots; what is wrong goes into the report. Without ``spec`` nobody knows what rows mean."""
+    """Check log and snapshots, and add problems to the report. Without ``spec`` the rows cannot be interpreted or
+    checked.
+    """
     root = local_root(storage)
     assert root is not None, "keyed stores are local"
     sizes = {item.name: item.bytes for item in listed}
@@ -73,7 +75,7 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
     _verify_checkpoints(storage, sizes, findings.log, findings, report)
     users = _users(findings.log)
     findings.files = len(users)
-    damaged = {name for name, (file, told) in users.items() if not _whole(root, file, told, report)}
+    damaged = {name for name, (file, needed_by) in users.items() if not _whole(root, file, needed_by, report)}
     if spec is not None:
         for entry in findings.log.retained().values():
             _verify_snapshot(root, spec, entry, damaged, findings, report)
@@ -82,7 +84,7 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
 
 
 def _drop_overtaken(storage: Storage, report: Report) -> None:
-    """Files that are missing because somebody discarded their snapshots meanwhile are no problem."""
+    """Drop problems of files that are missing because another process discarded their snapshots during the check."""
     missing = {problem.file for problem in report.problems if problem.code == "SNAPSHOT_FILE_MISSING"}
     if missing:
         with contextlib.suppress(StateStoreError):
@@ -91,7 +93,7 @@ def _drop_overtaken(storage: Storage, report: Report) -> None:
 
 
 def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, report: Report) -> SnapshotLog | None:
-    """The log as its entries say; None where one is missing or damaged."""
+    """Return the log that the entries describe; None where an entry is missing or damaged."""
     versions = sorted(int(name[4:24]) for name in sizes if ENTRY.fullmatch(name))
     absent = sorted(set(range(max(versions, default=0) + 1)) - set(versions))
     for version in absent:
@@ -123,7 +125,7 @@ def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
     time = 0
     for entry in entries:
         if entry.timestamp < time:
-            yield _wrong(entry, "was committed before the version that it follows")
+            yield _wrong(entry, "was committed before the version that precedes it")
         if entry.transaction in transactions:
             yield _wrong(entry, f"commits transaction {entry.transaction}, which an earlier version committed")
         if entry.operation == "snapshot":
@@ -131,7 +133,7 @@ def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
         elif entry.discarded in kept:
             kept.discard(entry.discarded)
         else:
-            yield _wrong(entry, f"discards version {entry.discarded}, which was no kept snapshot then")
+            yield _wrong(entry, f"discards version {entry.discarded}, which was not a kept snapshot at that time")
         time = max(time, entry.timestamp)
         transactions |= set() if entry.transaction is None else {entry.transaction}
 
@@ -149,29 +151,31 @@ def _verify_checkpoints(
         try:
             found = read_log_checkpoint(name, storage.read(name))
         except StateStoreError as error:
-            report.add(problem_of(error, name, "only how long opening takes: readers pass it over for the log"))
+            report.add(
+                problem_of(error, name, "only the time to open the store: readers skip the checkpoint and read the log")
+            )
             continue
         finally:
             report.read(name, sizes.get(name, 0))
         findings.checkpoints += 1
         if found != folded(SnapshotLog(log.entries[: found.newest])):
-            message = f"{name} differs from what the log entries add up to; remove it"
+            message = f"{name} differs from the sum of the log entries; remove it"
             report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, found.newest)))
 
 
 def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
-    """The needed files by name, each with the snapshots that need it."""
+    """Return the needed files by name, each with the snapshots that need it."""
     users: dict[str, list[int]] = {}
     for version, entry in log.retained().items():
         for part in entry.handles:
             for name in part.files():
                 users.setdefault(name, []).append(version)
-    told = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
-    return {name: (file, told.get(name, "what a batch emitted")) for name, file in log.files().items()}
+    needed_by = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
+    return {name: (file, needed_by.get(name, "emitted records of a batch")) for name, file in log.files().items()}
 
 
 def _whole(root: Path, file: FileRef, needed_by: str, report: Report) -> bool:
-    """Compares all bytes, without what this process knows of the file."""
+    """Compare all bytes; earlier checks of the file by this process are not relied on."""
     try:
         with opened(root, file) as verified:
             report.read(file.name, file.bytes)
@@ -195,16 +199,18 @@ def _verify_snapshot(
         report.add(problem_of(error, name, affects))
     for part in entry.handles:
         if damaged & part.files().keys():
-            continue  # it was told of the file
+            continue  # the damage of the file is reported already
         try:
             findings.rows += _verify_part(root, spec, part)
         except StateStoreError as error:
-            if error.code != "SNAPSHOT_FILE_MISSING":  # it was there a moment ago: somebody discards the snapshot
+            if (
+                error.code != "SNAPSHOT_FILE_MISSING"
+            ):  # the file existed a moment ago: another process is discarding the snapshot
                 report.add(problem_of(error, name, affects))
 
 
 def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
-    """How many rows it has. Raises CorruptError ROW_CORRUPT, ROCKSDB_FILE or WRONG_KEY_GROUP."""
+    """Return the number of rows of a part. Raises CorruptError ROW_CORRUPT, ROCKSDB_FILE or WRONG_KEY_GROUP."""
     if part.kind == "full":
         return sum(_verify_table(root, spec, part, state) for state in part.tables)
     with temporary_directory() as folder:
@@ -244,5 +250,7 @@ def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, found: Groupe
     outside = (found.groups < part.key_groups.start) | (found.groups >= part.key_groups.stop)
     if outside.any():
         raise CorruptError(
-            "WRONG_KEY_GROUP", f"state {state!r} has rows of key group {found.groups[outside][0]} in a part without it"
+            "WRONG_KEY_GROUP",
+            f"state {state!r} has rows of key group {found.groups[outside][0]} in a "
+            "part that does not contain this group",
         )

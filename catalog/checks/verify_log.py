@@ -1,4 +1,4 @@
-"""Verifying the log: all entries are there and follow one another, and every checkpoint says what they say."""
+"""Verification of the log: all entries exist and follow one another, and every checkpoint agrees with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Use = Literal["segment", "index", "closures"]
 
 @dataclass(frozen=True)
 class Reference:
-    """A data file as the commit ``version``, which added it, describes it."""
+    """A data file, as described by the commit ``version`` that added it."""
 
     ref: FileRef
     use: Use
@@ -30,7 +30,11 @@ class Reference:
 
 @dataclass
 class LogFindings:
-    """``snapshot``: the newest version, None if nobody can tell it. ``references``: all files that were ever added."""
+    """Findings about a log.
+
+    ``snapshot``: the log state of the newest version, None if it cannot be determined. ``references``: all files that
+    were ever added.
+    """
 
     snapshot: LogState | None = None
     references: dict[str, Reference] = field(default_factory=dict)
@@ -39,8 +43,10 @@ class LogFindings:
 
 
 def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store: str = "") -> LogFindings:
-    """Replay the log of the store with the identity ``store`` (empty: not known) from its beginning, over gaps with the
-    help of checkpoints."""
+    """Replay the log of the store with the identity ``store`` (empty: unknown) from its beginning.
+
+    Checkpoints bridge gaps in the log.
+    """
     sizes = {item.name: item.bytes for item in listed}
     marks = {int(found[1]): item.name for item in listed if (found := NAME.fullmatch(item.name))}
     entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
@@ -84,7 +90,7 @@ def _entry(
         report.add(_wrong(name, f"adds {again[0]}, which an earlier version added", version))
     total = sum(reference.ref.bytes for reference in new.values())
     if total != entry.bytes:
-        found = f"says it added {entry.bytes} bytes, its files have {total}"
+        found = f"records {entry.bytes} added bytes, its files have {total}"
         report.add(_wrong(name, found, version))
     findings.references |= new
     return entry
@@ -104,10 +110,10 @@ def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogStat
         versions = snapshot.versions
         if entry.timestamp < versions.timestamp[-1]:
             report.add(
-                _wrong(entry_name(entry.version), "was committed before the version that it follows", entry.version)
+                _wrong(entry_name(entry.version), "was committed before the version that precedes it", entry.version)
             )
         if entry.stream_time is not None and entry.stream_time < versions.stream_time[-1]:
-            report.add(_wrong(entry_name(entry.version), "takes the stream time back", entry.version))
+            report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
         if entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None:
             found = f"commits transaction {entry.transaction}, which an earlier version committed"
             report.add(_wrong(entry_name(entry.version), found, entry.version))
@@ -121,14 +127,16 @@ def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogStat
 def _checkpoint(
     storage: Storage, name: str, sizes: dict[str, int], replayed: LogState | None, report: Report, findings: LogFindings
 ) -> LogState | None:
-    """The snapshot to go on from: what was replayed, or where that is lost, the checkpoint's."""
+    """Return the log state to continue from: the replayed one, or the checkpoint's where the replayed one is lost."""
     try:
         found = read_log_checkpoint(name, storage.read(name))
-    except NotFoundError:  # a writer has made a newer one meanwhile
+    except NotFoundError:  # a writer has replaced it by a newer one in the meantime
         return replayed
     except StateStoreError as error:
         report.read(name, sizes[name])
-        report.add(problem_of(error, name, "only how long opening takes: readers pass it over for the log"))
+        report.add(
+            problem_of(error, name, "only the time to open the store: readers skip the checkpoint and read the log")
+        )
         return replayed
     report.read(name, sizes[name])
     findings.checkpoints += 1
@@ -137,7 +145,7 @@ def _checkpoint(
     different = _difference(found, replayed)
     if different:
         affects = f"every read and write of the store that starts from version {found.version}"
-        message = f"{name}: {different} differ from what the log entries add up to; remove it"
+        message = f"{name}: {different} differ from the sum of the log entries; remove it"
         report.add(Problem("CHECKPOINT_WRONG", name, message, affects, versions=(0, found.version)))
     return replayed
 
@@ -168,10 +176,11 @@ def _checked_layout(snapshot: LogState | None, report: Report) -> LogState | Non
 
 
 def _say_what_is_affected(findings: LogFindings, report: Report) -> None:
-    """Of entries that are missing or damaged: all, or nothing where a later checkpoint has what they said."""
+    """State what missing or damaged entries affect: everything, or nothing where a later checkpoint has their
+    content."""
     affects = "every read and write of the store"
     if findings.snapshot is not None:
-        affects = "nothing that is read as long as the checkpoint after it is there; what it recorded is not proven"
+        affects = "no read as long as the next checkpoint exists; its record of these versions cannot be verified"
     report.problems[:] = [p if p.affects else replace(p, affects=affects) for p in report.problems]
 
 

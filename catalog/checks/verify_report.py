@@ -1,4 +1,4 @@
-"""What a verification collects: problems, notes, and how far it is."""
+"""Results of a verification: problems, notes and progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statestore.formats.errors import StateStoreError
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the verification of a store is, in bytes; ``file`` is what was looked at last."""
+    """Progress of the verification of a store, in bytes; ``file`` is the last file that was checked."""
 
     store: str
     file: str
@@ -20,11 +20,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it was committed.
+    """A deviation from the committed state.
 
-    ``region`` is the number of the damaged region of 1 MiB, ``expected`` and ``found`` its checksums (or lengths, or
-    values), ``affects`` says in words which answers cannot be trusted; ``versions`` (first, last) and ``times`` (epoch
-    microseconds from, to; to None: still valid) say it in numbers where that is known.
+    ``region`` is the number of the damaged region of 1 MiB. ``expected`` and ``found`` are its checksums (or lengths,
+    or values). ``affects`` states in words which answers cannot be trusted. Where they are known, ``versions`` (first,
+    last) and ``times`` (epoch microseconds from, to; to None: still valid) state the same in numbers.
     """
 
     code: str
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """Collects what the parts of a verification find."""
+    """Collects the findings of all parts of a verification."""
 
     store: str
     progress: Callable[[Progress], None]
@@ -58,7 +58,7 @@ class Report:
         self.notes.append(text)
 
     def read(self, name: str, size: int) -> None:
-        """A file was read and compared as far as it can be."""
+        """Record that a file was read and compared as far as possible."""
         self.checked.add(name)
         self.compared += size
         self.advance(name, size)
@@ -73,5 +73,5 @@ class Report:
 
 
 def problem_of(error: StateStoreError, file: str, affects: str) -> Problem:
-    """The problem that an error tells of."""
+    """Return the problem that an error reports."""
     return Problem(error.code, file, error.message, affects)

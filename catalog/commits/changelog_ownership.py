@@ -1,9 +1,9 @@
-"""The changelogs of one store: where acknowledged writes wait for their commit.
+"""The changelogs of one store, in which acknowledged writes wait for their commit.
 
-Each writing handle appends to one file and holds its lock; a file whose owner is gone is adopted by the next handle
-that opens the store, so an acknowledged write is never lost and never applied twice: the commit that takes records in
-names the file and how far it was read. The newest adopted file is gone on with where that is possible, so that a store
-has as many files as it has had writers at once.
+Each writing handle appends to one file and holds its lock. The next handle that opens the store adopts the files whose
+owners are gone. An acknowledged write is therefore never lost and never applied twice: the commit that takes records in
+names the file and the offset up to which it was read. Where possible, the handle appends to the newest adopted file, so
+that a store has no more files than it had writers at one time.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ Committed = Callable[[Collection[str]], Mapping[str, int]]
 
 
 class Changelogs:
-    """This handle's changelog and those it adopted. ``root`` is the store's directory, None where there is none.
+    """The changelog of this handle and the changelogs that it adopted.
 
-    ``from_rows`` makes a batch of ``schema`` from one of rows that were logged singly. ``version`` is the store's
-    newest version, as far as the handle knows; it goes into the files that are made. So does ``store``, the store's
-    identity: files of another store, which its handles may have left after it was dropped, are never adopted. ``check``
-    is called before and after a file is made, and raises if the store was replaced.
+    ``root`` is the store's directory, None if the store is not local. ``from_rows`` makes a batch of ``schema`` from a
+    batch of rows that were logged singly. ``version`` is the newest version of the store that the handle knows. New
+    files record it, and they record ``store``, the identity of the store: files of another store, which its handles may
+    have left after it was dropped, are never adopted. ``check`` is called before and after a file is created, and
+    raises if the store was replaced.
     """
 
     def __init__(
@@ -55,14 +56,16 @@ class Changelogs:
         self._store = store
         self._check = check
         self._writer: ChangelogWriter | None = None
-        self._own_from = 0  # what lies before it in the own file was adopted
+        self._own_from = 0  # offset in the own file; earlier records were adopted
         self._adopted: dict[str, ChangelogWriter] = {}
-        self._done: dict[str, int] = {}  # how much of each adopted file is committed
-        self._floors: dict[str, tuple[int, int]] = {}  # how much of a file there must be, see ``expect``
+        self._done: dict[str, int] = {}  # committed length of each adopted file
+        self._floors: dict[str, tuple[int, int]] = {}  # minimum content of a file, see ``expect``
         self.version = -1
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Acknowledge ``batch``: it survives the end of this process from here on (and of the machine from sync)."""
+        """Acknowledge ``batch``: from now on it survives the end of this process, and after a sync the end of the
+        machine.
+        """
         if self._folder is not None:
             self.writer().append(batch)
 
@@ -71,7 +74,7 @@ class Changelogs:
         return self._folder is not None
 
     def writer(self) -> ChangelogWriter:
-        """This handle's changelog, made where there is none yet; valid until the next ``discard``."""
+        """Return this handle's changelog and create it if there is none; it is valid until the next ``discard``."""
         if self._writer is None:
             assert self._folder is not None
             self._check()
@@ -81,7 +84,7 @@ class Changelogs:
             if self._writer is None:
                 made = ChangelogWriter(self._folder / self._next_name(), self._schema, self.version, self._store)
                 try:
-                    self._check()  # the folder may be that of a store which took this one's place meanwhile
+                    self._check()  # another store may have taken this one's place in the folder
                 except BaseException:
                     _remove(made)
                     raise
@@ -89,7 +92,7 @@ class Changelogs:
         return self._writer
 
     def _resume(self) -> None:
-        """Go on with the newest file, if it was adopted: records are replayed in the order of the files' names."""
+        """Continue the newest file if it was adopted: records are replayed in the order of the file names."""
         newest = max(self._names(), default="")
         file = self._adopted.get(newest)
         if self._writer is None and file is not None and file.resume(self._schema):
@@ -97,28 +100,29 @@ class Changelogs:
             self._own_from = file.end
 
     def _next_name(self) -> str:
-        """A name that sorts after every changelog there is."""
+        """Return a name that sorts after every existing changelog."""
         numbers = (name.partition("-")[0] for name in self._names())
         newest = max((int(number) for number in numbers if number.isdecimal()), default=0)
         return f"{max(time.time_ns(), newest + 1):020d}-{uuid.uuid4().hex}{SUFFIX}"
 
     def _names(self) -> list[str]:
-        """The names of all changelogs there are, of whatever owner, ascending."""
+        """Return the names of all existing changelogs of any owner, ascending."""
         if self._folder is None:
             return []
         return [name for name in names_in(self._folder) if OURS.fullmatch(name)]
 
     def sync(self) -> None:
-        """Make everything this handle holds survive the end of the machine."""
+        """Force everything that this handle holds to the disk."""
         self._resume()
         for file in self._held().values():
             file.sync()
 
     def adopt(self, committed: Committed) -> list[pa.RecordBatch]:
-        """Records that writers which are gone have acknowledged but not committed.
+        """Return the acknowledged and uncommitted records of writers that are gone.
 
-        ``committed`` tells how far changelogs are in the log; asked once the locks are held, because a writer may
-        commit until it gives up its lock. Raises CorruptError CHANGELOG_CORRUPT, and holds no lock then.
+        ``committed`` returns the offsets up to which the log has the changelogs. It is called after the locks are
+        taken, because a writer may commit until it gives up its lock. Raises CorruptError CHANGELOG_CORRUPT, after
+        which no lock is held.
         """
         self.take_over(committed)
         try:
@@ -142,7 +146,7 @@ class Changelogs:
             if self._adopted:
                 self._done |= {**dict.fromkeys(self._adopted, 0), **committed(list(self._adopted))}
             for name, file in list(self._adopted.items()):
-                if file.size <= self._done[name]:  # its owner died between its commit and this
+                if file.size <= self._done[name]:  # the owner died after its commit and before the removal of the file
                     del self._adopted[name]
                     _remove(file)
         except BaseException:
@@ -150,40 +154,40 @@ class Changelogs:
             raise
 
     def _is_foreign(self, file: ChangelogWriter) -> bool:
-        """Whether the records are of a store that was here before."""
+        """Return whether the records belong to an earlier store at this location."""
         if not self._store:
             return False
         try:
             store = store_of(file.path)
         except (StateStoreError, FileNotFoundError):
-            return False  # reading it says what is wrong
+            return False  # reading the file reports the damage
         if store in ("", self._store):
             return False
         LOGGER.warning("%s", foreign_note(str(file.path), store))
         return True
 
     def expect(self, name: str, synced: int, end: int) -> None:
-        """Demand of an adopted file that it holds whole frames up to ``end``; up to ``synced`` they are on the disk."""
+        """Require that an adopted file holds whole frames up to ``end``; frames up to ``synced`` are on the disk."""
         self._floors[name] = synced, end
 
     def sizes(self) -> dict[str, int]:
-        """The length of each file that this handle holds."""
+        """Return the length of each file that this handle holds."""
         return {name: file.size for name, file in self._held().items()}
 
     def position(self) -> tuple[str, int]:
-        """(name, end) of the newest changelog this handle holds; ("", 0) if it holds none."""
+        """Return (name, end) of the newest changelog that this handle holds; ("", 0) if it holds none."""
         return max(self.consumed(), default=("", 0))
 
     def extents(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, forced to the disk, written): how much of each changelog that this handle holds there must be."""
+        """Return (name, length forced to the disk, length written) that each held changelog has at least."""
         known = ((name, file, self._floors.get(name, (0, 0))) for name, file in self._held().items())
         return tuple((name, max(file.synced, synced), max(file.end, end)) for name, file, (synced, end) in known)
 
     def uncommitted(self, after: tuple[str, int] = ("", 0)) -> Iterator[pa.RecordBatch]:
-        """Everything that was acknowledged and not committed, read from the files, in order.
+        """Yield all acknowledged and uncommitted records from the files, in order.
 
-        ``after`` (name, offset): only what lies behind that place. Raises CorruptError CHANGELOG_CORRUPT for damage,
-        and for a file that holds less than what is known to have been acknowledged.
+        ``after`` (name, offset): only records behind that offset. Raises CorruptError CHANGELOG_CORRUPT for damage, and
+        for a file that holds less than was acknowledged.
         """
         for name, file in self._held().items():
             if name < after[0]:
@@ -207,18 +211,18 @@ class Changelogs:
         return batch if batch.schema == self._schema else self._from_rows(batch)
 
     def consumed(self) -> tuple[tuple[str, int], ...]:
-        """(file name, offset) of everything this handle holds, for the commit that takes it in."""
+        """Return (file name, end) of every file that this handle holds, for the commit that takes the records in."""
         return tuple((name, file.end) for name, file in self._held().items())
 
     def mark_committed(self, committed: Mapping[str, int]) -> None:
-        """Take note of how far the log has the files that this handle goes on with."""
+        """Record up to which offset the log has the files that this handle continues."""
         known = {name: committed[name] for name in self._held() if name in committed}
         self._done |= known
-        if self._writer is not None:  # what is committed is never cut off: its offsets are in the log
+        if self._writer is not None:  # committed records are never cut off: the log has their offsets
             self._own_from = max(self._own_from, known.get(self._writer.path.name, 0))
 
     def discard_own(self) -> None:
-        """Remove what this handle wrote, but nothing that it adopted."""
+        """Remove the records that this handle wrote, but not those that it adopted."""
         if self._writer is None:
             return
         if self._own_from:
@@ -232,14 +236,16 @@ class Changelogs:
         self._writer = None
 
     def discard(self) -> None:
-        """Remove the files: their records are committed. One that cannot be removed is left: the log names it."""
+        """Remove the files after their records are committed. A file that cannot be removed stays: the log names it."""
         for file in self._held().values():
             _remove(file)
         self._forget()
 
     def close(self) -> None:
-        """Give up the locks and leave the records to the next handle. Raises StorageError, with all locks given up, if
-        what this handle wrote cannot be forced to the disk."""
+        """Give up the locks and leave the records to the next handle.
+
+        Raises StorageError if the writes of this handle cannot be forced to the disk; all locks are given up then, too.
+        """
         try:
             if self._writer is not None:
                 self._writer.sync()
@@ -249,13 +255,15 @@ class Changelogs:
             self._forget()
 
     def leave(self) -> None:
-        """Forget the files, with nothing done to them: in a forked child they are the parent's."""
+        """Forget the files without changing them: in a forked child they belong to the parent."""
         for file in self._held().values():
             file.leave()
         self._forget()
 
     def _held(self) -> dict[str, ChangelogWriter]:
-        """The files whose locks this handle has, in the order of their names: of their records."""
+        """Return the files whose locks this handle holds, in the order of their names, which is the order of their
+        records.
+        """
         own = () if self._writer is None else (self._writer,)
         return {file.path.name: file for file in sorted((*self._adopted.values(), *own), key=lambda file: file.path)}
 
@@ -271,8 +279,11 @@ class Changelogs:
 
 
 def foreign_note(name: str, store: str) -> str:
-    """The remark on a changelog that no handle of this store will read."""
-    return f"{name}: its records are of another store (id {store}), which was dropped or replaced; vacuum removes it"
+    """Return the remark on a changelog that no handle of this store reads."""
+    return (
+        f"{name}: its records belong to another store (id {store}), which was dropped or replaced; "
+        "vacuum removes the file"
+    )
 
 
 def _remove(file: ChangelogWriter) -> None:
@@ -284,6 +295,7 @@ def _remove(file: ChangelogWriter) -> None:
 def _short(found: Changelog, floor: int) -> CorruptError:
     return CorruptError(
         "CHANGELOG_CORRUPT",
-        f"{found.path}: whole frames up to byte {found.end}, of {floor} that were acknowledged; restore the file from "
-        "a copy, or close the store and move the file away to go on without its writes",
+        f"{found.path}: whole frames end at byte {found.end}, but {floor} bytes were acknowledged; "
+        "restore the file from a copy, or close the store and move the file away to continue without "
+        "its writes",
     )

@@ -1,9 +1,9 @@
-"""Claims: how a commit that is under way keeps its files from vacuum.
+"""Claims, which keep the files of a commit that is under way from vacuum.
 
-A writer takes a claim before it creates data files, and gives it up when the commit that names them exists or is given
-up. The names of the files begin with the claim's id. Vacuum removes an unreferenced file only if nobody holds its
-claim, and reads the log after it has asked, so no clock decides. A claim is a lock of the system on a file below
-``claims/``: a writer that dies loses it, a writer that stalls keeps it.
+A writer takes a claim before it creates data files. It gives the claim up when the commit that names the files exists,
+or when it abandons the commit. The names of the files begin with the claim's id. Vacuum removes an unreferenced file
+only if no writer holds its claim, and it checks the claims before it reads the log, so no clock decides. A claim is a
+lock of the operating system on a file below ``claims/``: a writer that dies loses it, a writer that stalls keeps it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CLAIMED_FILE = re.compile(rf"segments/([0-9a-f]{{{DIGITS}}})[0-9a-f]{{{32 - DIGI
 
 @contextlib.contextmanager
 def claim(storage: Storage) -> Iterator[str]:
-    """Hold a new claim; yields its id, with which the names of new files begin.
+    """Hold a new claim and yield its id, with which the names of new files begin.
 
-    Object stores have no locks: there the claim is an empty id, and vacuum goes by age alone.
+    Object stores have no locks. There the id is empty, and vacuum decides by age alone.
     """
     root = local_root(storage)
     if root is None:
@@ -41,13 +41,13 @@ def claim(storage: Storage) -> Iterator[str]:
     try:
         yield path.name
     finally:
-        with contextlib.suppress(OSError):  # an unlocked claim is removed by vacuum
+        with contextlib.suppress(OSError):  # vacuum removes an unlocked claim
             path.unlink()
         os.close(file)
 
 
 def held_claims(root: Path, ids: Iterable[str]) -> set[str]:
-    """The claims among ``ids`` that a living writer holds."""
+    """Return the claims among ``ids`` that a living writer holds."""
     return {name for name in ids if not _abandoned(root / FOLDER / name)}
 
 
@@ -59,7 +59,7 @@ def remove_abandoned_claims(root: Path) -> None:
 
 
 def any_claim_held(root: Path) -> bool:
-    """Whether a commit is under way in the store at ``root``."""
+    """Return whether a commit is under way in the store at ``root``."""
     return bool(held_claims(root, (name for name in names_in(root / FOLDER) if CLAIM.fullmatch(f"{FOLDER}/{name}"))))
 
 
@@ -74,7 +74,7 @@ def _take(root: Path) -> tuple[Path, int]:
             continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file).st_nlink:  # else vacuum came between the two calls
+            if os.fstat(file).st_nlink:  # otherwise vacuum removed the file between the two calls
                 return path, file
         except BaseException:
             os.close(file)
@@ -83,7 +83,7 @@ def _take(root: Path) -> tuple[Path, int]:
 
 
 def _abandoned(path: Path) -> bool:
-    """Whether nobody holds a claim; one that somebody left behind is removed."""
+    """Return whether no writer holds a claim, and remove an abandoned one."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Commits that raised, and may have taken place: what a handle remembers of one until it knows."""
+"""Commits that raised an error and may have taken place: the facts that a handle keeps until the outcome is known."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from statestore.catalog.log.storage import Storage
 
 @dataclass(frozen=True)
 class CommitAttempt:
-    """``consumed`` are the changelogs with the ends that the commit names, ``parts`` the number of pending parts that
-    it takes in, ``dropped`` its count of refused records, ``commit_id`` the id of its entry where that is known."""
+    """A commit whose outcome is unknown.
+
+    ``consumed`` are the changelogs with the ends that the commit names. ``parts`` is the number of pending parts that
+    it takes in. ``dropped`` is its count of refused records. ``commit_id`` is the id of its entry where that is known.
+    """
 
     consumed: tuple[tuple[str, int], ...]
     parts: int = 0
@@ -20,7 +23,8 @@ class CommitAttempt:
     commit_id: str = ""
 
     def took_place(self, storage: Storage, newest: LogState) -> bool:
-        """Whether the log has the commit; if it has, the commit is durable now. Raises StorageError."""
+        """Return whether the log has the commit; if it has, the commit is durable after this call. Raises
+        StorageError."""
         if self.consumed and all(newest.changelogs.get(name, -1) >= end for name, end in self.consumed):
             storage.settle(entry_name(newest.version))
             return True

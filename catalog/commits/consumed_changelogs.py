@@ -1,4 +1,4 @@
-"""How far changelogs were taken into the log: what decides that no acknowledged write is applied twice."""
+"""Offsets up to which commits have taken changelogs in, by which no acknowledged write is applied twice."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from statestore.formats.errors import StateStoreError
 
 
 def consumed_ends(storage: Storage, snapshot: LogState, names: Iterable[str]) -> dict[str, int]:
-    """The offset up to which each of these changelogs was committed, of those that a commit up to ``snapshot`` names.
+    """Return the offset up to which each changelog is committed, for those that a commit up to ``snapshot`` names.
 
-    The snapshot keeps the newest names only. Where it may have forgotten one, the log entries are asked, the newest
-    first, back to the version at which the file was made. Raises NotFoundError or CorruptError for an entry that cannot
-    be read.
+    The log state keeps only the newest names. Where it may have forgotten a name, the log entries are read, newest
+    first, back to the version at which the file was created. Raises NotFoundError or CorruptError for an entry that
+    cannot be read.
     """
     known = snapshot.changelogs
     wanted = set(names)
     found = {name: known[name] for name in wanted & known.keys()}
-    if len(known) < snapshots.KEPT_CHANGELOGS:  # nothing was forgotten yet
+    if len(known) < snapshots.KEPT_CHANGELOGS:  # no name was forgotten yet
         return found
     root = local_root(storage)
     missing = {name: _made_at(root, name, snapshot.version) for name in wanted - found.keys()}
@@ -38,7 +38,7 @@ def consumed_ends(storage: Storage, snapshot: LogState, names: Iterable[str]) ->
 
 
 def _made_at(root: Path | None, name: str, newest: int) -> int:
-    """The store's version when the changelog was made, -1 where the file does not say it."""
+    """Return the store's version at the creation of the changelog; -1 if the file does not record it."""
     if root is None:
         return -1
     try:

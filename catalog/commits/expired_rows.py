@@ -1,7 +1,7 @@
-"""Windows and sessions that leave a store's retention: the commit that moves the stream time ends their rows.
+"""Expiry of windows and sessions: the commit that moves the stream time ends the rows that leave the retention.
 
-So a snapshot shows, as of any version and state time, what the live store would have shown then, and history says until
-when; rows whose end is known can be sealed and, in time, dropped like any others.
+Therefore a scan shows, as of any version and state time, what the live store showed at that point, and history shows
+when each row ended. Rows whose end is known can be sealed and later dropped like any others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TICK = 1_000  # microseconds in a millisecond
 def end_expired(
     files: SegmentFiles, snapshot: LogState, found: Resolution, rule: Windowing, stream_time: int
 ) -> Resolution:
-    """What a commit adds and closes, with the rows ended that are no longer visible at ``stream_time`` (epoch us)."""
+    """Return the resolution of a commit, with the rows ended that are no longer visible at ``stream_time`` (epoch
+    us)."""
     first = rule.first_visible(stream_time // TICK) * TICK
     starts, ends = found.values.start, found.values.end
     born = np.where(starts < first, np.minimum(ends, expiry_of(starts, rule)), ends)
@@ -39,7 +40,7 @@ def end_expired(
 
 
 def expiry_of(starts: Ints, rule: Windowing) -> Ints:
-    """The first stream time (epoch microseconds) at which rows of these times are no longer visible."""
+    """Return the first stream time (epoch microseconds) at which rows of these times are no longer visible."""
     if rule.segments:
         interval = rule.segment_interval * TICK
         ends: Ints = (starts // interval + rule.segments) * interval
@@ -48,7 +49,7 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
 
 
 def _expired(files: SegmentFiles, snapshot: LogState, first: int, rule: Windowing) -> list[Closure]:
-    """Open value rows that began before ``first``."""
+    """Return the closures of open value rows that began before ``first``."""
     found = []
     for view in views_of(snapshot.segments, snapshot.closures):
         meta = view.meta
@@ -63,7 +64,9 @@ def _expired(files: SegmentFiles, snapshot: LogState, first: int, rule: Windowin
 
 
 def _merged(closed: tuple[Ints, Ints] | None, rows: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Closures of one segment by row; what the commit closes anyway (a row that is replaced) stays as it is."""
+    """Return the closures of one segment by row. A row that the commit closes anyway, as one that is replaced, keeps
+    that end.
+    """
     if closed is None:
         return rows, ends
     new = ~np.isin(rows, closed[0])

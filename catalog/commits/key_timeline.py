@@ -1,12 +1,12 @@
-"""One key of a versioned store, to the letter of Kafka's RocksDBVersionedStore (KIP-889).
+"""The timeline of one key of a versioned store, exactly as in Kafka's RocksDBVersionedStore (KIP-889).
 
 The entries of a key (versions and tombstones) tile its time: each ends where the next starts. Times are epoch
-microseconds, ``OPEN`` ends the newest.
+microseconds; the newest entry ends at ``OPEN``.
 
-One case depends on the order of the puts: Kafka keeps the newest value apart from the history, and a null put at
-exactly its timestamp just removes it. A tombstone is then only implied by a value of the history that ends there.
-Where none does, the put leaves no trace: an older tombstone becomes the newest again, and a later put of an older
-value becomes the newest version.
+One case depends on the order of the puts. Kafka keeps the newest value apart from the history, and a null put at
+exactly its timestamp only removes it. A tombstone is then implied only by a value of the history that ends there. If no
+value ends there, the put leaves no trace: an older tombstone becomes the newest entry again, and a later put of an
+older value becomes the newest version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Value = tuple[Any, ...] | None
 
 
 class KeyVersion(NamedTuple):
-    """A version, or (``value`` None) a tombstone. ``origin`` identifies a committed row, None for a new put."""
+    """A version, or a tombstone if ``value`` is None. ``origin`` identifies a committed row; None: a new put."""
 
     start: int
     end: int
@@ -38,14 +38,14 @@ class _Committed:
 
 
 class Timeline:
-    """The entries of one key, from some committed row on, and what puts make of them."""
+    """The entries of one key from some committed row on, and the changes that puts make to them."""
 
     def __init__(self, entries: Iterable[KeyVersion] = ()) -> None:
         self.entries: list[KeyVersion] = sorted(entries, key=lambda e: e.start)
         self._committed = [_Committed(e.start, e.end, e.origin) for e in self.entries]
 
     def put(self, time: int, value: Value) -> int:
-        """Insert a version or (None) a tombstone; answers its end at this moment, OPEN if it is the newest."""
+        """Insert a version or (None) a tombstone; return its end at this moment, OPEN if it is the newest."""
         at = bisect_right(self.entries, time, key=lambda e: e.start)
         following = self.entries[at].start if at < len(self.entries) else OPEN
         if at == 0:
@@ -61,23 +61,26 @@ class Timeline:
         return end
 
     def get(self, time: int) -> KeyVersion | None:
-        """The entry (possibly a tombstone) valid at ``time``."""
+        """Return the entry (possibly a tombstone) that is valid at ``time``."""
         at = bisect_right(self.entries, time, key=lambda e: e.start)
         found = self.entries[at - 1] if at else None
         return found if found is not None and time < found.end else None
 
     def newest(self) -> KeyVersion | None:
-        """The entry that is still valid."""
+        """Return the entry that is still valid."""
         return self.entries[-1] if self.entries and self.entries[-1].end == OPEN else None
 
     def versions(self, low: int, high: int, ascending: bool) -> Iterator[KeyVersion]:
-        """Values that were valid at some moment from ``low`` to ``high``, both inclusive."""
+        """Iterate over the values that were valid at some moment from ``low`` to ``high``, both inclusive."""
         found = [e for e in self.entries if e.value is not None and e.start <= high and e.end > low]
         return iter(found if ascending else found[::-1])
 
     def changes(self) -> tuple[list[tuple[Any, int]], list[tuple[int, int, Value]]]:
-        """What differs from the committed rows: (origin, new end) of each shortened row, its own start where it was
-        replaced or removed; and (start, end, value) of each row to add."""
+        """Return the differences from the committed rows.
+
+        They are (origin, new end) of each shortened row, with the row's own start as the end if it was replaced or
+        removed, and (start, end, value) of each row to add.
+        """
         kept = {e.origin: e for e in self.entries if e.origin is not None}
         closures = []
         for row in self._committed:

@@ -1,4 +1,4 @@
-"""Encoding the files of one commit: segments with their key indexes, and the closure list."""
+"""Encoding of the files of one commit: segments with their key indexes, and the closure list."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
 
-INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is worth a file
+INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is read from a file
 
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Rows in memory, in the terms of a segment. ``columns``: key columns, then value columns (none: tombstones)."""
+    """Rows in memory, with the columns of a segment.
+
+    ``columns``: key columns, then value columns (none for tombstones).
+    """
 
     columns: list[pa.Array | pa.ChunkedArray]
     start: Ints
@@ -55,9 +58,9 @@ class RowBlock:
 
 @dataclass
 class NewFiles:
-    """Files to be created and what the commit says about them.
+    """Files to create, and their descriptions for the commit.
 
-    ``claim`` is the id of the claim that keeps them from vacuum until the commit is published.
+    ``claim`` is the id of the claim that keeps the files from vacuum until the commit is published.
     """
 
     claim: str = ""
@@ -98,7 +101,7 @@ class NewFiles:
         return meta
 
     def add_closures(self, parts: Sequence[tuple[str, int, Ints, Ints]]) -> None:
-        """(segment, version, rows ascending, new ends) each."""
+        """Encode closures: (segment, version, rows ascending, new ends) each."""
         if parts:
             name = self._new_name(".closures.arrow")
             self.buffers[name], slices = encode_closures(name, parts)
@@ -120,7 +123,7 @@ def block_table(spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool) -
 
 
 def late_rows(snapshot: LogState, block: RowBlock) -> Bools:
-    """Rows whose start was not after the stream time before the commit that wrote them."""
+    """Return a mask of the rows whose start was not after the stream time before the commit that wrote them."""
     late: Bools = block.start <= snapshot.versions.stream_time_before(block.added)
     return late
 

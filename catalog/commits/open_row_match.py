@@ -1,4 +1,4 @@
-"""The open rows that keys of a bulk commit have, by the index of open rows, and which of them hold these very keys."""
+"""Matching of the keys of a bulk commit with open rows, found by the index of open rows and compared by their keys."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Bools = npt.NDArray[np.bool_]
 class OpenMatches:
     """Entries of the index in order of segment and row.
 
-    ``position``: which of the entries asked for; ``equal``: whether the row's key is the one asked for; ``parts``:
-    (number of the view, begin, stop) of each segment's entries.
+    ``position`` is the position of an entry among the requested entries. ``equal`` is whether the row's key is the
+    requested key. ``parts`` has (number of the view, begin, stop) of the entries of each segment.
     """
 
     position: Ints
@@ -59,10 +59,10 @@ def match_open_rows(
 
 
 def sorted_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Ints]:
-    """The values in ascending order, and the position of each; equal ones in order of their positions.
+    """Return the values in ascending order, and the position of each; equal values in order of their positions.
 
     Sorting numbers takes a third of the time of sorting positions, so each value carries its position in its lower
-    bits. Values of which the upper bits do not tell the order are sorted the long way.
+    bits. Values whose upper bits do not determine the order are sorted by position instead.
     """
     if not len(values):
         return values, np.empty(0, np.int64)

@@ -1,10 +1,10 @@
-"""Where each key's newest row is: one index over all segments, kept in memory from commit to commit.
+"""The index of open rows: the location of each key's newest row over all segments, kept in memory between commits.
 
-A bulk writer looks up every key it writes. Without this it searches the key index of the open segment and of every
-delta since the last compaction, and reads the ends of all their rows. Every key has at most one open row (its newest
-version or tombstone), so one sorted array of key hashes finds them all. The index belongs to one version: a bulk commit
-of this process carries it on, other commits are caught up with when it is next asked for, and after a compaction it is
-made anew. While a commit uses the index nobody else has it, so it can be changed in place.
+A bulk writer looks up every key that it writes. Without the index it searches the key index of the open segment and of
+every delta since the last compaction, and reads the ends of all their rows. Every key has at most one open row (its
+newest version or tombstone), so one sorted array of key hashes finds them all. The index belongs to one version. A bulk
+commit of this process carries it forward; the changes of other commits are applied at the next request; after a
+compaction it is rebuilt. While a commit uses the index no other code has it, so it can be changed in place.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Addresses = npt.NDArray[np.uint64]
 
-MIN_KEYS = 4_096  # smaller commits search the segments: they would not pay for the index
+MIN_KEYS = 4_096  # smaller commits search the segments: the index would cost them more than it saves
 MAX_ROWS = 1 << 23  # 28 bytes each
-MIN_USES = 2  # an index that served fewer commits is not made anew at once
-GIVEN_UP = -1_000  # bulk commits until it is tried again in a store where two keys share a hash
+MIN_USES = 2  # an index that served fewer commits is not rebuilt at once
+GIVEN_UP = -1_000  # bulk commits before the next attempt in a store where two keys share a hash
 
 ROW_BITS = np.uint64(32)
 ROW_MASK = np.uint64(0xFFFFFFFF)
@@ -34,8 +34,10 @@ ROW_MASK = np.uint64(0xFFFFFFFF)
 
 @dataclass
 class OpenRows:
-    """Open rows by the hash of their key, no two of them equal. ``address``: number of the segment in ``names`` in the
-    upper 32 bits, row in the lower ones."""
+    """Open rows by the hash of their key, with no two hashes equal.
+
+    ``address``: number of the segment in ``names`` in the upper 32 bits, row in the lower ones.
+    """
 
     version: int
     hashes: Hashes
@@ -46,7 +48,7 @@ class OpenRows:
     _directory: npt.NDArray[np.int32] | None = None
 
     def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
-        """(position in ``hashes``, entry) of those that are known; ``hashes`` ascend."""
+        """Return (position in ``hashes``, entry) of the hashes that the index has; ``hashes`` ascend."""
         if not len(self.hashes):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         at = self._near(hashes) if self._directory is not None else np.searchsorted(self.hashes, hashes)
@@ -55,8 +57,10 @@ class OpenRows:
         return known, at if len(known) == len(at) else at[known]
 
     def _near(self, hashes: Hashes) -> Ints:
-        """The first entry that is not smaller (the last one where all are), by a directory of the hashes' upper bits:
-        a third of the time of ``searchsorted``."""
+        """Return the first entry that is not smaller (the last entry where all are), for each hash.
+
+        A directory of the upper bits of the hashes takes a third of the time of ``searchsorted``.
+        """
         assert self._directory is not None
         last = len(self.hashes) - 1
         at: Ints = self._directory[hashes >> _directory_shift(last + 1)].astype(np.int64)
@@ -69,7 +73,7 @@ class OpenRows:
         return at
 
     def replace(self, hashes: Hashes, address: Addresses, start: Ints, known: tuple[Ints, Ints]) -> None:
-        """Let these rows (by hash) be the open ones of their keys; ``known``: as ``find`` answered for ``hashes``."""
+        """Make these rows (by hash) the open ones of their keys; ``known`` is the result of ``find`` for ``hashes``."""
         position, entry = known
         if len(position) == len(hashes):
             self.address[entry], self.start[entry] = address, start
@@ -83,7 +87,7 @@ class OpenRows:
         self.address = np.insert(self.address, places, address[new])
         self.start = np.insert(self.start, places, start[new])
         self.hashes = np.insert(self.hashes, places, hashes[new])
-        self._directory = None  # new keys come in series: made when they have ended
+        self._directory = None  # new keys arrive in series: the directory is built when a series has ended
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,11 @@ class NewOpenRows:
 
 @dataclass(frozen=True)
 class OpenRowsChange:
-    """What a commit does to the open rows: those it adds, how many it ends (-1: not known), and where the index
-    has the keys of what is added, if it was asked for exactly these, by hash."""
+    """The effect of a commit on the open rows.
+
+    ``added`` are the open rows that it adds, and ``ended`` is the number that it ends (-1: unknown). ``known`` has the
+    entries of the added keys in the index, by hash, if exactly these keys were looked up.
+    """
 
     index: OpenRows | None
     added: tuple[NewOpenRows, ...]
@@ -108,9 +115,9 @@ class OpenRowsChange:
 
 
 def take_index(files: SegmentFiles, snapshot: LogState, keys: int) -> OpenRows | None:
-    """The index of this snapshot, if a commit of so many keys is worth it and it is not the first such commit.
+    """Take the index of this log state, if a commit of so many keys is worth it and is not the first such commit.
 
-    It is the caller's until ``carry_on`` or ``give_back``.
+    The index belongs to the caller until ``carry_on`` or ``give_back``.
     """
     if keys < MIN_KEYS or files.spec.windowing is not None:
         return None
@@ -129,7 +136,7 @@ def take_index(files: SegmentFiles, snapshot: LogState, keys: int) -> OpenRows |
 
 
 def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
-    """Leave an index that was taken as it is to the next commit."""
+    """Return an index that was taken, unchanged, for the next commit."""
     if index is not None:
         other = files.exchange_current(index)
         if isinstance(other, OpenRows) and other.version > index.version:
@@ -137,8 +144,10 @@ def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
 
 
 def carry_on(files: SegmentFiles, snapshot: LogState, change: OpenRowsChange) -> None:
-    """Bring the index that a commit took to ``snapshot``, which the commit made. Where the rows that it adds and ends
-    do not replace each other one for one the index stays behind."""
+    """Bring the index that a commit took to ``snapshot``, the log state that the commit made.
+
+    Where the added and the ended rows do not replace each other one for one, the index stays behind.
+    """
     index, added = change.index, change.added
     if index is None:
         return
@@ -153,13 +162,13 @@ def carry_on(files: SegmentFiles, snapshot: LogState, change: OpenRowsChange) ->
 
 
 def _joined(first: int, added: tuple[NewOpenRows, ...]) -> tuple[Hashes, Addresses, Ints]:
-    """(hashes ascending, addresses, starts) of rows of segments that are numbered from ``first`` on."""
+    """Return (hashes ascending, addresses, starts) of rows of segments that are numbered from ``first`` on."""
     if len(added) == 1 and bool((added[0].hashes[1:] >= added[0].hashes[:-1]).all()):
         return added[0].hashes, _addresses(first, added[0].row), added[0].start
     if not added:
         return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
     hashes = np.concatenate([rows.hashes for rows in added])
-    order = np.argsort(hashes, kind="stable")  # sorted runs are merged
+    order = np.argsort(hashes, kind="stable")  # the stable sort merges sorted runs
     address = np.concatenate([_addresses(first + n, rows.row) for n, rows in enumerate(added)])
     return hashes[order], address[order], np.concatenate([rows.start for rows in added])[order]
 
@@ -178,7 +187,7 @@ def _open_views(snapshot: LogState) -> list[SegmentWithClosures]:
 
 
 def _open_rows(files: SegmentFiles, view: SegmentWithClosures) -> NewOpenRows:
-    """The open rows of a segment, by hash."""
+    """Return the open rows of a segment, by hash."""
     index = files.index(view.meta)
     hashes, rows = index.hashes, index.rows.astype(np.int64)
     is_open = newest_ends(files, view)[rows] == OPEN
@@ -188,7 +197,7 @@ def _open_rows(files: SegmentFiles, view: SegmentWithClosures) -> NewOpenRows:
 
 
 def _build(files: SegmentFiles, snapshot: LogState) -> OpenRows | None:
-    """None if there are too many rows, or two keys share a hash."""
+    """Build the index; return None if there are too many rows, or if two keys share a hash."""
     views = _open_views(snapshot)
     if sum(v.meta.rows for v in views) > MAX_ROWS:
         files.bulk_commits = GIVEN_UP
@@ -201,8 +210,12 @@ def _build(files: SegmentFiles, snapshot: LogState) -> OpenRows | None:
 
 
 def _catch_up(files: SegmentFiles, index: OpenRows, snapshot: LogState) -> bool:
-    """Bring the index to a later snapshot by the segments and closures that came; False (the index is then spoilt or
-    as it was) after a compaction, and unless the open rows that were ended are exactly those of the keys that came."""
+    """Bring the index to a later log state by the segments and closures that were added; return whether that was
+    possible.
+
+    It is not possible after a compaction, nor if the open rows that were ended are not exactly those of the added keys.
+    After False the index must not be used.
+    """
     views = {view.meta.name: view for view in _open_views(snapshot)}
     known_names = set(index.names)
     new = [view for name, view in views.items() if name not in known_names]
@@ -221,7 +234,7 @@ def _catch_up(files: SegmentFiles, index: OpenRows, snapshot: LogState) -> bool:
 
 
 def _ended(files: SegmentFiles, index: OpenRows, views: dict[str, SegmentWithClosures]) -> Addresses:
-    """Addresses, ascending, of rows that were open at the index's version and are no longer."""
+    """Return the addresses, ascending, of rows that were open at the index's version and are no longer open."""
     found = [np.empty(0, np.uint64)]
     for number, name in enumerate(index.names):
         view = views[name]
@@ -237,10 +250,10 @@ def _directory_shift(count: int) -> np.uint64:
 
 
 def _directory(hashes: Hashes) -> npt.NDArray[np.int32]:
-    """For each value of the hashes' upper bits the number of hashes before it."""
+    """Return, for each value of the upper bits of the hashes, the number of hashes before it."""
     size = 1 << len(hashes).bit_length()
     directory = np.zeros(size + 1, np.int32)
-    # Of equal places the last one counts, which is how many hashes there are up to it.
+    # Of equal slots the last assignment counts: the number of hashes up to that slot.
     directory[(hashes >> _directory_shift(len(hashes))).astype(np.int64) + 1] = np.arange(1, len(hashes) + 1)
     found: npt.NDArray[np.int32] = np.maximum.accumulate(directory)
     return found

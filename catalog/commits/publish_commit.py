@@ -1,7 +1,7 @@
-"""Publishing a commit: optimistic, create-only, retried against the newest version until it wins.
+"""Publishing a commit: optimistic, create-only, retried against the newest version until it succeeds.
 
-Two writers never overwrite each other. The one that loses the race for a version reads what the other committed, places
-its records again into that history, and tries the next version; its files of the lost attempt are removed.
+Two writers never overwrite each other. A writer that loses the race for a version reads the other commit, resolves its
+records again against that history, and tries the next version. The files of the lost attempt are removed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MAX_ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit wants to do, independent of the version it will get."""
+    """The content of one commit, independent of the version that it gets."""
 
     operation: str
     records: Records
-    stream_time: int | None = None  # of the writer, epoch microseconds; None if it saw no record
+    stream_time: int | None = None  # of the writer, epoch microseconds; None if it has no record
     dropped: int = 0
     transaction: tuple[str, int] | None = None
     changelogs: tuple[tuple[str, int], ...] = ()
@@ -50,11 +50,11 @@ class Change:
 
 
 def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogState], Change | None]) -> LogState:
-    """Commit what ``change`` makes of the newest snapshot; returns the snapshot that holds it.
+    """Commit the change that ``change`` returns for the newest log state, and return the log state with the commit.
 
-    ``change`` is called again for each attempt and may answer None to leave the store as it is. A transaction that is
-    in the log already is not repeated: the newest snapshot is returned. Whatever is raised, the commit was not made;
-    but for CommitUnknownError, after which `statestore.catalog.log.entries.was_committed` has the answer.
+    ``change`` is called again for each attempt. It may return None to leave the store as it is. A transaction that the
+    log already has is not repeated: the newest log state is returned. If an error is raised, the commit was not made,
+    except for CommitUnknownError, after which `statestore.catalog.log.entries.was_committed` reports the outcome.
     """
     snapshot = base
     files.check_identity()
@@ -75,7 +75,7 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
 
 
 def _attempt(files: SegmentFiles, snapshot: LogState, wanted: Change) -> LogState | None:
-    """The snapshot with the change as the next version; None if another commit took the version."""
+    """Return the log state with the change as the next version; None if another commit took the version."""
     with claim(files.storage) as claimed:
         prepared = _prepare(files, snapshot, wanted, claimed)
         try:
@@ -84,14 +84,14 @@ def _attempt(files: SegmentFiles, snapshot: LogState, wanted: Change) -> LogStat
             published = publish(files.storage, prepared.new, prepared.entry)
         except CommitUnknownError:
             raise
-        except StateStoreError:  # of what else is raised (an interrupt, too) nobody knows whether it was published
+        except StateStoreError:  # any other exception (such as an interrupt) leaves the outcome unknown
             remove_files(files.storage, prepared.new)
             raise
     if not published:
         give_back(files, prepared.opened.index)
         return None
     committed = after_publish(files.storage, snapshot, prepared.entry)
-    with contextlib.suppress(Exception):  # the commit exists, with or without an index for the next
+    with contextlib.suppress(Exception):  # the commit exists, with or without an index for the next one
         carry_on(files, committed, prepared.opened)
     return committed
 
@@ -101,8 +101,10 @@ def is_committed(snapshot: LogState, transaction: tuple[str, int] | None) -> boo
 
 
 def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
-    """Write the log entry that makes the files exist, which are there; False, without them, if another commit took the
-    version."""
+    """Write the log entry that makes existing files part of the store; return whether it was written.
+
+    If another commit took the version, the files are removed.
+    """
     try:
         write_entry(storage, entry)
     except ConflictError:
@@ -112,19 +114,19 @@ def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
 
 
 def after_publish(storage: Storage, snapshot: LogState, entry: CommitEntry) -> LogState:
-    """The snapshot with the new entry; writes a log checkpoint when one is due.
+    """Return the log state with the new entry, and write a log checkpoint when one is due.
 
-    The commit exists: a failure here must not look like a failed commit, which would be tried again.
+    The commit exists. A failure here must not look like a failed commit, because that would be repeated.
     """
     snapshot = advance(snapshot, entry)
     if snapshot.version % CHECKPOINT_INTERVAL == 0:
-        with contextlib.suppress(Exception):  # the log says the same, only slower
+        with contextlib.suppress(Exception):  # the log has the same content, read more slowly
             write_log_checkpoint(storage, snapshot)
     return snapshot
 
 
 def remove_files(storage: Storage, new: NewFiles) -> None:
-    """Best effort: what stays behind is an orphan that vacuum removes."""
+    """Delete the files where possible; a remaining file is an orphan that vacuum removes."""
     for name in new.buffers:
         try:
             storage.delete(name)
@@ -133,7 +135,10 @@ def remove_files(storage: Storage, new: NewFiles) -> None:
 
 
 def commit_time(snapshot: LogState) -> int:
-    """Now in epoch microseconds, at least the time of the newest commit, so that commit times never go back."""
+    """Return the current time in epoch microseconds, but at least the time of the newest commit.
+
+    Commit times therefore never decrease.
+    """
     now = time.time_ns() // 1_000_000 * 1_000
     return now if snapshot.version < 0 else max(now, int(snapshot.versions.timestamp[snapshot.version]))
 
@@ -157,7 +162,7 @@ def new_entry(
     horizon: Horizon | None = None,
     changelogs: tuple[tuple[str, int], ...] = (),
 ) -> CommitEntry:
-    """The log entry for the version after ``snapshot``; stream time never goes back."""
+    """Return the log entry for the version after ``snapshot``; stream time never decreases."""
     known = snapshot.stream_time
     if stream_time is None or (known is not None and known > stream_time):
         stream_time = known
@@ -184,7 +189,7 @@ def new_entry(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Files and entry of the next version, and what it does to the open rows; ``written``: the files are there."""
+    """Files and entry of the next version, and its effect on the open rows; ``written``: the files exist already."""
 
     new: NewFiles
     entry: CommitEntry
@@ -217,8 +222,10 @@ def _prepare_at_once(
     check: Callable[[], list[Closure] | None],
     claimed: str,
 ) -> _Prepared | None:
-    """Write the rows while another thread compares the keys of the rows that they end and writes the closures: either
-    takes as long. None, and no file, if the comparison failed."""
+    """Write the rows while another thread compares the keys of the ended rows and writes the closures.
+
+    Either task takes as long as the other. Returns None, and leaves no file, if the comparison failed.
+    """
 
     new, closing = NewFiles(claimed), NewFiles(claimed)
 
@@ -232,7 +239,7 @@ def _prepare_at_once(
 
     closed = False
     try:
-        with ThreadPoolExecutor(1) as other:  # one for each commit: a thread that is kept would not survive a fork
+        with ThreadPoolExecutor(1) as other:  # one for each commit: a permanent thread would not survive a fork
             closed_rows = other.submit(close_rows)
             opened = _add_rows(files, snapshot, change.records, found, new)
             files.storage.create_many(new.buffers)
@@ -274,7 +281,7 @@ def _prepared(
 def _add_rows(
     files: SegmentFiles, snapshot: LogState, records: Records, found: Resolution, new: NewFiles
 ) -> tuple[NewOpenRows, ...]:
-    """Add segments of the new rows; answers those of them that are open, if there is an index to be carried on."""
+    """Add segments of the new rows; return the open rows among them, if there is an index to carry forward."""
     version, opened = snapshot.version + 1, []
     for rows, tombstone in ((found.values, False), (found.tombstones, True)):
         if len(rows.record):
@@ -295,14 +302,14 @@ def _closure_parts(snapshot: LogState, closures: list[Closure]) -> list[tuple[st
 
 
 def _open_rows(segment: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
-    """Those of a new segment's rows that no version ends, by hash where that order is known."""
+    """Return the rows of a new segment that no version ends, in hash order where that order is known."""
     order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
     still = order[rows.end[order] == OPEN]
     return NewOpenRows(segment, hashes[still], still, rows.start[still])
 
 
 def _is_everything(records: Records, rows: NewRows) -> bool:
-    """Whether the rows are all records in their order, so that no column needs to be gathered."""
+    """Return whether the rows are all records in their order, so that no column needs to be gathered."""
     return len(rows.record) == len(records) and np.array_equal(rows.record, np.arange(len(records)))
 
 

@@ -1,10 +1,12 @@
-"""From acknowledged writes to a delta and a closure list: where each new version ends and which rows it shortens.
+"""Resolution of acknowledged writes into a delta and a closure list: the end of each new version, and the shortened
+rows.
 
-The semantics are Kafka's versioned store (KIP-889): a version ends where the next version or tombstone of its key
-starts; a late version is born closed; a put at an existing (key, time) replaces that row, which is closed at its own
-start; of several puts at one (key, time) in a commit the last counts. Everything is numpy over whole batches; only keys
-with the one order-dependent case (a null put that takes back a value put at the same time, see ``Timeline``) are
-replayed one by one. Times are epoch microseconds.
+The semantics are those of Kafka's versioned store (KIP-889). A version ends where the next version or tombstone of its
+key starts. A late version is born closed. A put at an existing (key, time) replaces that row, which is closed at its
+own start. Of several puts at one (key, time) in a commit the last counts.
+
+Everything is computed with numpy over whole batches. Only keys with the one order-dependent case (a null put that takes
+back a value put at the same time, see ``Timeline``) are replayed one by one. Times are epoch microseconds.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Closure = tuple[str, Ints, Ints]  # segment, rows, new ends
 
 @dataclass(frozen=True)
 class Records:
-    """Accepted writes in the order they were acknowledged; value columns of tombstones are ignored."""
+    """Accepted writes in the order of their acknowledgement; value columns of tombstones are ignored."""
 
     keys: list[pa.Array]
     values: list[pa.Array]
@@ -48,18 +50,19 @@ class Records:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a commit of these records adds: value rows, tombstone rows, and (segment, rows, new ends) closures."""
+    """Rows and closures that a commit adds: value rows, tombstone rows, and (segment, rows, new ends) closures."""
 
     values: NewRows
     tombstones: NewRows
     closures: list[Closure]
     hashes: Hashes
-    ended: int = -1  # how many of the closed rows were open; -1: not known
-    index: OpenRows | None = None  # taken to resolve this
-    known: tuple[Ints, Ints] | None = None  # the keys' (numbers by hash, entries) in it
+    ended: int = -1  # number of closed rows that were open; -1: unknown
+    index: OpenRows | None = None  # the index taken for this resolution
+    known: tuple[Ints, Ints] | None = None  # (numbers by hash, entries) of the keys in the index
     unchecked: Callable[[], list[Closure] | None] | None = None
-    """Instead of ``closures``: compares the keys, which takes its time, and answers the closures, or None where a key
-    is not what its hash promised; then all of this is void."""
+    """A function used instead of ``closures``, because comparing the keys takes time. It compares them and returns the
+    closures, or None where a key differs from the one that its hash suggested; then the whole resolution is void.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class _Sorted:
     first: Ints  # position of each group's first record
     time: Ints
     hashes: Hashes  # per group
-    in_order: bool = False  # the records' times never fall
+    in_order: bool = False  # the times of the records never decrease
 
     @property
     def earliest(self) -> Ints:
@@ -79,7 +82,7 @@ class _Sorted:
 
 
 def resolve(files: SegmentFiles, snapshot: LogState, records: Records, *, checked: bool = True) -> Resolution:
-    """Place ``records`` into the history that ``snapshot`` holds; the answer is ``unchecked`` only if asked for."""
+    """Place ``records`` into the history of ``snapshot``; the result has ``unchecked`` only if ``checked`` is False."""
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
@@ -138,7 +141,8 @@ def _sort(records: Records, hashes: Hashes) -> _Sorted:
 
 
 def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
-    """The same order where different keys share a hash: group by the keys themselves (never seen outside tests)."""
+    """Sort as `_sort` does where different keys share a hash: group by the keys themselves (never seen outside
+    tests)."""
     numbers: dict[tuple[int, str], int] = {}
     columns = [column.to_pylist() for column in records.keys]
     names = [(int(h), repr(key)) for h, key in zip(hashes, zip(*columns, strict=True), strict=True)]
@@ -154,10 +158,10 @@ def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
 def _find_existing(
     files: SegmentFiles, views: list[SegmentWithClosures], records: Records, ordered: _Sorted, after: Ints
 ) -> Existing:
-    """Rows of each group that end after its ``after`` time; rows that were replaced are left out."""
+    """Return the rows of each group that end after its ``after`` time, without rows that were replaced."""
     found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
     after = after.copy()
-    # The newest rows first: a key whose open row began early enough has no other row that ends later.
+    # Search the newest rows first: a key whose open row began early enough has no other row that ends later.
     for number in sorted(range(len(views)), key=lambda n: -views[n].meta.max_valid_to):
         view = views[number]
         groups = np.flatnonzero(after < view.meta.max_valid_to)
@@ -193,8 +197,11 @@ def _follow_on(
     index: OpenRows,
     known: tuple[Ints, Ints],
 ) -> Resolution | None:
-    """The result where it is the plainest: values in order of time, each key once and nothing stored after it, so that
-    every record is an open row and ends the row that was; None where it is not."""
+    """Return the result of the simplest case, None for any other.
+
+    In the simplest case the records are values in order of time, each key occurs once, and nothing is stored after its
+    record. Every record is then an open row and ends the previous open row of its key.
+    """
     count = len(records)
     if not ordered.in_order or len(ordered.first) < count or records.tombstones.any():
         return None
@@ -222,8 +229,11 @@ def _find_current(
     index: OpenRows,
     known: tuple[Ints, Ints],
 ) -> Existing:
-    """As ``_find_existing`` with the index of open rows: an open row that began before all of its key's records is the
-    only one that matters, and a key without an open row has no other. What is late is looked for in all segments."""
+    """Find existing rows like ``_find_existing``, with the index of open rows.
+
+    An open row that began before all records of its key is the only one that matters, and a key without an open row has
+    no other. Late records are looked up in all segments.
+    """
     group, entry = known
     start = index.start[entry]
     early = start <= ordered.earliest[group]
@@ -244,13 +254,15 @@ def _find_current(
 
 
 def _last_of_each_time(ordered: _Sorted) -> Ints:
-    """Positions of the records that count: the last of those with equal key and time."""
+    """Return the positions of the records that count: the last of those with equal key and time."""
     same = (ordered.group[1:] == ordered.group[:-1]) & (ordered.time[1:] == ordered.time[:-1])
     return np.flatnonzero(np.concatenate((~same, [True])))
 
 
 def _order_dependent(records: Records, ordered: _Sorted, existing: Existing, kept: Ints) -> Ints:
-    """Groups where a null put may take back a value put at the same time, so that the order of the puts decides."""
+    """Return the groups in which a null put may take back a value put at the same time, so that the order of puts
+    decides.
+    """
     if not records.tombstones.any():
         return np.empty(0, np.int64)
     dead = records.tombstones[ordered.record]
@@ -268,7 +280,7 @@ def _order_dependent(records: Records, ordered: _Sorted, existing: Existing, kep
 
 
 def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
-    """Index of each wanted (group, time) among the sorted pairs, or -1."""
+    """Return the index of each wanted (group, time) among the sorted pairs, or -1."""
     both_group = np.concatenate((group, wanted_group))
     both_time = np.concatenate((time, wanted_time))
     order = np.lexsort((np.arange(len(both_group)), both_time, both_group))
@@ -284,7 +296,7 @@ def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> I
 
 
 def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
-    """(record, group, time) of the records to place in bulk."""
+    """Return (record, group, time) of the records to place in bulk."""
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
     return ordered.record[kept], ordered.group[kept], ordered.time[kept]
@@ -293,7 +305,7 @@ def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, In
 def _replay(
     files: SegmentFiles, views: list[SegmentWithClosures], records: Records, ordered: _Sorted, odd: Ints
 ) -> tuple[NewRows, list[Ints]]:
-    """The same for keys whose result depends on the order of their puts: one timeline each."""
+    """Resolve the keys whose result depends on the order of their puts, with one timeline each."""
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
     existing = _find_existing(files, views, records, ordered, touching)
@@ -322,7 +334,7 @@ def _replay(
 
 
 def _by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> NewRows:
-    """The chosen rows sorted by start. Records mostly arrive in order, and then that order needs no sorting.
+    """Return the chosen rows sorted by start. Records usually arrive in that order, and then no sort is needed.
 
     ``hash_order``: ``rows`` are in order of hash and start.
     """

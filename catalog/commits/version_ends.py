@@ -1,6 +1,6 @@
-"""Where new versions end and which stored rows they shorten, over whole batches: the rules of Kafka's versioned store.
+"""Ends of new versions, and stored rows that they shorten, over whole batches: the rules of Kafka's versioned store.
 
-A version ends where the next one of its key starts; a late version is born closed; a version at an existing (key, time)
+A version ends where the next one of its key starts. A late version is born closed. A version at an existing (key, time)
 replaces that row, which is closed at its own start. Times are epoch microseconds.
 """
 
@@ -19,9 +19,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NewRows:
-    """Versions to be stored: ``record`` is the row of Records that holds key and value. Sorted by ``start``.
+    """Versions to store, sorted by ``start``: ``record`` is the row of Records that holds key and value.
 
-    ``by_hash`` lists the rows in order of their key's hash, where that is known without sorting.
+    ``by_hash`` lists the rows in order of the hash of their key, where that order is known without sorting.
     """
 
     record: Ints
@@ -59,7 +59,9 @@ def merged(left: Existing, right: Existing) -> Existing:
 
 
 def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
-    """Ends of the new rows, closures as parallel arrays (view, row, end), and how many of these rows were open."""
+    """Return the new rows with their ends, closures as parallel arrays (view, row, end), and how many closed rows were
+    open.
+    """
     record, group, time = new
     next_new = np.append(np.where(group[1:] == group[:-1], time[1:], OPEN), [OPEN])[: len(group)]
     count = int(max(group.max(initial=-1), existing.group.max(initial=-1))) + 1
@@ -78,7 +80,7 @@ def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, li
 
 
 def _place_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
-    """The same where late records fall among several stored rows of their key."""
+    """Place new rows like `place` where late records fall among several stored rows of their key."""
     record, group, time = new
     count = len(record) + len(existing.group)
     all_group = np.concatenate((existing.group, group))

@@ -1,4 +1,5 @@
-"""One writer per store directory: a lock that the system takes back from an owner that dies."""
+"""A lock that allows one writer for each store directory; the operating system releases the lock of an owner that
+dies."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ LOCK_FILE = "writer.lock"
 
 
 def take_writer_lock(root: Path, store: str) -> int:
-    """The lock of the store at ``root``: a file descriptor, to be closed to give it up.
+    """Take the lock of the store at ``root`` and return its file descriptor; closing the descriptor releases the lock.
 
-    Raises ConflictError STORE_LOCKED, naming the process that holds it, without waiting; StorageError DISK_FAILED;
-    CorruptError LOCK_FILE where something that is no file has the lock's name.
+    Raises, without waiting, ConflictError STORE_LOCKED, which names the process that holds the lock; StorageError
+    DISK_FAILED; CorruptError LOCK_FILE if the lock's name belongs to something that is not a file.
     """
     path = root / LOCK_FILE
     with disk_errors("lock the store for writing", path):
@@ -32,13 +33,13 @@ def take_writer_lock(root: Path, store: str) -> int:
             who = "this process, by another handle" if owner == str(os.getpid()) else f"process {owner}"
             raise ConflictError(
                 "STORE_LOCKED",
-                f"store {store!r} is open for writing in {who} ({path}); close it there, or open it here with "
-                "read_only=True to read what is committed",
+                f"store {store!r} is open for writing in {who} ({path}); close it there, or open it "
+                "here with read_only=True to read the committed state",
             ) from None
         except BaseException:
             os.close(file)
             raise
-        with contextlib.suppress(OSError):  # the lock holds, whatever can be said about its owner
+        with contextlib.suppress(OSError):  # the lock is held even if its owner cannot be recorded
             os.ftruncate(file, 0)
             os.write(file, str(os.getpid()).encode())
         return file
@@ -48,7 +49,7 @@ def _refuse_other_than_file(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             raise CorruptError(
-                "LOCK_FILE", f"{path} is no regular file, so the store cannot be locked for writing; remove it"
+                "LOCK_FILE", f"{path} is not a regular file, so the store cannot be locked for writing; remove it"
             )
 
 

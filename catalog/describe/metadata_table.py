@@ -1,4 +1,4 @@
-"""Metadata as tables in every door: `<table>$versions`, `$segments`, `$snapshots` and `$schema`."""
+"""Metadata tables for every door: `<table>$versions`, `$segments`, `$snapshots` and `$schema`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ TABLES = {
 
 
 def rows_table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """A metadata table of rows by column, times in epoch microseconds; what a row does not name is null."""
+    """Return a metadata table of rows by column, times in epoch microseconds; columns that a row does not name are
+    null.
+    """
     found = list(rows)
     columns = [pa.array([row.get(field.name) for row in found], _stored(field.type)) for field in schema]
     return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
@@ -75,18 +77,18 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 class MetadataSource(Protocol):
-    """Whose metadata it is; can be pickled."""
+    """A store or an engine's state that has metadata; can be pickled."""
 
     @property
     def name(self) -> str:
-        """Of the table with state."""
+        """The name of the table with state."""
 
     @property
     def identity(self) -> str:
-        """Never the same for two of them."""
+        """An id that no two sources share."""
 
     def versions(self) -> tuple[int, int]:
-        """(oldest, newest) version that metadata tells of."""
+        """(oldest, newest) version that the metadata covers."""
 
     def table(self, suffix: str, version: int) -> pa.Table:
         """One of `TABLES`, in its schema, as of a version."""
@@ -94,7 +96,7 @@ class MetadataSource(Protocol):
 
 @dataclass(frozen=True)
 class MetadataSplit:
-    """The whole table: metadata is small."""
+    """The whole table as one split: metadata is small."""
 
     version: int
     rows: int
@@ -102,7 +104,7 @@ class MetadataSplit:
 
 @dataclass(frozen=True)
 class MetadataTable:
-    """A metadata table as a `StateTable`; reads as of the newest commit, or of ``version``."""
+    """A metadata table as a `StateTable`; it is read as of the newest commit, or of ``version``."""
 
     source: MetadataSource
     suffix: str
@@ -132,7 +134,7 @@ class MetadataTable:
         return f"{self.source.identity}${self.suffix}"
 
     def kept_versions(self) -> tuple[int, int]:
-        """(oldest, newest) version that this tells of."""
+        """(oldest, newest) version that the metadata covers."""
         return self.source.versions()
 
     def pin(self) -> MetadataTable:
@@ -145,7 +147,7 @@ class MetadataTable:
         return None
 
     def check_resumable(self, version: int) -> None:
-        """A stream never reads metadata."""
+        """Accept every version: a stream never reads metadata."""
 
     def lookup_floor(self, version: int) -> int | None:
         return None
@@ -155,7 +157,7 @@ class MetadataTable:
         if query.mode != "snapshot" or query.as_of is not None:
             raise InvalidInputError(
                 "INVALID_OPTION",
-                f"{self.name} is metadata: it has no history, changes or state time; ask for a version",
+                f"{self.name} is a metadata table: it has no history, no changes and no state time; ask for a version",
             )
         if query.columns is None:
             return schema
@@ -167,7 +169,10 @@ class MetadataTable:
         return pa.schema([schema.field(name) for name in query.columns])
 
     def splits(self, query: Query) -> list[MetadataSplit]:
-        """Raises NotFoundError VERSION_NOT_FOUND, COLUMN_NOT_FOUND or InvalidInputError INVALID_FILTER."""
+        """Return the split of the table.
+
+        Raises NotFoundError VERSION_NOT_FOUND, COLUMN_NOT_FOUND or InvalidInputError INVALID_FILTER.
+        """
         self.schema(query)
         self._check_filters(query)
         oldest, newest = self.source.versions()

@@ -1,4 +1,4 @@
-"""Metadata of a store of ours: its commits, segments and columns."""
+"""Metadata of a store: its commits, segments and columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statestore.formats.values.types import TIME, type_name
 
 
 def versions_table(snapshot: LogState) -> pa.Table:
-    """One row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
+    """Return one row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
     versions = snapshot.versions
     transactions = list(versions.transaction)
     columns = [
@@ -35,7 +35,7 @@ def versions_table(snapshot: LogState) -> pa.Table:
 
 
 def segments_table(snapshot: LogState) -> pa.Table:
-    """One row per segment file of the newest version, with the statistics that reads prune by."""
+    """Return one row per segment file of the newest version, with the statistics by which reads prune."""
     metas = snapshot.segments
     columns = [
         pa.array([m.name for m in metas], pa.string()),
@@ -56,7 +56,7 @@ def segments_table(snapshot: LogState) -> pa.Table:
 
 
 def snapshots_table(snapshot: LogState) -> pa.Table:
-    """One row per version: when it was committed, what stream time it knew, whether it can still be read."""
+    """Return one row per version: its commit time, its stream time, and whether it can still be read."""
     versions = versions_table(snapshot)
     oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
     readable = pa.array(np.arange(versions.num_rows) >= oldest)
@@ -65,7 +65,7 @@ def snapshots_table(snapshot: LogState) -> pa.Table:
 
 
 def schema_table(spec: StoreSpec) -> pa.Table:
-    """One row per column: name, Spark type name, key or value."""
+    """Return one row per column: name, Spark type name, key or value."""
     fields = [(f, "key") for f in spec.key] + [(f, "value") for f in spec.value]
     columns = [[f.name for f, _ in fields], [type_name(f.type) for f, _ in fields], [role for _, role in fields]]
     return pa.Table.from_arrays([pa.array(c, pa.string()) for c in columns], schema=SCHEMA_SCHEMA)
@@ -77,7 +77,7 @@ def _times(values: Sequence[int], unknown: int | None = None) -> pa.Array:
 
 @dataclass(frozen=True)
 class StoreMetadata:
-    """What `MetadataTable` tells of a store."""
+    """The metadata of a store for `MetadataTable`."""
 
     storage: Storage
     spec: StoreSpec

@@ -1,7 +1,7 @@
-"""What a store holds and whether it needs care, from its log and the sizes of its files.
+"""The content of a store and the upkeep that it needs, from its log and the sizes of its files.
 
-Segments are not read, but for the ends of the rows of a segment that is neither all open nor all closed: without them
-nobody knows how many keys there are.
+Segments are not read, except for the ends of rows in a segment with both open and closed rows: the number of keys is
+unknown without them.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.segments.segment_meta import OPEN
 
-KEPT_US = 7 * 86_400_000_000  # what vacuum leaves alone unless it is told otherwise
-MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are told in bytes only
+KEPT_US = 7 * 86_400_000_000  # files that vacuum keeps by default
+MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
 CACHE = "live/"  # the hot tier of live stores
 
 Found = TypeVar("Found")
 
 
 def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
-    """The summary of a store; CorruptError LOG_CORRUPT if nobody can tell what it holds."""
+    """Return the summary of a store. Raises CorruptError LOG_CORRUPT if the content of the store cannot be
+    determined."""
     files = SegmentFiles(storage, spec)
     snapshot = files.snapshot()
     listed = storage.list("")
     needed = file_names(snapshot)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
     damage = _missing(listed, needed)
-    unfolded = _told(damage, lambda: _open_rows(files, snapshot))
-    pending_bytes, pending = _told(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
+    unfolded = _unless_damaged(damage, lambda: _open_rows(files, snapshot))
+    pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
     problems = [f"damaged: {found}" for found in damage]
     values = [m for m in snapshot.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
@@ -83,8 +84,8 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     )
 
 
-def _told(damage: list[str], find: Callable[[], Found]) -> Found | None:
-    """What ``find`` answers; None if files are damaged, and how is added to ``damage``."""
+def _unless_damaged(damage: list[str], find: Callable[[], Found]) -> Found | None:
+    """Return the result of ``find``; None if files are damaged, after the damage is added to ``damage``."""
     try:
         return find()
     except (CorruptError, NotFoundError) as error:
@@ -98,7 +99,7 @@ def _missing(listed: list[ObjectInfo], needed: set[str]) -> list[str]:
 
 
 def _open_rows(files: SegmentFiles, snapshot: LogState) -> dict[str, int]:
-    """How many rows of each segment are still open."""
+    """Return the number of open rows of each segment."""
     return {view.meta.name: _open_rows_of(files, view) for view in views_of(snapshot.segments, snapshot.closures)}
 
 
@@ -115,7 +116,7 @@ def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
 
 
 def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
-    """The rules by which a compaction of the segments that are not sealed is due."""
+    """Return whether a compaction of the segments that are not sealed is due."""
     for tombstone in (False, True):
         recent = [m for m in snapshot.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
         live = sum(unfolded[m.name] for m in recent)
@@ -126,7 +127,7 @@ def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
 
 
 def _uncommitted(storage: Storage, snapshot: LogState) -> tuple[int, int | None]:
-    """(bytes, puts) that are acknowledged and not committed; the puts None where counting them would take long."""
+    """Return (bytes, puts) that are acknowledged and not committed; puts is None where counting would take long."""
     root = local_root(storage)
     if root is None:
         return 0, 0
@@ -135,7 +136,7 @@ def _uncommitted(storage: Storage, snapshot: LogState) -> tuple[int, int | None]
     ends = consumed_ends(storage, snapshot, [path.name for path in paths])
     for path in paths:
         done = ends.get(path.name, 0)
-        with contextlib.suppress(FileNotFoundError):  # committed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # committed in the meantime
             behind = _size(path) - done
             if behind > 0:
                 size += behind
@@ -143,7 +144,7 @@ def _uncommitted(storage: Storage, snapshot: LogState) -> tuple[int, int | None]
                     puts += sum(batch.num_rows for batch, _ in read_changelog(path, None, done))
     if size > MAX_COUNTED_BYTES:
         return size, None
-    return (size, puts) if puts else (0, 0)  # a file without records is its schema
+    return (size, puts) if puts else (0, 0)  # a file without records has only its schema
 
 
 def _size(path: Path) -> int:
@@ -156,7 +157,7 @@ def _size(path: Path) -> int:
 
 
 def _removable(files: SegmentFiles, snapshot: LogState, spare: list[ObjectInfo]) -> int:
-    """Bytes that `vacuum` would free; the log is only asked where a file is old enough."""
+    """Return the bytes that `vacuum` would free; the log is read only if a file is old enough."""
     cutoff = time.time_ns() // 1000 - KEPT_US
     if not any(item.modified_us <= cutoff for item in spare):
         return 0

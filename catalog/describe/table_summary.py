@@ -1,4 +1,4 @@
-"""What is kept of one table, for `inspect`, the report and Python: from metadata and the sizes of files."""
+"""The summary of one table for `inspect`, the report and Python, from metadata and the sizes of files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from statestore.formats.values.times import format_time
 
 @dataclass(frozen=True)
 class TableSummary:
-    """Numbers of the newest version. Times are epoch microseconds, sizes bytes; None: unknown, or there is none.
+    """Numbers of the newest version. Times are epoch microseconds, sizes are bytes; None: unknown or absent.
 
-    ``keys``: rows that are valid now. ``rows``: versions of keys that are stored. ``first_time`` and ``last_time``: of
-    the state that is kept; nothing is known of before ``kept_from``. ``bytes``: the files that the newest version
+    ``keys``: rows that are valid now. ``rows``: stored versions of keys. ``first_time`` and ``last_time``: the bounds
+    of the kept state; nothing is known about moments before ``kept_from``. ``bytes``: the files that the newest version
     needs. ``uncommitted``: acknowledged puts that no commit has yet. ``partitions``: ranges of versions with their
-    number of partitions. ``kept``: how much history there is, where the table's kind has no retention ("5 snapshots").
-    ``problems``: what to do, or what is damaged. ``notes``: what is worth knowing.
+    number of partitions. ``kept``: the amount of history, where the table's kind has no retention ("5 snapshots").
+    ``problems``: due upkeep, or damage. ``notes``: further remarks.
     """
 
     version: int
@@ -42,7 +42,9 @@ class TableSummary:
     damaged: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers under the names of `inspect`, times as ISO-8601; ``health`` and ``status`` say how it is."""
+        """Return the numbers under the names of `inspect`, times as ISO-8601; ``health`` and ``status`` describe the
+        condition.
+        """
         return {
             "keys": self.keys,
             "rows": self.rows,

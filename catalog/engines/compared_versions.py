@@ -1,8 +1,8 @@
-"""History and change feed of an engine that keeps whole states: versions, one after the other, are compared.
+"""History and change feed of an engine that keeps whole states, from a comparison of consecutive versions.
 
-A version that is not kept any more changed nothing that can be seen: its changes are changes of the next that is kept.
-States are compared slice by slice (`HasSlices`), so two versions of a slice are in memory at a time. Rows of a bag, in
-which equal rows may repeat, are compared as wholes, each as often as it is there.
+The changes of a version that is no longer kept appear as changes of the next kept version. States are compared slice by
+slice (`HasSlices`), so two versions of a slice are in memory at a time. Rows of a bag, in which equal rows may repeat,
+are compared as wholes, each as often as it occurs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from statestore.formats.values.wider_types import cast_wider
 Ints = npt.NDArray[np.int64]
 
 UNKNOWN = -1
-"""Stands for the version of a row that was there before the oldest version that is kept."""
+"""Stands for the version of a row that existed before the oldest kept version."""
 
 
 @dataclass(frozen=True)
 class ComparedSplit:
-    """A slice over versions; ``before`` is the one before the first of a change feed, None for the empty state."""
+    """A slice over versions; ``before`` is the version before the first of a change feed, None for the empty state."""
 
     source: Source
     versions: tuple[Version, ...]
@@ -49,7 +49,7 @@ class ComparedSplit:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a slice in one version: ``side`` has them as keys and compared values."""
+    """The rows of a slice in one version; ``side`` has them as keys and compared values."""
 
     batch: pa.RecordBatch
     side: Side
@@ -66,7 +66,7 @@ class Slice:
     filters: Sequence[Filter]
 
     def rows(self, at: StateAt) -> Rows:
-        """The rows of the slice in a version."""
+        """Return the rows of the slice in a version."""
         if isinstance(self.source, HasSlices):
             parts = self.source.slice_parts(at, self.piece, self.filters)
         else:
@@ -75,7 +75,7 @@ class Slice:
         return self.of([batch for part in parts for batch in at.rows(part, names, self.filters)])
 
     def of(self, batches: Sequence[pa.RecordBatch]) -> Rows:
-        """Batches as one, in the shared columns; what a version lacks is null."""
+        """Return the batches as one, in the shared columns; columns that a version lacks are null."""
         columns = []
         for field in self.schema:
             found = [cast_wider(batch.column(field.name), field.type) if field.name in batch.schema.names
@@ -90,19 +90,19 @@ class Slice:
         return Rows(batch, Side(keys, values, hash_keys([comparable(column) for column in keys])))
 
     def content(self, at: StateAt) -> object:
-        """Equal for two versions only where the slice has the same rows in both; None: unknown."""
+        """Return a value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
         return self.source.content(at, self.piece) if isinstance(self.source, HasSlices) else None
 
 
 def slices_of(source: Source, state: str, versions: Sequence[Version], filters: Sequence[Filter]) -> Sequence[Any]:
-    """The pieces that the state is compared in; one where the source has no slices."""
+    """Return the pieces in which the state is compared; one piece if the source has no slices."""
     if isinstance(source, HasSlices):
         return source.slices(state, [version.number for version in versions], filters)
     return [None]
 
 
 def read_compared(split: ComparedSplit, state: str, query: Query) -> Iterator[pa.RecordBatch]:
-    """All columns of the state, and those of a history or a change feed behind them."""
+    """Yield all columns of the state, followed by those of a history or a change feed."""
     source = split.source
     piece = Slice(source, source.info(state), source.shared_schema(state), split.piece, query.filters)
     empty = piece.of([])
@@ -114,7 +114,7 @@ def read_compared(split: ComparedSplit, state: str, query: Query) -> Iterator[pa
 
 
 def _steps(piece: Slice, versions: Sequence[Version], before: StateAt | None) -> Iterator[tuple[Version, Rows | None]]:
-    """Each version with its rows; None where these are the rows of the version before."""
+    """Yield each version with its rows; None if these are the rows of the version before."""
     last = None if before is None else piece.content(before)
     for version in versions:
         at = piece.source.at(piece.info.name, version.number)
@@ -124,7 +124,7 @@ def _steps(piece: Slice, versions: Sequence[Version], before: StateAt | None) ->
 
 
 def _changes(steps: Iterator[tuple[Version, Rows | None]], before: Rows) -> Iterator[pa.RecordBatch]:
-    """What each version changed."""
+    """Yield the changes of each version."""
     for version, found in steps:
         if found is None:
             continue
@@ -146,7 +146,7 @@ def _changes(steps: Iterator[tuple[Version, Rows | None]], before: Rows) -> Iter
 def _history(
     steps: Iterator[tuple[Version, Rows | None]], empty: Rows, query: Query, *, origin: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Every row with the times of the versions from which, and up to which, it was as it is."""
+    """Yield every row with the times of the versions between which it was unchanged."""
     current, since, begun = empty, np.empty(0, np.int64), np.empty(0, np.int64)
     for version, found in steps:
         if found is None:
@@ -163,7 +163,7 @@ def _history(
 
 
 def _compared(old: Side, new: Side) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Rows with the same key, and which of these have another value."""
+    """Return the rows with the same key on both sides, and which of these have another value."""
     left, right = pairs(old, new)
     return left, right, np.any(differences(old, new, left, right), axis=1)
 

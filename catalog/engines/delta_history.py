@@ -1,7 +1,7 @@
-"""History and change feed of an engine that keeps what each version changed (`HasDeltas`): versions become times.
+"""History and change feed of an engine that keeps the changes of each version (`HasDeltas`): versions become times.
 
-Of a row that the oldest kept version has, nothing says since when it was there, unless nothing was before that version:
-its ``valid_from`` and ``_commit_version`` are null.
+The beginning of a row that the oldest kept version has is unknown, unless nothing was before that version. Its
+``valid_from`` and ``_commit_version`` are then null.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DeltaSplit:
-    """A piece of the changes of the versions ``numbers``, which began to hold at ``times``. ``origin``: nothing was
-    before the first of them."""
+    """A piece of the changes of the versions ``numbers``, which took effect at ``times``.
+
+    ``origin``: nothing was before the first of them.
+    """
 
     part: DeltaPart
     numbers: tuple[int, ...]
@@ -40,14 +42,14 @@ class DeltaSplit:
 
 
 def delta_splits(parts: Sequence[DeltaPart], versions: Sequence[Version], origin: bool) -> list[DeltaSplit]:
-    """A split for each part. Every version has a time."""
+    """Return a split for each part. Every version has a time."""
     numbers = tuple(version.number for version in versions)
     times = tuple(version.time for version in versions if version.time is not None)
     return [DeltaSplit(part, numbers, times, origin) for part in parts]
 
 
 def read_deltas(split: DeltaSplit, query: Query, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """The asked columns of the state, and those of a history or a change feed behind them."""
+    """Yield the requested columns of the state, followed by those of a history or a change feed."""
     numbers, times = np.array(split.numbers, np.int64), np.array(split.times, np.int64)
     if query.mode == "changes":
         for batch in split.part.deltas(columns):
@@ -76,7 +78,7 @@ def _times(versions: pa.Array, numbers: Ints, times: Ints) -> pa.Array:
 
 
 def _with(batch: pa.RecordBatch, columns: list[pa.Array], fields: Sequence[pa.Field]) -> pa.RecordBatch:
-    """The columns of the state, which come after two others, and these."""
+    """Return the columns of the state, which follow two others, and the given columns."""
     names = batch.schema.names[2:]
     return pa.RecordBatch.from_arrays(
         [*batch.columns[2:], *columns], schema=pa.schema([*(batch.schema.field(name) for name in names), *fields])

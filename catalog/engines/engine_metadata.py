@@ -1,4 +1,4 @@
-"""Metadata of an engine's state, for `MetadataTable`: its versions, the files that a version needs, its columns."""
+"""Metadata of an engine's state for `MetadataTable`: its versions, the files that a version needs, its columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statestore.formats.values.types import shown_field
 
 @dataclass(frozen=True)
 class EngineMetadata:
-    """Metadata of one table. All versions that are known are listed, whether they can still be read or not."""
+    """Metadata of one table. All known versions are listed, including those that can no longer be read."""
 
     state: EngineTable
 
@@ -40,7 +40,7 @@ class EngineMetadata:
         return known[0].number, known[-1].number
 
     def table(self, suffix: str, version: int) -> pa.Table:
-        """A metadata table as of a version; what nobody has counted is null."""
+        """Return a metadata table as of a version; unknown counts are null."""
         if suffix == "schema":
             return rows_table(SCHEMA_SCHEMA, self._columns(version))
         if suffix == "segments":
@@ -72,7 +72,7 @@ class EngineMetadata:
             yield {"column": field.name, "type": shown_field(field), "role": role}
 
     def _with_state(self, version: int) -> int:
-        """The version, or where that only records an event the newest readable one before it."""
+        """Return the version, or the newest readable one before it where the version only records an event."""
         source, state = self.state.source, self.state.state
         known = {each.number: each for each in source.versions(state)}
         if version in known and known[version].holds_state:
@@ -81,7 +81,7 @@ class EngineMetadata:
         if not before:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
-                f"{self.name}: no {source.version_words[0]} of before version {version} is kept",
+                f"{self.name}: no {source.version_words[0]} before version {version} is kept",
             )
         return max(before)
 

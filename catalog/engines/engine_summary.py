@@ -1,4 +1,4 @@
-"""What an engine keeps of one state: versions, times and sizes, from metadata only."""
+"""Summary of one state of an engine: versions, times and sizes, from metadata only."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from statestore.catalog.engines.engine_table import EngineTable
 
 
 def summarize_state(table: EngineTable) -> TableSummary:
-    """The summary of a state. Raises NotFoundError where no version can be read."""
+    """Return the summary of a state. Raises NotFoundError if no version can be read."""
     source, state = table.source, table.state
     word, words = source.version_words
     kept = source.kept(state)
     times = [version.time for version in source.versions(state, sorted({kept[0], kept[-1]}))]
     known = [time for time in times if time is not None]
-    # A clock may have been set back: the oldest version held at most until the newest did.
+    # A clock may have been set back: the oldest version was valid at most until the newest began.
     first, last = (min(known), known[-1]) if len(known) == len(times) else (None, None)
     size = source.size(state)
     ranges = tuple({f"first_{word}": a, f"last_{word}": b, "partitions": n} for a, b, n in size.partitions)
@@ -39,6 +39,6 @@ def summarize_state(table: EngineTable) -> TableSummary:
 
 
 def _repartitioned(ranges: tuple[tuple[int, int, int], ...], word: str) -> str:
-    """How the number of partitions changed."""
+    """Describe how the number of partitions changed."""
     (_, _, count), *later = ranges
     return f"{count} partitions" + "".join(f", from {word} {first} on {number}" for first, _, number in later)

@@ -1,8 +1,8 @@
-"""A state of an engine as a `StateTable`, for every door: moments, history, change feed.
+"""A state of an engine as a `StateTable` for every door: moments, history, change feed.
 
-A version is the engine's (a batch, a snapshot, a savepoint), state time is when it began to hold. Each question looks
-at the directory once: `EngineTable.pin` opens the source, and what is asked of the pinned table, in this process or in
-tasks of Spark, sees that one view.
+A version is one of the engine (a batch, a snapshot, a savepoint); its state time is the moment at which it took effect.
+Each question reads the directory once: `EngineTable.pin` opens the source, and every read of the pinned table, in this
+process or in Spark tasks, sees that one view.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ EngineSplit = PartSplit | ComparedSplit | DeltaSplit
 
 @dataclass(frozen=True)
 class EngineTable:
-    """One state of a source. ``pinned``: the source that every question is asked of; None: it is opened for each."""
+    """One state of a source. ``pinned``: the source that answers every question; None: each question opens the
+    source."""
 
     opening: Opening
     name: str
@@ -66,12 +67,12 @@ class EngineTable:
     pinned: Source | None = None
 
     def pin(self) -> EngineTable:
-        """The table as it stands now."""
+        """Return the table bound to its current content."""
         return self if self.pinned is not None else replace(self, pinned=self.opening.open())
 
     @property
     def source(self) -> Source:
-        """The source as it stands now, or as it was pinned."""
+        """The pinned source, or else the source in its current content."""
         return self.opening.open() if self.pinned is None else self.pinned
 
     @property
@@ -85,12 +86,12 @@ class EngineTable:
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """The key and the columns that tell several rows of one key apart; () for a bag."""
+        """The key and the columns that distinguish several rows of one key; () for a bag."""
         return self.info.row_key
 
     @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of columns that may be named to look rows up, the fewest first."""
+        """The sets of columns by which rows can be looked up, the smallest first."""
         info = self.info
         return info.lookups or tuple(dict.fromkeys((info.key, info.row_key or info.key)))
 
@@ -103,7 +104,7 @@ class EngineTable:
         return self.source.identity
 
     def kept_versions(self) -> tuple[int, int]:
-        """(oldest, newest) version that history goes over; NotFoundError without any."""
+        """Return (oldest, newest) version that history covers. Raises NotFoundError if there is none."""
         kept = self.source.kept(self.state)
         return kept[0], kept[-1]
 
@@ -111,26 +112,29 @@ class EngineTable:
         return None
 
     def change_start(self) -> int:
-        """The version before the first whose changes are known."""
+        """Return the version before the first one whose changes are known."""
         return change_start(self.source, self.state)
 
     def known_from(self, version: int) -> int | None:
-        """When the history up to a version begins, in epoch microseconds; None where nothing was before it."""
+        """Return where the history up to a version begins, in epoch microseconds; None if nothing was before it."""
         return history_start(self.source, self.state, version)
 
     def check_resumable(self, version: int) -> None:
-        """Raises NotFoundError VERSION_NOT_FOUND if a stream that has read up to a version cannot go on."""
+        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read up to a version cannot continue."""
         source = self.source
         if isinstance(source, ChecksResumption):
             source.check_resumable(self.state, version)
 
     def schema(self, query: Query) -> pa.Schema:
-        """Raises NotFoundError COLUMN_NOT_FOUND, and for columns of a version or moment also what `splits` does."""
+        """Return the columns of the answer.
+
+        Raises NotFoundError COLUMN_NOT_FOUND, and for columns of a version or moment also the errors of `splits`.
+        """
         source = self.source
         return chosen_columns(_whole(source, self.state, query), query, self.name)
 
     def splits(self, query: Query) -> Sequence[EngineSplit]:
-        """Pieces of the answer, which carry the view of the directory that they were made from.
+        """Return the pieces of the answer; each carries the view of the directory from which it was made.
 
         Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT or COLUMN_NOT_FOUND, InvalidInputError INVALID_VERSION,
         INVALID_RANGE or INVALID_FILTER.
@@ -153,9 +157,9 @@ class EngineTable:
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
 
     def read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
-        """Rows in the order of the engine's files; histories and changes in no order.
+        """Yield rows in the order of the engine's files; histories and changes have no order.
 
-        Raises NotFoundError, which says what is kept now, where files went away meanwhile, and CorruptError.
+        Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime.
         """
         try:
             yield from self._read(split, query)
@@ -188,14 +192,14 @@ class EngineTable:
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:
-    """What reads a split."""
+    """Return the object that reads a split."""
     if isinstance(split, PartSplit):
         return split.at
     return split.part if isinstance(split, DeltaSplit) else split.source
 
 
 def _columns(split: EngineSplit, state: str, query: Query) -> pa.Schema:
-    """All columns of the answer that a split is of."""
+    """Return all columns of the answer to which a split belongs."""
     if isinstance(split, PartSplit):
         return split.at.schema
     shared = split.part.schema if isinstance(split, DeltaSplit) else split.source.shared_schema(state)
@@ -203,7 +207,7 @@ def _columns(split: EngineSplit, state: str, query: Query) -> pa.Schema:
 
 
 def _versions(split: EngineSplit) -> list[int]:
-    """The versions whose files a split reads."""
+    """Return the versions whose files a split reads."""
     if isinstance(split, PartSplit):
         return [split.at.version]
     if isinstance(split, DeltaSplit):
@@ -213,7 +217,7 @@ def _versions(split: EngineSplit) -> list[int]:
 
 
 def _whole(source: Source, state: str, query: Query) -> pa.Schema:
-    """All columns of an answer."""
+    """Return all columns of an answer."""
     if query.mode != "snapshot":
         return _with_mode(source.shared_schema(state), query)
     if query.version is None and query.as_of is None:
@@ -222,5 +226,5 @@ def _whole(source: Source, state: str, query: Query) -> pa.Schema:
 
 
 def _with_mode(columns: pa.Schema, query: Query) -> pa.Schema:
-    """The columns of a state, and behind them those of a history or of a change feed."""
+    """Return the columns of a state, followed by those of a history or a change feed."""
     return pa.schema([*columns, *(HISTORY_COLUMNS if query.mode == "history" else CHANGE_COLUMNS)])

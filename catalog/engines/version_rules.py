@@ -1,9 +1,8 @@
-"""Which version a question means, and which versions a history or a change feed goes over: one set of rules for all
-engines.
+"""Rules for the version that a question means and the versions that a history or a change feed covers, for all engines.
 
-State as of a moment is that of the newest version whose time had come by then. Changes are known of every version after
-the oldest that is kept, and of the oldest itself where nothing was before it. A row that the oldest version has may be
-older than it, unless nothing was before.
+State as of a moment is the state of the newest version whose time was reached by then. Changes are known for every
+version after the oldest kept one, and for the oldest itself if nothing was before it. A row of the oldest version may
+be older than that version, unless nothing was before it.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ from statestore.formats.values.times import format_time
 
 @dataclass(frozen=True)
 class Range:
-    """``versions`` in ascending order with their times, which never descend; ``before`` is the one before the first of
-    a change feed, None where the state was empty. ``origin``: nothing was before the first of a history."""
+    """``versions`` in ascending order with their times, which never decrease.
+
+    ``before`` is the version before the first of a change feed, None where the state was empty. ``origin``: nothing was
+    before the first version of a history.
+    """
 
     versions: tuple[Version, ...]
     before: Version | None
@@ -30,7 +32,7 @@ class Range:
 
 
 def check_numbers(query: Query, word: str) -> None:
-    """InvalidInputError INVALID_VERSION for a version that is no number."""
+    """Raise InvalidInputError INVALID_VERSION for a version that is not a number."""
     for version in (query.version, query.start_version, query.end_version):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
             raise InvalidInputError(
@@ -39,9 +41,9 @@ def check_numbers(query: Query, word: str) -> None:
 
 
 def version_asked(source: Source, state: str, query: Query) -> int:
-    """The version whose state answers a snapshot query.
+    """Return the version whose state answers a snapshot query.
 
-    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept.
+    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, which state what is kept.
     """
     check_numbers(query, source.version_words[0])
     if query.version is not None:
@@ -60,13 +62,13 @@ def version_asked(source: Source, state: str, query: Query) -> int:
 
 
 def change_start(source: Source, state: str) -> int:
-    """The version before the first whose changes are known."""
+    """Return the version before the first one whose changes are known."""
     oldest = source.kept(state)[0]
     return oldest - 1 if source.is_origin(state) else oldest
 
 
 def history_start(source: Source, state: str, version: int) -> int | None:
-    """When the history up to ``version`` begins, in epoch microseconds; None where nothing was before it."""
+    """Return where the history up to ``version`` begins, in epoch microseconds; None if nothing was before it."""
     source.check_readable(state, version)
     numbers = [number for number in source.kept(state) if number <= version]
     known = timed_versions(source, state, numbers)
@@ -76,9 +78,10 @@ def history_start(source: Source, state: str, version: int) -> int | None:
 
 
 def range_asked(source: Source, state: str, query: Query) -> Range:
-    """The versions that a history or a change feed goes over.
+    """Return the versions that a history or a change feed covers.
 
-    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, stating what is kept, and InvalidInputError INVALID_RANGE.
+    Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, which state what is kept, and InvalidInputError
+    INVALID_RANGE.
     """
     check_numbers(query, source.version_words[0])
     _check_order(query)
@@ -97,10 +100,10 @@ def range_asked(source: Source, state: str, query: Query) -> Range:
 
 
 def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[Version]:
-    """Versions with times that never descend, without the oldest ones whose times are unknown.
+    """Return versions with times that never decrease, without the oldest ones whose times are unknown.
 
-    A clock may have been set back: a version whose time is not before that of its successor was never the newest as of
-    a moment, and its time is that of the successor.
+    A clock may have been set back. A version whose time is not before that of its successor was never the newest as of
+    any moment, and it gets the time of the successor.
     """
     found = list(source.versions(state, numbers))
     found = next((found[n:] for n, version in enumerate(found) if version.time is not None), found)
@@ -114,24 +117,24 @@ def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[V
 
 
 def _changed(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> list[Version]:
-    """The versions whose changes are asked for."""
-    told = known if origin else known[1:]
+    """Return the versions whose changes are requested."""
+    changed = known if origin else known[1:]
     if query.start_time is not None or query.end_time is not None:
         _check_times(source, state, known, query, origin)
         low, high = query.start_time, query.end_time
-        return [v for v in told if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]
+        return [v for v in changed if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]
     last = source.last_known(state)
     least = 0 if origin else known[0].number + 1 if known else last + 1
     for version in (query.start_version, query.end_version):
         if version is not None and not least <= version <= last:
             word = source.version_words[0]
-            kept = f"those of {least} to {last} are" if least <= last else "none are"
+            kept = f"those of {least} to {last} are kept" if least <= last else "none are"
             raise NotFoundError(
                 "VERSION_NOT_FOUND", f"{state} of {source.path}: changes of {word} {version} are not kept; {kept}"
             )
     first = least if query.start_version is None else query.start_version
     stop = last if query.end_version is None else query.end_version
-    return [version for version in told if first <= version.number <= stop]
+    return [version for version in changed if first <= version.number <= stop]
 
 
 def _check_order(query: Query) -> None:
@@ -147,8 +150,10 @@ def _check_order(query: Query) -> None:
 
 
 def _check_times(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> None:
-    """Nothing is known of moments before the oldest version, where there were others before it; of changes, neither of
-    that version's own moment."""
+    """Raise NotFoundError TIME_NOT_KEPT for moments before the oldest version, if others were before it.
+
+    Changes are also unknown at the moment of that version itself.
+    """
     if not known or origin:
         return
     exclusive = query.mode == "changes"

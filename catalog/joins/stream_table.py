@@ -17,15 +17,15 @@ Joiner = Callable[[Any, Any], Any]
 class StreamTableJoin:
     """Joins records of a stream with a table.
 
-    ``table`` is an open versioned store: a record meets the value that was valid at its own time; or a key-value store
-    with a value column ``event_time``: it meets the newest value by arrival. ``joiner(record, value)`` makes a result;
-    with ``how="left"`` it is called with None where the table has nothing, with ``"inner"`` nothing is emitted then.
-    Table records never emit; stream records with a null key or value are skipped.
+    ``table`` is an open versioned store, and a record meets the value that was valid at its own time; or it is a
+    key-value store with a value column ``event_time``, and a record meets the newest value by arrival. ``joiner(record,
+    value)`` makes a result. Where the table has no value, it is called with None if ``how`` is "left", and nothing is
+    emitted if it is "inner". Table records never emit. Stream records with a null key or value are skipped.
 
-    With ``grace`` (a duration; a versioned table that keeps at least as much history) stream records wait, in order of
-    (time, key, arrival), until the stream has moved past their time by the grace, and meet the table as it is then; a
-    record that is later than the grace is joined at once. What waits is in memory: after a restart send again what
-    was not emitted. One operator is one partition, with a stream time of its own.
+    With ``grace`` (a duration; it needs a versioned table that keeps at least as much history) stream records wait, in
+    order of (time, key, arrival), until the stream has moved past their time by the grace. They meet the table as it is
+    then. A record that is later than the grace is joined at once. Waiting records are in memory: after a restart, send
+    the records again that were not emitted. One operator is one partition, with a stream time of its own.
 
     Raises InvalidInputError INVALID_OPTION, INVALID_DURATION or GRACE_TOO_LONG.
     """
@@ -50,12 +50,12 @@ class StreamTableJoin:
             self._check_grace(self._grace)
 
     def table_record(self, key: Any, value: Any, timestamp: Time) -> None:
-        """Takes in a record of the table; None deletes. Waiting stream records see it."""
+        """Take in a record of the table; None deletes. Waiting stream records see it."""
         if key is not None:
             self._table.put(key, value, milliseconds(timestamp))
 
     def stream_record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
-        """Takes in a record of the stream; what can be emitted now, in order."""
+        """Take in a record of the stream; return the results that can be emitted now, in order."""
         time = milliseconds(timestamp)
         if key is None or value is None:
             return []
@@ -68,7 +68,7 @@ class StreamTableJoin:
 
     @property
     def waiting(self) -> int:
-        """Stream records that are not joined yet."""
+        """Number of stream records that are not joined yet."""
         return len(self._waiting)
 
     def _due(self, until: int) -> Iterator[Emitted]:
@@ -91,6 +91,7 @@ class StreamTableJoin:
         if retention is not None and grace > retention:
             raise InvalidInputError(
                 "GRACE_TOO_LONG",
-                f"grace is {grace} ms, the table's history_retention {retention} ms; expected at most that, or "
-                "a record would be joined when the value of its time is gone",
+                f"grace is {grace} ms, but the table's history_retention is {retention} ms; expected "
+                "a grace of at most that, because a record must be joined while the value of its "
+                "time is kept",
             )

@@ -1,4 +1,4 @@
-"""The aggregation of a table, record by record (KIP-914): a row that changes leaves its old group for its new one."""
+"""The aggregation of a table, record by record (KIP-914): a changed row leaves its old group and enters its new one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ Step = Callable[[Any, Any, Any], Any]  # (group, value, aggregate so far) -> agg
 
 
 class TableAggregation:
-    """Groups the rows of a table and keeps one aggregate a group, in a key-value store.
+    """Groups the rows of a table and keeps one aggregate for each group in a key-value store.
 
-    ``table`` is versioned, then records that are not their key's newest by time change nothing; or key-value with a
-    value column ``event_time``, then the newest is the last to arrive. ``aggregates`` is a key-value store, keyed by
-    the group, with a value column ``event_time`` beside that of the aggregate. ``group(key, value)`` names a group.
-    For each change ``subtract`` takes the old row out of its group and ``add`` brings the new one into its; both in one
-    step where the group is the same (KIP-904). ``initial()`` is the aggregate of an empty group; a group that is empty
-    again stays, with what ``subtract`` left. An aggregate's time is the latest of all records that made it.
+    ``table`` is a versioned store, and then a record that is not the newest of its key by time changes nothing; or it
+    is a key-value store with a value column ``event_time``, and then the newest record is the last to arrive.
+    ``aggregates`` is a key-value store, keyed by the group, with a value column ``event_time`` beside the column of the
+    aggregate. ``group(key, value)`` returns the group of a row.
+
+    For each change, ``subtract`` takes the old row out of its group and ``add`` brings the new row into its group; both
+    happen in one step if the group is the same (KIP-904). ``initial()`` is the aggregate of an empty group. A group
+    that becomes empty stays, with the result of ``subtract``. The time of an aggregate is the latest time of all its
+    records.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class TableAggregation:
         self._group, self._add, self._subtract, self._initial = group, add, subtract, initial
 
     def record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
-        """Takes in a record of the table (None deletes); the aggregates it has changed."""
+        """Take in a record of the table (None deletes); return the aggregates that it changed."""
         time = milliseconds(timestamp)
         change = None if key is None else self._table.put(key, value, time)
         if change is None or (self._table.is_versioned and not change.is_latest):
@@ -67,7 +70,7 @@ class TableAggregation:
 
 
 def count_by(group: Callable[[Any, Any], Any], table: Any, counts: Any) -> TableAggregation:
-    """An aggregation that counts the rows of each group."""
+    """Return an aggregation that counts the rows of each group."""
     return TableAggregation(
         table, counts, group, add=lambda g, v, n: n + 1, subtract=lambda g, v, n: n - 1, initial=lambda: 0
     )

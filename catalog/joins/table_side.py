@@ -28,7 +28,11 @@ class Emitted(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What a record did to a table: the key's newest value before it, its own, and whether it is the newest now."""
+    """The effect of a record on a table.
+
+    ``old`` is the key's newest value before the record, ``new`` is the record's own value, and ``is_latest`` is whether
+    it is the newest now.
+    """
 
     old: Any
     new: Any
@@ -36,30 +40,31 @@ class Change:
 
 
 class TableSide(Protocol):
-    """A table as operators see it. Times are epoch milliseconds."""
+    """A table as an input of operators. Times are epoch milliseconds."""
 
     @property
     def is_versioned(self) -> bool: ...
 
     @property
     def history_retention(self) -> int | None:
-        """How far back ``at`` answers, milliseconds; None: for ever."""
+        """The age up to which ``at`` has values, milliseconds; None: unlimited."""
 
     def put(self, key: Any, value: Any, timestamp: int) -> Change | None:
-        """Takes in a record (None deletes); None if it is too late and the table refuses it."""
+        """Take in a record (None deletes) and return its effect; None if it is too late and the table refuses it."""
 
     def newest(self, key: Any) -> tuple[Any, int] | None:
-        """(value, timestamp) of the key's newest version, None if it is deleted or was never there."""
+        """Return (value, timestamp) of the key's newest version; None if the key is deleted or never existed."""
 
     def at(self, key: Any, timestamp: int) -> Any:
-        """The value a stream record of that time is joined with, None if there is none."""
+        """Return the value with which a stream record of that time is joined; None if there is none."""
 
     def key_bytes(self, key: Any) -> bytes:
-        """The key as the store's serde orders it; raises InvalidInputError WRONG_KEY."""
+        """Return the key in the bytes by which the store's serde orders it. Raises InvalidInputError WRONG_KEY."""
 
 
 def table_side(store: Any) -> TableSide:
-    """The side of an open store: versioned, or key-value with a value column ``event_time`` (bigint) for the times.
+    """Return the side of an open store: versioned, or key-value with a value column ``event_time`` (bigint) for the
+    times.
 
     Raises UnsupportedError JOIN_KIND for other kinds, InvalidInputError WRONG_SCHEMA without that column.
     """
@@ -79,7 +84,9 @@ def table_side(store: Any) -> TableSide:
 
 @dataclass(frozen=True)
 class VersionedSide:
-    """A versioned store: a stream record meets the value of its own time, and late records change nothing newest."""
+    """A versioned store: a stream record meets the value of its own time, and late records do not change the newest
+    value.
+    """
 
     store: Any
 
@@ -113,7 +120,7 @@ class VersionedSide:
 
 @dataclass(frozen=True)
 class CurrentSide:
-    """A key-value store: only the newest value by arrival, whatever its time."""
+    """A key-value store: only the newest value by arrival, regardless of its time."""
 
     store: KeyValueStore
 
@@ -159,5 +166,5 @@ def _key_bytes(store: Any, key: Any) -> bytes:
 
 
 def milliseconds(time: Time) -> int:
-    """A record's time as epoch milliseconds; raises InvalidInputError as every time of a put."""
+    """Return a record's time as epoch milliseconds. Raises InvalidInputError like every put."""
     return from_us(to_us(time, "timestamp"))

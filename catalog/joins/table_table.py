@@ -15,9 +15,10 @@ How = Literal["inner", "left", "outer"]
 class TableTableJoin:
     """Joins two tables by key; each record of either side emits the changed result of its key, or nothing.
 
-    Each side asks the other for its newest value, by time in a versioned store, by arrival in a key-value store (which
-    needs a value column ``event_time``). A versioned side's late records change nothing newest and emit nothing. A
-    result that is no more is a tombstone; its time, as that of every result, is the later of the two inputs'.
+    A record is joined with the newest value of the other side: by time in a versioned store, by arrival in a key-value
+    store (which needs a value column ``event_time``). Late records of a versioned side do not change its newest value
+    and emit nothing. A result that ceases to exist is a tombstone. The time of every result, tombstones included, is
+    the later of the two inputs' times.
 
     Raises InvalidInputError INVALID_OPTION.
     """
@@ -30,11 +31,11 @@ class TableTableJoin:
         self._how = how
 
     def left_record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
-        """Takes in a record of the left table (None deletes); what it emits."""
+        """Take in a record of the left table (None deletes); return the records that it emits."""
         return self._record(self._left, self._right, key, value, milliseconds(timestamp), from_left=True)
 
     def right_record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
-        """The same for the right table."""
+        """Take in a record of the right table (None deletes); return the records that it emits."""
         return self._record(self._right, self._left, key, value, milliseconds(timestamp), from_left=False)
 
     def _record(
@@ -55,7 +56,7 @@ class TableTableJoin:
         return self._result(other, change.new), self._result(other, change.old)
 
     def _result(self, left: Any, right: Any) -> Any:
-        """The row of the result table for these two values, None if it has none."""
+        """Return the row of the result table for these two values; None if there is none."""
         missing = {
             "inner": left is None or right is None,
             "left": left is None,

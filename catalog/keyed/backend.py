@@ -1,6 +1,6 @@
 """The keyed state backend: named states under a current key, for a range of key groups, in a local database.
 
-The rules are those of Flink's ``RocksDBKeyedStateBackend``. One thread uses a backend; snapshots are written by others.
+The rules are those of Flink's ``RocksDBKeyedStateBackend``. One thread uses a backend; other threads write snapshots.
 """
 
 from __future__ import annotations
@@ -59,21 +59,23 @@ from statestore.formats.values.types import make_schema
 
 Type: TypeAlias = "str | pa.DataType"
 Columns: TypeAlias = "Type | Mapping[str, Type] | pa.Schema | None"
-"""Of namespaces: one type, or columns by name; None: without namespaces."""
+"""Type of namespaces: one type, or columns by name; None: no namespaces."""
 
 
 class KeyedBackend:
     """States by name, for the keys of ``key_groups``; `KeyedStore.backend` opens one.
 
-    Types are Spark or Arrow names, or pyarrow types. What is registered again under a name must be of the same kind,
-    and of the same types or such as rows can be migrated to: structs with more fields, wider numbers.
+    Types are Spark or Arrow names, or pyarrow types. A state that is registered again under its name must have the same
+    kind, and either the same types or types to which its rows can be migrated: structs with more fields, wider numbers.
     """
 
     def __init__(self, store: StoreSpec, key_groups: range, folder: Path, local: LocalDirectory) -> None:
         self.key_groups = key_groups
         self._folder, self._store_id, self._key, self._local = folder, store.store_id, store.key, local
         self._forgotten = weakref.finalize(self, local.remove)
-        self._base: tuple[int, SnapshotPart, str] | None = None  # a snapshot, and the lineage of files that it is of
+        self._base: tuple[int, SnapshotPart, str] | None = (
+            None  # version and part of a snapshot, and the lineage of its files
+        )
         self._running: list[Running] = []
         self._states: dict[str, StateDescriptor] = {}
         self._objects: dict[str, weakref.WeakSet[KeyedState]] = {}
@@ -94,8 +96,10 @@ class KeyedBackend:
         parts: Sequence[SnapshotPart],
         directory: str | Path | None,
     ) -> Self:
-        """A backend with what the parts of snapshot ``version`` have for the key groups; ``folder`` is the store's,
-        ``directory`` for local files. If it fails nothing is left of it."""
+        """Open a backend with the rows that the parts of snapshot ``version`` have for the key groups.
+
+        ``folder`` is the store's, ``directory`` is for local files. A failed call leaves no files.
+        """
         local = take_directory(directory)
         backend = cls(store, key_groups, folder, local)
         try:
@@ -123,7 +127,7 @@ class KeyedBackend:
     # Keys
 
     def set_current_key(self, key: Any) -> None:
-        """What follows is about this key, written as in the other stores.
+        """Set the key to which later calls refer, written as in the other stores.
 
         Raises InvalidInputError NULL_KEY, WRONG_KEY, or WRONG_KEY_GROUP for a key of another backend's groups.
         """
@@ -132,37 +136,43 @@ class KeyedBackend:
             first, last = self.key_groups.start, self.key_groups.stop - 1
             raise InvalidInputError(
                 "WRONG_KEY_GROUP",
-                f"key {key!r} is of key group {group}; this backend has groups {first} to {last}: send it to the other",
+                f"key {key!r} is of key group {group}; this backend has groups {first} to {last}: use "
+                "the backend of that group",
             )
         self.database.check()
         self._current = group_bytes(group) + self._encode(key)
 
     def key_group(self, key: Any) -> int:
-        """The key group of a key: Flink's, for the types that both have. InvalidInputError NULL_KEY or WRONG_KEY."""
+        """Return the key group of a key, which is Flink's for the types that Flink has too.
+
+        Raises InvalidInputError NULL_KEY or WRONG_KEY.
+        """
         return self._group(self._codec.normalize(key))
 
     def key_bytes(self) -> bytes:
-        """Group and current key, as stored keys begin. InvalidInputError NO_CURRENT_KEY or BACKEND_CLOSED."""
+        """Return the group and the current key as the beginning of stored keys.
+
+        Raises InvalidInputError NO_CURRENT_KEY or BACKEND_CLOSED.
+        """
         if self._current is None:
             self.database.check()
             raise InvalidInputError("NO_CURRENT_KEY", "no current key; call set_current_key first")
         return self._current
 
     def next_place(self) -> int:
-        """A place in lists behind all others."""
+        """Return a list position behind all others."""
         self._place += 1
         return self._place
 
     def attach(self, state: KeyedState) -> None:
-        """Tell a state's object when another registration migrates the state."""
+        """Register a state's object, so that it is notified when another registration migrates the state."""
         self._objects.setdefault(state.spec.name, weakref.WeakSet()).add(state)
 
     def keys(self, state: str, namespace: Any = None) -> Iterator[Any]:
-        """The keys that have something in a state and namespace, in storage order: by key group. What is changed while
-        they are read does not change them.
+        """Iterate over the keys that have rows in a state and namespace, in storage order: by key group.
 
-        Raises NotFoundError STATE_NOT_FOUND, InvalidInputError NULL_KEY or WRONG_KEY for the namespace, NO_NAMESPACE
-        for one of a state without.
+        Later writes do not change the iteration. Raises NotFoundError STATE_NOT_FOUND, InvalidInputError NULL_KEY or
+        WRONG_KEY for the namespace, NO_NAMESPACE for a namespace of a state without namespaces.
         """
         self.database.check()
         spec = self._spec(state)
@@ -175,56 +185,59 @@ class KeyedBackend:
         last = None
         for row, _ in stored:
             key, at = self._decode(row, GROUP_BYTES)
-            if row.startswith(wanted, at) and row[:at] != last:  # no namespace's bytes begin those of another
+            if (
+                row.startswith(wanted, at) and row[:at] != last
+            ):  # the bytes of a namespace are never a prefix of another's
                 last = row[:at]
                 yield key
 
     def num_entries(self) -> int:
-        """Rows of all states, counted one by one: a value, an element or an entry of a map is one."""
+        """Count the rows of all states, one by one: a value, an element or an entry of a map is one row."""
         self.database.check()
         return sum(1 for state in self.database.states() for _ in self.database.rows(state))
 
     def states(self) -> list[str]:
-        """The names of the states that were registered, or restored."""
+        """Return the names of the states that were registered or restored."""
         self.database.check()
         return sorted(self._states)
 
     # States
 
     def value_state(self, name: str, type: Type, *, default: Any = None, namespace: Columns = None) -> ValueState:
-        """One value a key (and namespace)."""
+        """Register a state with one value for each key (and namespace)."""
         return ValueState(self, self._register(name, "value", type, namespace), default)
 
     def list_state(self, name: str, type: Type, *, namespace: Columns = None) -> ListState:
-        """A list of elements a key (and namespace)."""
+        """Register a state with a list of elements for each key (and namespace)."""
         return ListState(self, self._register(name, "list", type, namespace))
 
     def map_state(self, name: str, key_type: Type, value_type: Type, *, namespace: Columns = None) -> MapState:
-        """A map a key (and namespace), a row for each entry."""
+        """Register a state with a map for each key (and namespace), stored as a row for each entry."""
         return MapState(self, self._register(name, "map", value_type, namespace, key_type))
 
     def reducing_state(self, name: str, type: Type, reduce: Reduce, *, namespace: Columns = None) -> ReducingState:
-        """Values reduced to one as they are added."""
+        """Register a state whose values are reduced to one as they are added."""
         return ReducingState(self, self._register(name, "reducing", type, namespace), reduce)
 
     def aggregating_state(self, name: str, aggregate: Aggregate, *, namespace: Columns = None) -> AggregatingState:
-        """Values added to an accumulator."""
+        """Register a state whose values are added to an accumulator."""
         spec = self._register(name, "aggregating", aggregate.accumulator_type, namespace)
         return AggregatingState(self, spec, aggregate)
 
     def timer_state(self, name: str) -> TimerState:
-        """Times of keys, found by time; for whole columns."""
+        """Register a state of timers: times of keys, found by time, for whole columns."""
         return TimerState(self.database, self._key, self.key_groups, self._register(name, "timer", "boolean", None))
 
     def value_columns(self, name: str, type: Type) -> ValueColumns:
-        """A value state for whole columns: the same rows as those of `value_state` with this name and type."""
+        """Register a value state for whole columns; it has the rows of `value_state` with this name and type."""
         return ValueColumns(self.database, self._key, self._register(name, "value", type, None))
 
     # Snapshots
 
     def snapshot(self, kind: SnapshotKind = "full") -> Running:
-        """All rows as they are now, written to the store's folder while work goes on. An incremental snapshot names the
-        table files again that the last confirmed one has (`notify_complete`).
+        """Write all rows as they are now to the store's folder, while the backend continues to be used.
+
+        An incremental snapshot names again the table files that the last confirmed one has (`notify_complete`).
 
         Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION, NotFoundError STORE_NOT_FOUND for a dropped store.
         """
@@ -234,7 +247,7 @@ class KeyedBackend:
         self._usable_base(kind)  # a dropped store is refused before anything is written
         checkpoint = self._checkpoint()
         try:
-            base = self._usable_base(kind)  # after a failure of the disk the checkpoint may have other files
+            base = self._usable_base(kind)  # after a disk failure the checkpoint may have other files
         except BaseException:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
@@ -245,14 +258,15 @@ class KeyedBackend:
         return running
 
     def notify_complete(self, version: int) -> None:
-        """The store's snapshot ``version`` was committed: later incremental ones build on this backend's part of it.
+        """Confirm that the store's snapshot ``version`` was committed.
 
-        Ignored: one that is older than the newest confirmed, that was discarded since, or has no incremental part of
-        this backend (Flink's ``notifyCheckpointComplete``). Raises InvalidInputError INVALID_VERSION.
+        Later incremental snapshots build on this backend's part of it. The call is ignored for a version that is older
+        than the newest confirmed one, that was discarded since, or that has no incremental part of this backend
+        (Flink's ``notifyCheckpointComplete``). Raises InvalidInputError INVALID_VERSION.
         """
         self.database.check()
         if type(version) is not int:
-            raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, as commit answers it")
+            raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, as commit returns it")
         if self._base is not None and version <= self._base[0]:
             return
         entry = self._log().retained().get(version)
@@ -261,7 +275,9 @@ class KeyedBackend:
                 self._base = version, handle, handle.backend
 
     def _usable_base(self, kind: SnapshotKind) -> SnapshotPart | None:
-        """The confirmed snapshot that a new one may build on; none if it was discarded, as its files may be gone."""
+        """Return the confirmed snapshot on which a new one may build; None if it was discarded, as its files may be
+        gone.
+        """
         retained = self._log().retained()
         if kind == "full" or self._base is None or self._base[0] not in retained:
             return None
@@ -272,8 +288,10 @@ class KeyedBackend:
         return shared_log(self._folder, self._store_id)
 
     def dispose(self) -> None:
-        """Cancel running snapshots, close, and remove the local files; what was not in a snapshot is gone. Every later
-        call raises InvalidInputError BACKEND_CLOSED, but for this one."""
+        """Cancel running snapshots, close the backend, and remove the local files.
+
+        Rows that are in no snapshot are lost. Every later call except this one raises InvalidInputError BACKEND_CLOSED.
+        """
         if self.database.closed:
             return
         for running in self._running:
@@ -292,7 +310,7 @@ class KeyedBackend:
     ) -> None:
         self.dispose()
 
-    # Inside
+    # Internals
 
     def _remove_files(self) -> None:
         self._forgotten.detach()
@@ -301,8 +319,11 @@ class KeyedBackend:
     def _register(
         self, name: str, kind: StateKind, type: Type, namespace: Columns, user_key: Any = None
     ) -> StateDescriptor:
-        """Raises InvalidInputError INVALID_NAME, WRONG_SCHEMA or INCOMPATIBLE_STATE, UnsupportedError UNSUPPORTED_TYPE
-        or UNSUPPORTED_KEY_TYPE."""
+        """Register a state and return its description.
+
+        Raises InvalidInputError INVALID_NAME, WRONG_SCHEMA or INCOMPATIBLE_STATE, UnsupportedError UNSUPPORTED_TYPE or
+        UNSUPPORTED_KEY_TYPE.
+        """
         value = make_schema({"value": type}, "value").field(0).type
         keys = None if user_key is None else make_schema({"user_key": user_key}, "key").field(0).type
         self.database.check()
@@ -319,15 +340,17 @@ class KeyedBackend:
         return spec
 
     def _check_case(self, name: str) -> None:
-        """Tables whose names differ by case only could not be told apart in SQL."""
+        """Refuse a name that differs from another only by case: SQL could not distinguish the tables."""
         alike = [other for other in self._states if other.lower() == name.lower()]
         if alike:
             raise InvalidInputError(
-                "INVALID_NAME", f"state name {name!r}: there is a state {alike[0]!r}, which SQL does not tell apart"
+                "INVALID_NAME",
+                f"state name {name!r}: there is a state {alike[0]!r}, and names in SQL "
+                "ignore case; choose another name",
             )
 
     def _migrate(self, old: StateDescriptor, new: StateDescriptor) -> None:
-        """Write the rows of a state again, in its new type; a backend on which that fails is of no use any more."""
+        """Rewrite the rows of a state in its new type; if that fails, the backend is disposed of."""
         checkpoint = self._checkpoint()
         try:
             for rows in scan_rocksdb(checkpoint, converter(self._key, old, new), family=old.name):
@@ -348,7 +371,7 @@ class KeyedBackend:
     def _spec(self, name: str) -> StateDescriptor:
         if name not in self._states:
             known = ", ".join(sorted(self._states)) or "none"
-            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; there are {known}")
+            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; registered are {known}")
         return self._states[name]
 
 

@@ -1,4 +1,4 @@
-"""A keyed store: backends for its tasks, and the snapshots that they commit together."""
+"""A keyed store: backends for its tasks, and the snapshots that the tasks commit together."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ from statestore.formats.values.times import duration_ms
 
 
 class KeyedStore:
-    """Handle of a store of kind "keyed". Tasks each open a `backend` on their key groups, all on the same version;
-    their snapshots become a version together, by `commit`. Every version is a table for each state (`table`).
+    """Handle of a store of kind "keyed".
 
-    The rules are those of Flink's ``RocksDBKeyedStateBackend`` and ``SharedStateRegistry``.
+    Each task opens a `backend` on its key groups, all on the same version. Their snapshots become a version together,
+    by `commit`. Every version is a table for each state (`table`). The rules are those of Flink's
+    ``RocksDBKeyedStateBackend`` and ``SharedStateRegistry``.
     """
 
     def __init__(self, storage: Storage, spec: StoreSpec, *, read_only: bool = False) -> None:
@@ -65,7 +66,7 @@ class KeyedStore:
         self._storage = storage
         self._folder = root
         self._log = SnapshotLog(())
-        self._attempt: tuple[int, tuple[SnapshotPart, ...]] | None = None  # a commit whose outcome is open
+        self._attempt: tuple[int, tuple[SnapshotPart, ...]] | None = None  # a commit whose outcome is unknown
         self._settled = False
         self._closed = False
 
@@ -78,9 +79,11 @@ class KeyedStore:
         version: int | None = None,
         directory: str | Path | None = None,
     ) -> KeyedBackend:
-        """A backend for some key groups, all by default, with what the newest snapshot (or that of ``version``; 0:
-        none) has for them, however many tasks wrote it. ``directory`` is for its local files (default: the system's
-        temporary directory); what killed processes left there is removed.
+        """Open a backend for some key groups, all by default.
+
+        The backend has the rows of the newest snapshot (or of ``version``; 0: none) for these groups, regardless of how
+        many tasks wrote it. ``directory`` is for its local files (default: the system's temporary directory); files
+        that killed processes left there are removed.
 
         Raises NotFoundError VERSION_NOT_FOUND or SNAPSHOT_FILE_MISSING, CorruptError SNAPSHOT_FILE_CORRUPT,
         InvalidInputError INVALID_KEY_GROUPS.
@@ -106,10 +109,12 @@ class KeyedStore:
                 return KeyedBackend.opened(self.spec, groups, self._folder, found, parts, directory)
             except NotFoundError:
                 if found is None or found in self._read().retained():
-                    raise  # else it was discarded meanwhile: another is the newest, or the version is refused
+                    raise  # a discarded snapshot: retry with the newest one, or refuse the version
 
     def task_groups(self, tasks: int) -> list[range]:
-        """The key groups of each of ``tasks`` tasks, as Flink cuts them (``KeyGroupRangeAssignment``)."""
+        """Return the key groups of each of ``tasks`` tasks, divided as Flink divides them
+        (``KeyGroupRangeAssignment``).
+        """
         if type(tasks) is not int or not 1 <= tasks <= self.spec.key_groups:
             raise InvalidInputError(
                 "INVALID_KEY_GROUPS", f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups"
@@ -127,11 +132,13 @@ class KeyedStore:
         outputs: Sequence[FileRef] = (),
         base: int | None = None,
     ) -> int:
-        """The parts of all tasks as one snapshot: the version it has. Of a ``transaction`` (application, number) that
-        was committed before, that version; the files of the parts given now are removed. ``outputs``: files that the
-        snapshot's batch made beside the state; they are kept with the snapshot, and at least until the next commit of
-        the same application. ``base``: the version that all backends began with (0: none), which then has to be the
-        newest snapshot still, so that no other writer's is lost.
+        """Commit the parts of all tasks as one snapshot; return its version.
+
+        If the ``transaction`` (application, number) was committed before, that version is returned, and the files of
+        the given parts are removed. ``outputs`` are files that the snapshot's batch made beside the state; they are
+        kept with the snapshot, and at least until the next commit of the same application. ``base`` is the version with
+        which all backends began (0: none). It must still be the newest snapshot, so that no snapshot of another writer
+        is lost.
 
         Raises InvalidInputError INCOMPLETE_SNAPSHOT, INCOMPATIBLE_STATE or INVALID_TRANSACTION, ConflictError
         BASE_OVERTAKEN or BASE_DISCARDED, NotFoundError SNAPSHOT_FILE_MISSING.
@@ -161,13 +168,13 @@ class KeyedStore:
                 self._attempt = None
             if published is not None:
                 self._log = published
-                self._remove_if_possible(set(log.files()) - set(published.files()))  # outputs of the batch before
+                self._remove_if_possible(set(log.files()) - set(published.files()))  # outputs of the previous batch
                 return version
 
     def discard(self, version: int) -> None:
-        """Take a snapshot away, and all files that no other one names.
+        """Remove a snapshot and all files that no other snapshot names.
 
-        Raises NotFoundError VERSION_NOT_FOUND, naming those that are kept.
+        Raises NotFoundError VERSION_NOT_FOUND, which lists the kept versions.
         """
         self._check_writable()
         while True:
@@ -183,34 +190,36 @@ class KeyedStore:
                 return
 
     def discard_files(self, handles: Iterable[SnapshotPart], outputs: Iterable[FileRef] = ()) -> None:
-        """Remove the files of parts that will not be committed, but for those that a kept snapshot names."""
+        """Remove the files of parts that will not be committed, except those that a kept snapshot names."""
         self._check_writable()
         self._remove([name for part in handles for name in part.files()] + [file.name for file in outputs])
 
     def versions(self) -> list[int]:
-        """The snapshots that are kept, oldest first."""
+        """Return the versions of the kept snapshots, oldest first."""
         self._check_open()
         return list(self._read().retained())
 
     def transaction_version(self, transaction: tuple[str, int]) -> int | None:
-        """The version that committed a transaction; None if none did."""
+        """Return the version that committed a transaction; None if no version did."""
         self._check_open()
         checked = check_transaction(transaction)
         return None if checked is None else self._read().transaction(checked)
 
     def was_committed(self, commit: str) -> bool:
-        """Whether the commit with this id took place: that of a `CommitUnknownError`, in its attribute ``commit``.
+        """Return whether the commit with this id took place; the id is the ``commit`` attribute of a
+        `CommitUnknownError`.
 
-        A True is durable. Raises InvalidInputError INVALID_COMMIT for what is no id.
+        A True is durable. Raises InvalidInputError INVALID_COMMIT for a value that is not such an id.
         """
         self._check_open()
         self._read()
         return was_committed(self._storage, commit)
 
     def outputs(self, version: int) -> list[Path]:
-        """The files that came with a snapshot's batch, after they were compared with their checksums; they are kept
-        with it, and those of the last batch of each application. Raises NotFoundError VERSION_NOT_FOUND, CorruptError
-        SEGMENT_CORRUPT.
+        """Return the output files of a snapshot's batch, after they were compared with their checksums.
+
+        Outputs are kept with their snapshot; those of the last batch of each application are always kept. Raises
+        NotFoundError VERSION_NOT_FOUND, CorruptError SEGMENT_CORRUPT.
         """
         self._check_open()
         return [checked(self._folder, file) for file in self._read().outputs(_checked_version(version))]
@@ -218,14 +227,19 @@ class KeyedStore:
     # Reads
 
     def states(self, version: int | None = None) -> list[str]:
-        """The names of the states that a snapshot has, by default the newest. NotFoundError VERSION_NOT_FOUND."""
+        """Return the names of the states that a snapshot has, by default the newest one. Raises NotFoundError
+        VERSION_NOT_FOUND.
+        """
         self._check_open()
         entry = self._read().snapshot(version)
         return [] if entry is None else sorted({spec.name for part in entry.handles for spec in part.states})
 
     def table(self, state: str) -> ReadableTable:
-        """A state as a table: key, namespace, a map's key or an element's place, and value, at every version that is
-        kept. Raises NotFoundError STATE_NOT_FOUND when it is read."""
+        """Return a state as a table of every kept version.
+
+        Its columns are the key, the namespace, the key of a map or the position of an element, and the value. A read of
+        the table raises NotFoundError STATE_NOT_FOUND for an unknown state.
+        """
         self._check_open()
         return ReadableTable(keyed_table(self._folder, self.spec, state))
 
@@ -238,8 +252,10 @@ class KeyedStore:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """The rows of a state in a snapshot: of a ``version``, or the newest at ``as_of`` (epoch milliseconds or an
-        aware datetime), or the newest. They come by key group.
+        """Read the rows of a state in a snapshot: in ``version``, in the newest at ``as_of``, or by default in the
+        newest.
+
+        ``as_of`` is epoch milliseconds or an aware datetime. Rows come by key group.
 
         Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, STATE_NOT_FOUND or COLUMN_NOT_FOUND.
         """
@@ -254,21 +270,24 @@ class KeyedStore:
         end_timestamp: Time | None = None,
         columns: Iterable[str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows of a state that differ between two snapshots (`ReadableTable.diff`)."""
+        """Read the rows of a state that differ between two snapshots (`ReadableTable.diff`)."""
         return self.table(state).diff(start_version, end_version, start_timestamp, end_timestamp, columns)
 
     # Upkeep
 
     def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
-        """Remove files that no kept snapshot names and that are at least that old, such as those of tasks that were
-        killed; ``dry_run`` only lists them. With 0 nobody may be taking a snapshot."""
+        """Remove files that no kept snapshot names and that are at least ``older_than`` old, such as those of killed
+        tasks.
+
+        With ``dry_run`` the files are only listed. With ``older_than`` 0 no snapshot may be under way.
+        """
         self._check_writable()
         return remove_unneeded(
             self._folder, self.spec.store_id, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run
         )
 
     def close(self) -> None:
-        """Give up the handle; backends that were opened with it stay. Safe to call twice."""
+        """Close the handle; backends that were opened with it stay open. Safe to call twice."""
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -283,20 +302,22 @@ class KeyedStore:
     def name(self) -> str:
         return self.spec.name
 
-    # Inside
+    # Internals
 
     def _read(self) -> SnapshotLog:
         self._log = newer_log(LocalStorage(self._folder), self.spec.store_id, self._log)
         return self._log
 
     def _settle(self) -> None:
-        """Make the store's directories survive a power failure: who made them may have died before."""
+        """Force the store's directories to the disk: their creator may have died before doing so."""
         if not self._settled:
             self._storage.settle(entry_name(0))
             self._settled = True
 
     def _made_before(self, log: SnapshotLog, parts: tuple[SnapshotPart, ...]) -> int | None:
-        """The version of an attempt to commit these parts that raised although it took place."""
+        """Return the version of an earlier attempt to commit these parts, if that attempt raised although it took
+        place.
+        """
         if self._attempt is None or self._attempt[1] != parts:
             return None
         version = self._attempt[0]
@@ -311,16 +332,16 @@ class KeyedStore:
         if base is not None and newest != base:
             raise ConflictError(
                 "BASE_OVERTAKEN",
-                f"this snapshot of store {self.spec.name!r} builds on version {base}, but {newest} is the newest now: "
-                "somebody else committed or discarded one; begin again from that",
+                f"this snapshot of store {self.spec.name!r} builds on version {base}, but {newest} is "
+                "the newest now: another writer committed or discarded a snapshot; begin again from "
+                "the newest",
             )
 
     def _check_files(self, log: SnapshotLog, parts: Sequence[SnapshotPart], outputs: Sequence[FileRef]) -> None:
-        """New files have to be there; what a part names again, to be needed by a kept snapshot: else it was removed, or
-        will be.
+        """Check that new files exist, and that a kept snapshot needs every file that a part names again.
 
-        The log decides and not the directory, so that a discard between this look and the commit shows as a version
-        that is taken.
+        A file that no kept snapshot needs was removed, or will be. The log decides and not the directory, so that a
+        discard between this check and the commit shows as a version that is taken.
         """
         needed, forsaken = log.files(), log.forsaken()
         for part in parts:
@@ -328,8 +349,8 @@ class KeyedStore:
                 if name in forsaken or (name in part.reused and name not in needed):
                     raise ConflictError(
                         "BASE_DISCARDED",
-                        f"{name} of store {self.spec.name!r} is needed no more: the snapshot that had it was "
-                        "discarded; take a new one, and confirm each with notify_complete",
+                        f"{name} of store {self.spec.name!r} is no longer needed: the snapshot that "
+                        "had it was discarded; take a new one, and confirm each with notify_complete",
                     )
             for file in part.files().values():
                 if file.name not in part.reused:
@@ -345,7 +366,7 @@ class KeyedStore:
                     (self._folder / name).unlink(missing_ok=True)
 
     def _remove_if_possible(self, names: Iterable[str]) -> None:
-        """What a call is done without: the disk may refuse, and vacuum removes the files later."""
+        """Remove files where the disk permits it; vacuum removes the others later."""
         with contextlib.suppress(StorageError):
             self._remove(names)
 
@@ -353,7 +374,8 @@ class KeyedStore:
         self._check_open()
         if self.read_only:
             raise ReadOnlyError(
-                "READ_ONLY", f"store {self.spec.name!r} was opened with read_only=True; open it without, to write"
+                "READ_ONLY",
+                f"store {self.spec.name!r} was opened with read_only=True; to write, open it without read_only",
             )
 
     def _check_open(self) -> None:
@@ -364,37 +386,40 @@ class KeyedStore:
 
 
 def check_keyed_spec(spec: StoreSpec) -> None:
-    """Raises InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
+    """Raise InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
     if spec.serde != "natural":
         raise InvalidInputError("UNKNOWN_OPTION", f"serde={spec.serde!r}: a keyed store has its own; leave it out")
     taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
     if taken:
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"key columns {taken}: tables of states have columns of that name; rename yours"
+            "WRONG_SCHEMA",
+            f"key columns {taken}: tables of states already have columns of these names; rename the key columns",
         )
     prefix_encoder(spec.key)
 
 
 def _parts(given: Any) -> tuple[SnapshotPart, ...]:
-    """One part, or those of all tasks. Raises InvalidInputError INCOMPLETE_SNAPSHOT."""
+    """Return one part, or the parts of all tasks, as a tuple. Raises InvalidInputError INCOMPLETE_SNAPSHOT."""
     if isinstance(given, SnapshotPart):
         return (given,)
     if not isinstance(given, Iterable):
         raise InvalidInputError(
             "INCOMPLETE_SNAPSHOT",
-            f"found {given!r}; expected the parts of all tasks, as snapshot(…).result() answers them",
+            f"found {given!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
         )
     return tuple(given)
 
 
 def _checked_version(version: Any) -> int:
     if type(version) is not int:
-        raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, that of a snapshot")
+        raise InvalidInputError(
+            "INVALID_VERSION", f"version is {version!r}; expected an int, the version of a snapshot"
+        )
     return version
 
 
 def _now(log: SnapshotLog) -> int:
-    """Epoch microseconds, at least those of the newest version."""
+    """Return the current time in epoch microseconds, but at least the time of the newest version."""
     now = time.time_ns() // 1_000_000 * 1_000
     return max(now, log.entries[-1].timestamp) if log.entries else now
 

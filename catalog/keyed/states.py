@@ -1,4 +1,4 @@
-"""The five kinds of keyed state: what is stored under the backend's current key and the state's current namespace.
+"""The five kinds of keyed state, stored under the backend's current key and the state's current namespace.
 
 Their rules are those of Flink's ``RocksDBValueState``, ``RocksDBListState``, ``RocksDBMapState``,
 ``RocksDBReducingState`` and ``RocksDBAggregatingState``.
@@ -19,42 +19,44 @@ Reduce = Callable[[Any, Any], Any]
 
 
 class Aggregate(Protocol):
-    """What an aggregating state does with values (Flink's AggregateFunction)."""
+    """The functions of an aggregating state (Flink's AggregateFunction)."""
 
     @property
     def accumulator_type(self) -> Any:
         """The type of accumulators, as a column's: a Spark or Arrow name, or a pyarrow type."""
 
     def create(self) -> Any:
-        """A new accumulator."""
+        """Return a new accumulator."""
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with a value more."""
+        """Return the accumulator with one more value."""
 
     def result(self, accumulator: Any) -> Any:
-        """What `AggregatingState.get` answers."""
+        """Return the result of `AggregatingState.get`."""
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Two accumulators as one."""
+        """Return two accumulators merged into one."""
 
 
 class Owner(Protocol):
-    """The backend, as its states see it."""
+    """The interface of a backend to its states."""
 
     database: LocalDatabase
 
     def key_bytes(self) -> bytes:
-        """Group and current key, as stored keys begin. Raises InvalidInputError NO_CURRENT_KEY."""
+        """Return the group and the current key as the beginning of stored keys. Raises InvalidInputError
+        NO_CURRENT_KEY.
+        """
 
     def next_place(self) -> int:
-        """A place in lists behind all others."""
+        """Return a list position behind all others."""
 
     def attach(self, state: KeyedState) -> None:
-        """Have `KeyedState.adopt` called when the state is migrated."""
+        """Register a state, so that `KeyedState.adopt` is called when it is migrated."""
 
 
 class KeyedState:
-    """What all kinds have in common. ``clear`` removes what is under the current key and namespace."""
+    """The base of all kinds. ``clear`` removes the rows under the current key and namespace."""
 
     def __init__(self, owner: Owner, spec: StateDescriptor) -> None:
         self._owner = owner
@@ -64,14 +66,14 @@ class KeyedState:
         owner.attach(self)
 
     def adopt(self, spec: StateDescriptor) -> None:
-        """The state's rows are as ``spec`` says from now on."""
+        """Read and write the state's rows as ``spec`` describes them from now on."""
         self.spec = spec
         self._rows: StateRows = state_rows(spec)
 
     def set_current_namespace(self, namespace: Any) -> None:
-        """What follows is about this namespace: a value, or a mapping where it has several columns.
+        """Set the namespace to which later calls refer: a value, or a mapping where it has several columns.
 
-        Raises InvalidInputError NULL_KEY or WRONG_KEY.
+        Raises InvalidInputError NULL_KEY or WRONG_KEY, and NO_NAMESPACE for a state without namespaces.
         """
         if not len(self.spec.namespace):
             raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
@@ -81,7 +83,7 @@ class KeyedState:
         self._database.delete_prefix(self.spec.name, self._place())
 
     def _place(self) -> bytes:
-        """What stored keys begin with here."""
+        """Return the beginning of stored keys under the current key and namespace."""
         key = self._owner.key_bytes()
         if self._namespace is None:
             raise InvalidInputError(
@@ -90,7 +92,9 @@ class KeyedState:
         return key + self._namespace
 
     def _places_of(self, target: Any, sources: Iterable[Any]) -> tuple[bytes, list[bytes]]:
-        """Those of two namespaces that are merged; each source once, and none that is the target."""
+        """Return the beginnings of stored keys of the merged namespaces: the target's, and each source's once, without
+        the target.
+        """
         key = self._owner.key_bytes()
         if not len(self.spec.namespace):
             raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
@@ -100,10 +104,10 @@ class KeyedState:
 
 
 class _OneRow(KeyedState):
-    """Kinds that store one value under a key and namespace."""
+    """A kind that stores one value under a key and namespace."""
 
     def _stored(self, place: bytes) -> Any:
-        """None where there is nothing: no value of these kinds is null."""
+        """Return the stored value; None if there is none, as no value of these kinds is null."""
         found = self._database.get(self.spec.name, place + ONLY)
         return None if found is None else self._rows.value_of(found)
 
@@ -114,8 +118,10 @@ class _OneRow(KeyedState):
         self._database.put(self.spec.name, place + ONLY, self._rows.value(_present(self.spec, value)))
 
     def _merged(self, target: Any, sources: Iterable[Any], merge: Reduce) -> None:
-        """All that is in the sources is taken out of them and, with what is in the target, put there: at once, so
-        that nothing is lost where ``merge`` fails."""
+        """Move the values of the sources to the target, merged with the target's value.
+
+        One write does it, so that nothing is lost if ``merge`` fails.
+        """
         into, places = self._places_of(target, sources)
         found = self._stored(into)
         taken = []
@@ -130,12 +136,13 @@ class _OneRow(KeyedState):
 
 
 class ValueState(_OneRow):
-    """One value; ``default`` where none is set."""
+    """One value; ``default`` if none is set."""
 
     def __init__(self, owner: Owner, spec: StateDescriptor, default: Any = None) -> None:
-        """Raises InvalidInputError WRONG_VALUE for a default that is not of the state's type."""
+        """Raise InvalidInputError WRONG_VALUE for a default that is not of the state's type."""
         super().__init__(owner, spec)
-        # As bytes, so that nobody changes it who changes what `value` answered; of the type that it was given for.
+        # The default is kept as bytes, so that callers cannot change it through the result of `value`, and with the
+        # type for which it was given.
         self._default = None if default is None else self._rows.value(default)
         self._default_of = self._rows.value_of
 
@@ -146,7 +153,7 @@ class ValueState(_OneRow):
         return None if self._default is None else self._default_of(self._default)
 
     def update(self, value: Any) -> None:
-        """None clears."""
+        """Set the value; None clears it."""
         if value is None:
             self.clear()
         else:
@@ -154,15 +161,14 @@ class ValueState(_OneRow):
 
 
 class ReducingState(_OneRow):
-    """The values added so far, reduced to one: ``reduce`` is called with what is stored, and the value as it was
-    given."""
+    """One value, the reduction of all added values: ``reduce`` is called with the stored value and the given one."""
 
     def __init__(self, owner: Owner, spec: StateDescriptor, reduce: Reduce) -> None:
         super().__init__(owner, spec)
         self._reduce = reduce
 
     def get(self) -> Any:
-        """None where nothing was added."""
+        """Return the reduced value; None if nothing was added."""
         return self._stored(self._place())
 
     def add(self, value: Any) -> None:
@@ -183,7 +189,7 @@ class AggregatingState(_OneRow):
         self._aggregate = aggregate
 
     def get(self) -> Any:
-        """The result; None where nothing was added."""
+        """Return the result; None if nothing was added."""
         found = self._stored(self._place())
         return None if found is None else self._aggregate.result(found)
 
@@ -198,10 +204,10 @@ class AggregatingState(_OneRow):
 
 
 class ListState(KeyedState):
-    """Elements in the order in which they were added, a row each, so that ``add`` never reads."""
+    """Elements in the order in which they were added, with a row for each, so that ``add`` never reads."""
 
     def get(self) -> list[Any]:
-        """Nothing where nothing was added."""
+        """Return the elements; an empty list if nothing was added."""
         return [self._rows.value_of(value) for _, value in self._database.rows(self.spec.name, self._place())]
 
     def add(self, element: Any) -> None:
@@ -212,16 +218,16 @@ class ListState(KeyedState):
         self._database.write(self.spec.name, self._rows_of(place, elements))
 
     def update(self, elements: Iterable[Any]) -> None:
-        """These elements in the place of all that are there."""
+        """Replace all elements by these."""
         place, name = self._place(), self.spec.name
         values = [self._rows.value(_present(self.spec, element)) for element in _given(self.spec, elements)]
-        # Where others were: what reads a list goes through all its places that were given up.
+        # Positions are reused, because reading a list passes all its positions that were given up.
         places = list(itertools.islice(self._database.keys(name, place), len(values)))
         places += [place + place_bytes(self._owner.next_place()) for _ in range(len(values) - len(places))]
         self._database.write(name, zip(places, values, strict=True), prefixes=[place])
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """The elements of the sources, one source after the other, behind those of the target."""
+        """Move the elements of the sources, one source after the other, behind those of the target."""
         into, places = self._places_of(target, sources)
         moved = [
             (into + place_bytes(self._owner.next_place()), value)
@@ -231,7 +237,7 @@ class ListState(KeyedState):
         self._database.write(self.spec.name, moved, prefixes=places if moved else ())
 
     def _rows_of(self, place: bytes, elements: Iterable[Any]) -> list[Row]:
-        """All of them, so that nothing is written where one is refused."""
+        """Encode all elements before any is written, so that nothing is written if one is refused."""
         return [self._row(place, element) for element in _given(self.spec, elements)]
 
     def _row(self, place: bytes, element: Any) -> Row:
@@ -243,7 +249,7 @@ class MapState(KeyedState):
     """A map; its values may be None, its keys not."""
 
     def get(self, key: Any) -> Any:
-        """None where the key is not in the map."""
+        """Return the value of a key; None if the key is not in the map."""
         found = self._database.get(self.spec.name, self._place() + self._rows.user_key(key))
         return None if found is None else self._rows.value_of(found)
 
@@ -263,7 +269,7 @@ class MapState(KeyedState):
         return self._database.get(self.spec.name, self._place() + self._rows.user_key(key)) is not None
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
-        """(key, value), in the order of keys; what is changed while they are read does not change them."""
+        """Iterate over (key, value) in the order of keys; later writes do not change the iteration."""
         place, rows = self._place(), self._rows
         found = self._database.rows(self.spec.name, place)
         return ((rows.user_key_of(key[len(place) :]), rows.value_of(value)) for key, value in found)
@@ -280,7 +286,7 @@ class MapState(KeyedState):
 
 def _given(spec: StateDescriptor, elements: Iterable[Any]) -> Iterable[Any]:
     if elements is None:
-        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None is given; expected elements, none is []")
+        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None is given; expected elements, or [] for none")
     return elements
 
 

@@ -1,6 +1,6 @@
-"""Timers of keys, found by time: rows that begin with the time behind the key group (Flink's timer queues).
+"""Timers of keys, found by time: in their rows the time follows the key group (Flink's timer queues).
 
-Nothing scans all keys: what is due by a moment are the first rows of each key group.
+No call scans all keys: the timers that are due at a moment are the first rows of each key group.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _SIGN = 1 << 63
 
 @dataclass(frozen=True)
 class Due:
-    """Timers that are due, by key group and time: ``times`` in epoch microseconds, the key columns, and the stored keys
-    that `TimerState.remove` takes."""
+    """Timers that are due, by key group and time.
+
+    They have ``times`` in epoch microseconds, the key columns, and the stored keys that `TimerState.remove` takes.
+    """
 
     groups: Ints
     times: Ints
@@ -41,11 +43,11 @@ class TimerState:
         self._encode = encoder(key, spec)
 
     def set(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> None:
-        """Have each key due at its time, epoch microseconds; ``groups`` are the key groups of the keys."""
+        """Set a timer for each key at its time, epoch microseconds; ``groups`` are the key groups of the keys."""
         self._database.load(self.spec.name, self._rows(groups, times, keys))
 
     def due(self, before: int) -> Due:
-        """All timers whose times are before a moment, epoch microseconds."""
+        """Return all timers whose times are before a moment, epoch microseconds."""
         found: list[bytes] = []
         bound = (max(before, -_SIGN) + _SIGN).to_bytes(8)
         for group in self._groups:
@@ -57,11 +59,11 @@ class TimerState:
         return Due(whole, times.cast(pa.int64()).to_numpy(), keys[:-1], found)
 
     def remove(self, stored: Sequence[bytes]) -> None:
-        """Timers that `due` told of."""
+        """Remove timers that `due` returned."""
         self._database.write(self.spec.name, [], keys=stored)
 
     def remove_at(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> None:
-        """The timers of keys at these times, if there are any."""
+        """Remove the timers of keys at these times, if there are any."""
         self.remove(self._rows(groups, times, keys).column(0).to_pylist())
 
     def _rows(self, groups: Ints, times: Ints, keys: Sequence[pa.Array]) -> pa.RecordBatch:

@@ -18,20 +18,20 @@ from statestore.formats.serdes.value_layout import ValueLayout, value_layout
 
 @dataclass(frozen=True)
 class ValueColumns:
-    """A value state without namespaces, by its `stored_keys`."""
+    """A value state without namespaces, addressed by its `stored_keys`."""
 
     database: LocalDatabase
     key: pa.Schema
     spec: StateDescriptor
 
     def stored_keys(self, groups: Ints, keys: Sequence[pa.Array]) -> pa.Array:
-        """The stored key of each row of the key columns, whose key groups are ``groups``."""
+        """Return the stored key of each row of the key columns, whose key groups are ``groups``."""
         ones = pa.array(np.zeros(len(groups), np.int8))
         columns = [pa.array(groups.astype(np.int16)), *keys, ones]
         return natural_keys.keys_to_bytes(stored_key(self.key, self.spec), columns)
 
     def get(self, stored: pa.Array) -> pa.Array:
-        """The value of each stored key, null where there is none."""
+        """Return the value of each stored key; null if there is none."""
         found = pa.array(self.database.get_many(self.spec.name, stored.to_pylist()), pa.binary())
         there = found.is_valid().to_numpy(zero_copy_only=False)
         (values,) = natural_values.values_from_bytes(self._layout(), found.drop_null())
@@ -40,12 +40,12 @@ class ValueColumns:
         return values.take(pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there))
 
     def put(self, stored: pa.Array, values: pa.Array) -> None:
-        """Values without nulls."""
+        """Write values without nulls."""
         rows = natural_values.values_to_bytes(self._layout(), [values])
         self.database.load(self.spec.name, pa.RecordBatch.from_arrays([stored, rows], names=["key", "value"]))
 
     def remove(self, stored: pa.Array) -> None:
-        """Whether they have values or not."""
+        """Remove the values of stored keys, which may have none."""
         self.database.write(self.spec.name, [], keys=stored.to_pylist())
 
     def _layout(self) -> ValueLayout:

@@ -54,7 +54,7 @@ _COUNTS = ("rows", "tombstones", "closed", "bytes", "dropped")
 
 @dataclass(frozen=True)
 class Horizon:
-    """After an expiry: the earliest state time (epoch microseconds) and the earliest version that can be read."""
+    """The earliest state time (epoch microseconds) and the earliest version that can be read after an expiry."""
 
     time: int
     version: int
@@ -62,7 +62,8 @@ class Horizon:
 
 @dataclass(frozen=True)
 class CommitEntry:
-    """A commit's record. Times are epoch microseconds; ``dropped`` counts late records refused since the last commit.
+    """The record of a commit. Times are epoch microseconds; ``dropped`` counts late records refused since the last
+    commit.
 
     ``store`` is the identity of the store (`StoreSpec.store_id`; empty in entries of format 1), ``attempt`` is unique
     for each attempt to commit.
@@ -89,7 +90,7 @@ class CommitEntry:
 
     @property
     def commit_id(self) -> str:
-        """The id by which the outcome of this attempt can be asked for."""
+        """The id by which `was_committed` reports the outcome of this attempt."""
         return f"{self.version}-{self.attempt}"
 
 
@@ -98,13 +99,14 @@ def entry_name(version: int) -> str:
 
 
 def write_entry(storage: Storage, entry: CommitEntry) -> None:
-    """Make the commit exist.
+    """Create the log entry of the commit.
 
     Raises ConflictError VERSION_TAKEN if another commit has the version, NotFoundError STORE_REPLACED if another store
-    is there, StorageError DISK_FAILED if the commit was not made, CommitUnknownError COMMIT_UNKNOWN if that is open.
+    is at the location, StorageError DISK_FAILED if the commit was not made, CommitUnknownError COMMIT_UNKNOWN if that
+    is unknown.
 
-    An object store may repeat a put whose answer was lost and then find its own object, or say "exists" where nothing
-    is. So what is there is compared with what was sent, which differs between any two attempts.
+    An object store may repeat a put whose answer was lost and then find its own object, or report "exists" where no
+    object is. Therefore the stored object is compared with the sent one, which differs between any two attempts.
     """
     name, data = entry_name(entry.version), encode_entry(entry)
     guard = identity_guard(entry.store) if entry.version and entry.store else None
@@ -115,7 +117,9 @@ def write_entry(storage: Storage, entry: CommitEntry) -> None:
 
 
 def published(storage: Storage, name: str, data: bytes, guard: Guard | None, commit_id: str) -> bool:
-    """Create the entry ``name`` of a log; False if another writer has the name. Errors are those of `write_entry`."""
+    """Create the entry ``name`` of a log; return False if another writer has the name. Errors are those of
+    `write_entry`.
+    """
     for _ in range(PUBLISH_ATTEMPTS):
         try:
             storage.create(name, data, guard)
@@ -133,9 +137,9 @@ def published(storage: Storage, name: str, data: bytes, guard: Guard | None, com
 
 
 def was_committed(storage: Storage, commit_id: str) -> bool:
-    """Whether the attempt with this id (`CommitUnknownError.commit`) is in the log; if it is, it is durable now.
+    """Return whether the attempt with this id (`CommitUnknownError.commit`) is in the log; if it is, it is durable now.
 
-    Raises InvalidInputError INVALID_COMMIT for what is no id of a commit.
+    Raises InvalidInputError INVALID_COMMIT for a value that is not the id of a commit.
     """
     version, attempt = split_commit_id(commit_id)
     try:
@@ -148,7 +152,7 @@ def was_committed(storage: Storage, commit_id: str) -> bool:
 
 
 def split_commit_id(commit_id: str) -> tuple[int, str]:
-    """The version and the attempt in the id of a commit; InvalidInputError INVALID_COMMIT for anything else."""
+    """Return the version and the attempt in the id of a commit. Raises InvalidInputError INVALID_COMMIT."""
     found = COMMIT_ID.fullmatch(commit_id) if isinstance(commit_id, str) else None
     if found is None:
         raise InvalidInputError(
@@ -158,7 +162,7 @@ def split_commit_id(commit_id: str) -> tuple[int, str]:
 
 
 def _may_be_there(storage: Storage, name: str, data: bytes) -> bool:
-    """Whether a file whose creation failed is there all the same, or nobody can say."""
+    """Return whether a file exists, or may exist, although its creation failed."""
     try:
         return storage.read(name) == data
     except NotFoundError:
@@ -170,8 +174,9 @@ def _may_be_there(storage: Storage, name: str, data: bytes) -> bool:
 def _unknown(commit_id: str, error: StorageError) -> CommitUnknownError:
     return CommitUnknownError(
         "COMMIT_UNKNOWN",
-        f"commit {commit_id} was published, and a power failure may take it back ({error.message}). Commit again with "
-        f"the same handle, which does not repeat what is there, or ask store.was_committed({commit_id!r})",
+        f"commit {commit_id} was published, and a power failure may take it back ({error.message}). "
+        "Commit again with the same handle, which does not repeat a commit that took place, or call "
+        f"store.was_committed({commit_id!r})",
         error.errno,
         error.filename,
         commit_id,
@@ -179,13 +184,16 @@ def _unknown(commit_id: str, error: StorageError) -> CommitUnknownError:
 
 
 def read_entry(storage: Storage, version: int) -> CommitEntry:
-    """NotFoundError FILE_NOT_FOUND if there is no such version, CorruptError LOG_CORRUPT if it is damaged."""
+    """Return the entry of a version.
+
+    Raises NotFoundError FILE_NOT_FOUND if there is no such version, CorruptError LOG_CORRUPT if it is damaged.
+    """
     name = entry_name(version)
     return decode_entry(name, storage.read(name))
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    """The entry as JSON; InvalidInputError INVALID_COMMIT for what could not be read back."""
+    """Return the entry as JSON. Raises InvalidInputError INVALID_COMMIT for an entry that could not be read back."""
     try:
         check_entry(entry)
     except ValueError as error:
@@ -200,23 +208,28 @@ def encode_entry(entry: CommitEntry) -> bytes:
     data = json.dumps({"checksum": _checksum(commit), "commit": commit}, indent=1).encode()
     if len(data) > MAX_METADATA_BYTES:
         raise InvalidInputError(
-            "INVALID_COMMIT", f"version {entry.version} takes {len(data)} bytes of log, at most {MAX_METADATA_BYTES}"
+            "INVALID_COMMIT",
+            f"version {entry.version} takes {len(data)} bytes of log; expected at most {MAX_METADATA_BYTES}",
         )
     return data
 
 
 def decode_entry(name: str, data: bytes) -> CommitEntry:
-    """Raises CorruptError LOG_CORRUPT naming the file and what is wrong, UnsupportedError for a newer format."""
+    """Return the entry in the bytes of a log file.
+
+    Raises CorruptError LOG_CORRUPT, which names the file and the damage, and UnsupportedError for a newer format.
+    """
     try:
         document = json.loads(data)
         commit: dict[str, Any] = document["commit"]
         found, expected = _checksum(commit), document["checksum"]
         if found != expected:
-            raise _corrupt(name, f"checksum {found} where the file says {expected}")
+            raise _corrupt(name, f"checksum {found}, but the file records {expected}")
         if commit["format"] not in (FORMAT_VERSION, OLDER_FORMAT):
             raise UnsupportedError(
                 "LOG_FORMAT",
-                f"{name}: log format {commit['format']!r}, this release reads {FORMAT_VERSION}; use a newer release",
+                f"{name}: log format {commit['format']!r}, but this release reads {FORMAT_VERSION}; "
+                "use a newer release",
             )
         entry = _entry(commit)
         check_entry(entry)
@@ -225,12 +238,12 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise _corrupt(name, f"not a log entry ({type(error).__name__}: {error})") from error
     if entry_name(entry.version) != name:
-        raise _corrupt(name, f"holds version {entry.version}")
+        raise _corrupt(name, f"it holds version {entry.version}")
     return entry
 
 
 def check_entry(entry: CommitEntry) -> None:
-    """ValueError unless every field has its type and range and every file lies in the store's segments folder."""
+    """Raise ValueError unless every field has its type and range and every file lies in the store's segments folder."""
     check_int(entry.version, VERSION, "version")
     check_int(entry.timestamp, INT64, "timestamp")
     check_choice(entry.operation, OPERATIONS, "operation")

@@ -1,4 +1,4 @@
-"""Opening a store fast: the folded log as an Arrow file, and the entries after it (docs/log-format.md)."""
+"""Fast opening of a store: the folded log as an Arrow file, and the entries after it (docs/log-format.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
 )
 ENTRY = re.compile(r"log/[0-9]{20}\.json")
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""What Python raises for JSON that is not what it should be."""
+"""Errors that Python raises for JSON of an unexpected form."""
 
 NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 
@@ -46,10 +46,11 @@ NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
 def load_log_state(
     storage: Storage, version: int | None = None, base: LogState | None = None, store: str = ""
 ) -> LogState:
-    """The store as of ``version`` (None: the newest), from ``base`` or the newest checkpoint and the entries after it.
+    """Return the log state of ``version`` (None: the newest), from ``base`` or the newest checkpoint and the entries
+    after it.
 
     ``store`` is the identity that the store has to have (empty: any). Raises NotFoundError VERSION_NOT_FOUND for a
-    version that is not there and STORE_REPLACED for another store, CorruptError LOG_CORRUPT for damage that no
+    version that does not exist and STORE_REPLACED for another store, CorruptError LOG_CORRUPT for damage that no
     checkpoint covers.
     """
     if base is not None and (version is None or base.version <= version):
@@ -69,9 +70,9 @@ def load_log_state(
 
 
 def write_log_checkpoint(storage: Storage, snapshot: LogState) -> None:
-    """Fold the log up to ``snapshot`` into one file and remove all but the newest two of these."""
+    """Fold the log up to ``snapshot`` into one file and remove all but the newest two such files."""
     data = _encode_checkpoint(snapshot)
-    if len(data) > MAX_METADATA_BYTES:  # nobody would read it
+    if len(data) > MAX_METADATA_BYTES:  # a file of this size would be refused by readers
         return
     try:
         guard = identity_guard(snapshot.store) if snapshot.store else None
@@ -83,14 +84,17 @@ def write_log_checkpoint(storage: Storage, snapshot: LogState) -> None:
 
 
 def newest_version(storage: Storage, at_least: int) -> int:
-    """The newest version, known to be ``at_least``."""
+    """Return the newest version, which is known to be ``at_least``."""
     while storage.exists(entry_name(at_least + 1)):
         at_least += 1
     return at_least
 
 
 def _replay(storage: Storage, start: LogState, version: int | None, at_least: int) -> LogState:
-    """``at_least`` is a version that is known to have been committed: ending before it means that the log has a gap."""
+    """Return the log state of ``version`` by replaying entries on ``start``.
+
+    ``at_least`` is a version that is known to be committed: if the log ends before it, the log has a gap.
+    """
     snapshot = start
     for entry in _following(storage, start.version, version):
         snapshot = advance(snapshot, entry)
@@ -107,7 +111,7 @@ def _replay(storage: Storage, start: LogState, version: int | None, at_least: in
 
 
 def _check_versions(snapshot: LogState) -> None:
-    """CorruptError LOG_CORRUPT if a segment or closure speaks of a commit that is still to come."""
+    """Raise CorruptError LOG_CORRUPT if a segment or closure names a commit later than the log state."""
     for meta in snapshot.segments:
         named = meta.max_added, meta.last_closed, meta.split_closed, meta.late_added, meta.max_dropped
         if max(named) > snapshot.version:
@@ -125,13 +129,14 @@ def _later(snapshot: LogState, name: str) -> CorruptError:
 
 
 def _without_gap(storage: Storage, found: LogState) -> LogState:
-    """``found``, if no entry lies behind the first one that is not there: a commit would take its place in history.
+    """Return ``found`` if no entry lies behind the first missing one, because a commit would take the missing entry's
+    place.
 
-    Asked when a store is opened; who follows it from there has seen every entry.
+    The check is made when a store is opened; a reader that continues from there has seen every entry.
     """
     following = entry_name(found.version + 1)
     later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
-    if later and not storage.exists(following):  # it exists where it was committed just now
+    if later and not storage.exists(following):  # it exists if it was committed just now
         raise _gap(following, f"{later[-1]} was committed")
     return found
 
@@ -141,8 +146,11 @@ def _gap(name: str, found: str) -> CorruptError:
 
 
 def _following(storage: Storage, known: int, last: int | None) -> Iterator[CommitEntry]:
-    """Entries after version ``known``. The first is looked for, the cheapest answer where there is none; the others
-    are asked for outright, one request each."""
+    """Yield the entries after version ``known``.
+
+    The first entry is tested for existence, which is cheapest if there is none. The others are read directly, with one
+    request each.
+    """
     following = known + 1
     if (last is not None and following > last) or not storage.exists(entry_name(following)):
         return
@@ -156,7 +164,7 @@ def _following(storage: Storage, known: int, last: int | None) -> Iterator[Commi
 
 
 def _checkpoints(storage: Storage, version: int | None) -> list[str]:
-    """Names of the checkpoints up to ``version``, newest first."""
+    """Return the names of the checkpoints up to ``version``, newest first."""
     names = [item.name for item in storage.list(FOLDER) if NAME.fullmatch(item.name)]
     return sorted((name for name in names if version is None or _version_of(name) <= version), reverse=True)
 
@@ -197,12 +205,12 @@ def _encode_checkpoint(snapshot: LogState) -> bytes:
     with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
         writer.write_table(table.replace_schema_metadata(metadata))
     data = sink.getvalue().to_pybytes()
-    # A trailer, cut off and compared before Arrow sees the bytes.
+    # The checksum is a trailer, which is cut off and compared before Arrow reads the bytes.
     return bytes(data) + xxhash.xxh3_64_digest(data)
 
 
 def read_log_checkpoint(name: str, data: bytes) -> LogState:
-    """The snapshot in the bytes of the checkpoint file ``name``; CorruptError LOG_CORRUPT if they are damaged."""
+    """Return the log state in the bytes of the checkpoint file ``name``. Raises CorruptError LOG_CORRUPT for damage."""
     body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
     if len(checksum) < CHECKSUM_BYTES or xxhash.xxh3_64_digest(body) != checksum:
         raise _corrupt(name, "its checksum does not match")
@@ -268,4 +276,4 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
 
 
 def _corrupt(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name}: {found}; remove it, the log entries say the same")
+    return CorruptError("LOG_CORRUPT", f"{name}: {found}; remove it, the log entries have the same content")

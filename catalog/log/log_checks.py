@@ -1,7 +1,7 @@
-"""What may stand in a log entry or checkpoint: every name, number and length is checked before anyone relies on it.
+"""Checks of log entries and checkpoints: every name, number and length is checked before it is used.
 
 The same rules hold for writing and for reading, so that nothing is published that could not be opened again. All
-functions raise ValueError that says what was found.
+functions raise a ValueError that names the unexpected value.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _VERSIONS = ("min_added", "max_added", "last_closed", "split_closed", "late_adde
 
 
 def check_int(value: Any, allowed: range, what: str) -> None:
-    """An integer in ``allowed``; True, 1.0 and "1" are none."""
+    """Raise ValueError unless ``value`` is an integer in ``allowed``; True, 1.0 and "1" are not integers."""
     if type(value) is not int or value not in allowed:
         raise ValueError(f"{what} is {value!r}, expected an integer from {allowed.start} to {allowed.stop - 1}")
 
 
 def check_text(value: Any, what: str) -> None:
-    """Text; half a surrogate pair, which JSON can hold and nothing else, is none."""
+    """Raise ValueError unless ``value`` is text; half a surrogate pair, which only JSON can hold, is not text."""
     if type(value) is not str:
         raise ValueError(f"{what} is {value!r}, expected text")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} is {value!r}, which is no valid Unicode") from None
+        raise ValueError(f"{what} is {value!r}, which is not valid Unicode") from None
 
 
 def check_choice(value: Any, choices: Iterable[Any], what: str) -> None:
@@ -47,7 +47,7 @@ def check_choice(value: Any, choices: Iterable[Any], what: str) -> None:
 
 
 def check_data_name(name: Any, what: str) -> None:
-    """A plain name below segments/: it cannot lead out of the store."""
+    """Raise ValueError unless ``name`` is a plain name below segments/, which cannot lead out of the store."""
     if type(name) is not str or not DATA_FILE.fullmatch(name):
         raise ValueError(f"{what} is {name!r}, expected a plain file name below segments/")
 
@@ -93,7 +93,7 @@ def _check_file(ref: FileRef) -> None:
 
 
 def check_file_ref(ref: FileRef) -> None:
-    """Length, checksums and metadata ranges of a file agree, whatever its name."""
+    """Raise ValueError unless the length, checksums and metadata ranges of a file agree; any name is accepted."""
     check_int(ref.bytes, COUNT, f"length of {ref.name}")
     regions = -(-ref.bytes // REGION_BYTES)
     if len(ref.checksums) != CHECKSUM_DIGITS * regions or not CHECKSUMS.fullmatch(ref.checksums):

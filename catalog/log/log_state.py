@@ -1,4 +1,4 @@
-"""The store as of a version: its segments, pending closures and the list of its commits; pure values."""
+"""The log state: the segments, the pending closures and the list of commits of a store at a version, as pure values."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ Ints = npt.NDArray[np.int64]
 
 NO_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 
-# A consumed changelog is deleted right after its commit; the name only matters if a crash came between, and then only
+# A consumed changelog is deleted right after its commit. Its name only matters if a crash came between, and then only
 # until the next handle opens the store.
 KEPT_CHANGELOGS = 1_000
 
 NUMBERS = ("timestamp", "stream_time", "rows", "tombstones", "closed", "bytes", "dropped")
 TEXTS = ("operation", "writer", "transaction")
 
-# Snapshots are shared by the threads of a process, and so are the columns below them. One lock for all, not one each,
-# keeps snapshots picklable; it is held for a microsecond a commit.
+# The threads of a process share log states, and so the columns below them. One lock for all, instead of one each, keeps
+# log states picklable; it is held for a microsecond for each commit.
 _growing = threading.Lock()
 
 
 def _after_fork() -> None:
-    """A thread that is not in the child may have held the lock; what it had half appended is not gone on with."""
+    """Replace the lock, which a thread that the child does not have may have held; half-appended columns are not
+    continued.
+    """
     global _growing
     _growing = threading.Lock()
 
@@ -44,7 +46,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Columns:
-    """Growing columns that versions share: a longer list of commits uses the same memory as the shorter ones."""
+    """Growing columns that versions share: a longer list of commits uses the memory of the shorter ones."""
 
     def __init__(self, capacity: int) -> None:
         self.used = 0
@@ -64,9 +66,9 @@ class _Columns:
 
 
 class Versions:
-    """All commits up to one, as columns; the index is the version. Times are epoch microseconds.
+    """All commits up to one of them, as columns; the index is the version. Times are epoch microseconds.
 
-    ``stream_time`` is the greatest state time known after each commit, NO_TIME before the first record.
+    ``stream_time`` is the greatest known state time after each commit, NO_TIME before the first record.
     """
 
     def __init__(self, columns: _Columns, count: int) -> None:
@@ -120,18 +122,18 @@ class Versions:
         return int(self.stream_time[version])
 
     def stream_time_before(self, versions: Ints) -> Ints:
-        """Stream time just before each of these commits."""
+        """Return the stream time just before each of these commits."""
         before = np.concatenate(([NO_TIME], self.stream_time))
         found: Ints = before[versions]
         return found
 
     def find_transaction(self, application: str, batch: int) -> int | None:
-        """The version that committed this transaction."""
+        """Return the version that committed this transaction; None if no version did."""
         version = self._columns.transactions.get((application, batch))
         return version if version is not None and version < self._count else None
 
     def append(self, numbers: Mapping[str, int], texts: Mapping[str, Any]) -> Versions:
-        """One more commit; this list is unchanged."""
+        """Return the list with one more commit; this list is unchanged."""
         count = self._count
         with _growing:
             columns = self._columns
@@ -152,7 +154,7 @@ class Versions:
 
 
 def versions_from(numbers: Mapping[str, Ints], texts: Mapping[str, list[Any]]) -> Versions:
-    """Versions of whole columns, as a log checkpoint holds them."""
+    """Return versions made of whole columns, as a log checkpoint holds them."""
     count = len(numbers["rows"])
     columns = _Columns(max(64, 2 * count))
     for name in NUMBERS:
@@ -168,7 +170,10 @@ def versions_from(numbers: Mapping[str, Ints], texts: Mapping[str, list[Any]]) -
 
 @dataclass(frozen=True)
 class LogState:
-    """A version of a store. ``closures`` are those not folded yet, by segment name, in order of their commits."""
+    """The log state of a store at one version.
+
+    ``closures`` are the closures that are not folded yet, by segment name, in the order of their commits.
+    """
 
     version: int
     versions: Versions
@@ -185,7 +190,7 @@ class LogState:
 
     @property
     def stream_time(self) -> int | None:
-        """The same, None before the first record."""
+        """The greatest state time recorded, epoch microseconds; None before the first record."""
         return None if self.stream_time_us == NO_TIME else self.stream_time_us
 
 
@@ -193,9 +198,10 @@ EMPTY = LogState(-1, Versions(_Columns(64), 0))
 
 
 def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
-    """The snapshot after one more commit.
+    """Return the log state after one more commit.
 
-    Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it is another store's.
+    Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it belongs to another
+    store.
     """
     if entry.version != snapshot.version + 1:
         raise CorruptError(
@@ -231,7 +237,7 @@ def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
 
 
 def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
-    """The newest KEPT_CHANGELOGS names, oldest first, with how far each was read."""
+    """Return the newest KEPT_CHANGELOGS names, oldest first, with the offset up to which each was read."""
     if not consumed:
         return known
     found = {**known, **dict(consumed)}
@@ -241,9 +247,9 @@ def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -
 
 
 def check_layout(snapshot: LogState) -> None:
-    """CorruptError LOG_CORRUPT if two segments have one name, or closures are given for a segment that is not there.
+    """Raise CorruptError LOG_CORRUPT if two segments have one name, or if closures name a segment that does not exist.
 
-    Not part of `advance`, which replays thousands of entries: what counts is the layout that is read in the end.
+    The check is not part of `advance`, which replays thousands of entries: only the final layout is read.
     """
     names = {meta.name for meta in snapshot.segments}
     if len(names) != len(snapshot.segments):

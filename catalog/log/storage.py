@@ -1,7 +1,7 @@
-"""Where a store's files live: create-only writes, whole reads, mapped reads, listing and deletion.
+"""Storage of a store's files: create-only writes, whole reads, mapped reads, listing and deletion.
 
-The interface is what a commit needs and no more, so that an object store can stand behind it
-(`statestore.catalog.log.storage_objects`). Nothing is ever overwritten.
+The interface has only the operations that a commit needs, so that an object store can implement it
+(`statestore.catalog.log.storage_objects`). No file is ever overwritten.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class ObjectInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class Guard:
-    """A file of the store that decides whether another one may be created: ``check`` gets its bytes, or None where it
-    is absent, and raises if they are not those of the store that the writer means.
+    """A file of the store that decides whether another file may be created.
 
-    The guard is read in the very directory in which the new file appears, so no store that is put in the place of
-    another one is extended by writers of the old one.
+    ``check`` gets the bytes of the guard, or None if it is absent, and raises unless they belong to the store that the
+    writer means. The guard is read in the directory in which the new file appears, so writers of a replaced store never
+    extend the store in its place.
     """
 
     name: str
@@ -56,46 +56,51 @@ class Guard:
 
 
 class StorageExistsError(StateStoreError):
-    """A create-only write found a file of that name."""
+    """A create-only write found an existing file of that name."""
 
 
 class UnsettledError(StorageError):
-    """A file was created under its name, and a power failure may take it back: its directory could not be synced."""
+    """A file was created under its name, but a power failure may remove it: its directory could not be synced."""
 
 
 class Storage(Protocol):
-    """Files of one store, by relative names with slashes. Missing ones raise NotFoundError FILE_NOT_FOUND."""
+    """Files of one store, by relative names with slashes. Missing files raise NotFoundError FILE_NOT_FOUND."""
 
     def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
-        """Write a new file durably and atomically; StorageExistsError if there is one of that name, UnsettledError if
-        it is there now and may not be durable, any other error if it is not there."""
+        """Write a new file durably and atomically.
+
+        Raises StorageExistsError if a file has that name, UnsettledError if the file exists now and may not be durable,
+        any other error if the file does not exist.
+        """
 
     def settle(self, name: str) -> None:
-        """Make a file that exists, with all directories that lead to it, survive a power failure."""
+        """Make an existing file, with all directories that lead to it, survive a power failure."""
 
     def create_many(self, files: Mapping[str, Data]) -> None:
-        """Write new files of unique names durably; a reader knows of none before a commit names it."""
+        """Write new files of unique names durably; no reader reads them before a commit names them."""
 
     def read(self, name: str) -> bytes: ...
 
     def map(self, name: str) -> pa.Buffer:
-        """The file's bytes without copying them where the storage can."""
+        """Return the file's bytes, without copying them if the storage permits it."""
 
     def exists(self, name: str) -> bool: ...
 
     def state(self, name: str) -> Hashable:
-        """Something that differs if another file has taken this name, None if there is no file."""
+        """Return a value that differs if another file has taken this name; None if there is no file."""
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """Files in the folder ``prefix`` (ending in a slash; empty: all) and below, in order of name; with ``after``
-        only those whose names sort after it, at little cost for the others."""
+        """Return the files in the folder ``prefix`` (ending in a slash; empty: all) and below, in the order of names.
+
+        With ``after``, only files whose names sort after it are returned, at little cost for the others.
+        """
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is gone already is no error."""
+        """Remove a file; a missing file is not an error."""
 
 
 def check_name(name: str) -> str:
-    """``name`` if it is a plain relative path; InvalidInputError INVALID_NAME otherwise."""
+    """Return ``name`` if it is a plain relative path. Raises InvalidInputError INVALID_NAME otherwise."""
     parts = name.split("/")
     if not name or any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name:
         raise InvalidInputError("INVALID_NAME", f"file name {name!r}; expected a relative path without '..'")
@@ -103,7 +108,10 @@ def check_name(name: str) -> str:
 
 
 def check_folder(prefix: str) -> str:
-    """``prefix`` if it is empty (everything) or a plain relative path with a slash at its end."""
+    """Return ``prefix`` if it is empty (everything) or a plain relative path with a slash at its end.
+
+    Raises InvalidInputError INVALID_NAME otherwise.
+    """
     if prefix and not prefix.endswith("/"):
         raise InvalidInputError("INVALID_NAME", f"folder {prefix!r}; expected a slash at its end")
     return prefix and check_name(prefix[:-1]) + "/"
@@ -112,13 +120,14 @@ def check_folder(prefix: str) -> str:
 def missing(where: str) -> NotFoundError:
     return NotFoundError(
         "FILE_NOT_FOUND",
-        f"{where} is not there; it was removed (by vacuum, if a reader was older than its limit) or never written",
+        f"{where} does not exist; it was removed (by vacuum, if a reader was older than its limit) or never written",
     )
 
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """A directory. Publishing is temporary file, fsync, hard link, fsync of the directory: crash-safe and atomic."""
+    """A directory. Publishing is a temporary file, fsync, hard link and fsync of the directory: crash-safe and
+    atomic."""
 
     root: Path
 
@@ -141,8 +150,10 @@ class LocalStorage:
             raise UnsettledError(failed.code, failed.message, failed.errno, failed.filename) from error
 
     def _created(self, path: Path, data: Data, guard: Guard | None) -> bool:
-        """Link the new file to its name, in the directory that the guard was read in; False if somebody removed the
-        temporary file meanwhile."""
+        """Link the new file to its name, in the directory in which the guard was read.
+
+        Returns False if another process removed the temporary file meanwhile.
+        """
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         temporary = f"{TEMPORARY}{uuid.uuid4().hex}"
         try:
@@ -159,11 +170,11 @@ class LocalStorage:
                 raise
             raise UnsupportedError(
                 "NO_HARD_LINKS",
-                f"{path}: the file system of {path.parent} has no hard links, on which commits rest; "
-                "put the store on another file system",
+                f"{path}: the file system of {path.parent} has no hard links, which commits need; put "
+                "the store on another file system",
             ) from error
         finally:
-            with contextlib.suppress(OSError):  # a name that stays is removed by vacuum
+            with contextlib.suppress(OSError):  # vacuum removes a temporary file that stays
                 os.unlink(temporary, dir_fd=folder)
             os.close(folder)
         return True
@@ -182,7 +193,7 @@ class LocalStorage:
 
     def settle(self, name: str) -> None:
         path = self._path(name)
-        inside = len(Path(name).parents)  # the others are named by the warehouse and by the directory around it
+        inside = len(Path(name).parents)  # the next two directories name the store and the warehouse
         for number, folder in enumerate(list(path.parents)[: inside + 2]):
             try:
                 with disk_errors("sync", folder):
@@ -206,7 +217,7 @@ class LocalStorage:
             raise missing(str(path)) from None
 
     def exists(self, name: str) -> bool:
-        # The quickest way there is, because every point read looks for a new commit.
+        # This is the quickest test, because every point read looks for a new commit.
         if ".." in name or "//" in name or "\0" in name or name[:1] == "/":
             check_name(name)
         return is_there(os.fsencode(self._prefix + name))  # type: ignore[attr-defined]
@@ -235,7 +246,7 @@ class LocalStorage:
         return self.root / check_name(name)
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a directory of the store; not the store's own, which would come back after a drop."""
+        """Create a directory of the store, but not the store's own: a dropped store would come back."""
         if not folder.is_dir():
             if self.root not in (folder, folder.parent):
                 self._make_folder(folder.parent)
@@ -244,7 +255,7 @@ class LocalStorage:
 
 
 def local_root(storage: Storage) -> Path | None:
-    """The directory of a local store, None for other storages."""
+    """Return the directory of a local store; None for other storages."""
     return storage.root if isinstance(storage, LocalStorage) else None
 
 
@@ -264,7 +275,7 @@ def _files(folder: Path, prefix: str, after: str) -> Iterator[ObjectInfo]:
 
 
 def _read_guard(folder: int, path: Path, root: Path, guard: Guard) -> bytes | None:
-    """The guard's bytes, by the directory that was opened and not by the store's path."""
+    """Return the guard's bytes, read relative to the opened directory and not by the store's path."""
     way = "../" * len(path.parent.relative_to(root).parts) + guard.name
     try:
         file = os.open(way, os.O_RDONLY | os.O_NONBLOCK, dir_fd=folder)
@@ -275,7 +286,7 @@ def _read_guard(folder: int, path: Path, root: Path, guard: Guard) -> bytes | No
 
 
 def _write_synced(path: Path | str, data: Data, folder: int | None = None) -> None:
-    """Write a new file, below the directory ``folder`` where one is given, and force its bytes to the disk."""
+    """Write a new file, below the directory ``folder`` if it is given, and force its bytes to the disk."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
     try:
         view = memoryview(data)
@@ -287,7 +298,7 @@ def _write_synced(path: Path | str, data: Data, folder: int | None = None) -> No
 
 
 def sync_folder(folder: Path) -> None:
-    """Force what was created, renamed or removed in a directory to the disk."""
+    """Force the creations, renames and removals in a directory to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -296,7 +307,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_directories(folder: Path) -> None:
-    """Make a directory and those above it that are absent, each forced to the disk in its parent."""
+    """Create a directory and its missing parents, each forced to the disk in its own parent."""
     if not folder.is_dir():
         make_directories(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A store's files in an object store, through obstore: create-only puts make commits atomic there."""
+"""A store's files in an object store, through obstore; create-only puts make commits atomic."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ObjectStorage:
             raise StorageExistsError("FILE_EXISTS", f"object {name} exists; files are never overwritten") from None
 
     def settle(self, name: str) -> None:
-        """Nothing: an object is durable once its put is answered."""
+        """Do nothing: an object is durable once its put is answered."""
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         if not files:
@@ -99,7 +99,10 @@ class ObjectStorage:
             return
 
     def _create_unique(self, name: str, data: Data) -> None:
-        """As names are unique, an object that exists can only be this one, put before with the answer lost."""
+        """Put an object of a unique name.
+
+        An existing object of that name must be this one, put before by a request whose answer was lost.
+        """
         try:
             self.create(name, data)
         except StorageExistsError:

@@ -1,4 +1,4 @@
-"""A store's identity, by which a dropped store is told from a later one of the same name."""
+"""The identity of a store, which distinguishes a dropped store from a later one of the same name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statestore.formats.errors import CorruptError, NotFoundError
 
 
 def identity_guard(store_id: str) -> Guard:
-    """A guard that lets files be created only while the store with this identity is in the directory."""
+    """Return a guard that permits new files only while the store with this identity is in the directory."""
 
     def check(data: bytes | None) -> None:
         if data is None or stored_identity(data) != store_id:
@@ -20,7 +20,7 @@ def identity_guard(store_id: str) -> Guard:
 
 
 def stored_identity(data: bytes) -> str:
-    """The identity that the bytes of ``store.json`` hold; CorruptError STORE_CORRUPT if they hold none."""
+    """Return the identity in the bytes of ``store.json``. Raises CorruptError STORE_CORRUPT if they have none."""
     try:
         found = json.loads(data)["id"]
         if type(found) is str:
@@ -31,9 +31,9 @@ def stored_identity(data: bytes) -> str:
 
 
 def replaced(where: str, store_id: str) -> NotFoundError:
-    """The error of a handle, table or connection whose store was dropped or rebuilt since it was opened."""
+    """Return the error of a handle, table or connection whose store was dropped or rebuilt since it was opened."""
     return NotFoundError(
         "STORE_REPLACED",
-        f"{where}: the store that was opened here (id {store_id}) is gone: it was dropped or rebuilt, or another was "
-        "put in its place; open it again",
+        f"{where}: the store that was opened here (id {store_id}) is gone: it was dropped or rebuilt, "
+        "or another store has taken its place; open it again",
     )

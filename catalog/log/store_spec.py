@@ -1,4 +1,4 @@
-"""What never changes about a store: `store.json`."""
+"""The permanent properties of a store: `store.json`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST = 1 << 60  # milliseconds; the retention of a join is a multiple of its
 
 @dataclass(frozen=True)
 class Windowing:
-    """How a store of windows or sessions keeps time, in milliseconds, and what else its kind may be told."""
+    """The time rules of a store of windows or sessions, in milliseconds, and further options of its kind."""
 
     retention: int
     segment_interval: int
@@ -39,17 +39,17 @@ class Windowing:
     batched_changelog: bool = False
 
     def segment(self, time: int) -> int:
-        """The segment of a time."""
+        """Return the time segment of a time."""
         return time_segment(time, self.segment_interval)
 
     def first_live_segment(self, stream_time: int) -> int:
-        """Segments before this one are dropped, and what would be written into them is refused."""
+        """Return the first segment that is not dropped; writes into earlier segments are refused."""
         if self.segments:
             return self.segment(stream_time) - self.segments + 1
         return self.segment(stream_time - self.retention)
 
     def first_visible(self, stream_time: int) -> int:
-        """The earliest time that reads see: rows die by segment, but are seen by the millisecond."""
+        """Return the earliest time that reads see: rows are dropped by segment, but visible by the millisecond."""
         if self.segments:
             return self.first_live_segment(stream_time) * self.segment_interval
         return stream_time - self.retention + (0 if self.time_ordered else 1)
@@ -57,14 +57,14 @@ class Windowing:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Kind, schemas, key groups and retention of one store. Durations are milliseconds; None keeps for ever.
+    """Kind, schemas, key groups and retention of one store. Durations are milliseconds; None: kept for ever.
 
-    ``key`` is the row key: what the user declared, then the columns by which the kind tells rows of one key apart
+    ``key`` is the row key: the declared key columns, then the columns by which the kind distinguishes rows of one key
     (start and end of windows and sessions).
     """
 
     name: str
-    store_id: str  # unique for ever: tells a dropped store from a later one of the same name
+    store_id: str  # never reused: distinguishes a dropped store from a later one of the same name
     kind: str
     key: pa.Schema
     value: pa.Schema
@@ -88,7 +88,7 @@ class StoreSpec:
         return tuple(self.value.names)
 
     def segment_schema(self, tombstone: bool, belief: bool) -> pa.Schema:
-        """Columns of a segment file, in order (docs/format.md)."""
+        """Return the columns of a segment file, in order (docs/format.md)."""
         fields = [*self.key, *([] if tombstone else self.value)]
         fields += [
             pa.field("valid_from", TIME, nullable=False),
@@ -102,13 +102,13 @@ class StoreSpec:
         return pa.schema(fields)
 
     def record_schema(self) -> pa.Schema:
-        """Columns of acknowledged writes, as the changelog holds them."""
+        """Return the columns of acknowledged writes, as the changelog holds them."""
         flags = [pa.field("timestamp", TIME, nullable=False), pa.field("_tombstone", pa.bool_(), nullable=False)]
         return pa.schema([*self.key, *self.value, *flags])
 
 
 def window_columns(kind: str, windowing: Windowing | None) -> list[pa.Field]:
-    """The key columns that a kind adds to the user's."""
+    """Return the key columns that a kind adds to the user's."""
     sequence = pa.field("sequence", pa.int32(), nullable=False)
     if kind == "window":
         return [*_times("window_start", "window_end"), *([sequence] if windowing and windowing.duplicates else [])]
@@ -124,16 +124,20 @@ def _times(*names: str) -> list[pa.Field]:
 
 
 def row_key(user_key: pa.Schema, kind: str, windowing: Windowing | None) -> pa.Schema:
-    """The user's key columns and those of the kind; InvalidInputError WRONG_SCHEMA if a name is in both."""
+    """Return the user's key columns and those of the kind. Raises InvalidInputError WRONG_SCHEMA if both have a
+    name."""
     added = window_columns(kind, windowing)
     taken = [field.name for field in added if field.name in set(map(str.lower, user_key.names))]
     if taken:
-        raise InvalidInputError("WRONG_SCHEMA", f"key columns {taken} are added by a {kind} store itself; rename yours")
+        raise InvalidInputError(
+            "WRONG_SCHEMA",
+            f"key columns {taken}: a {kind} store adds columns of these names itself; rename the key columns",
+        )
     return pa.schema([*user_key, *added])
 
 
 def check_kind(kind: str) -> None:
-    """UnsupportedError UNSUPPORTED_KIND for one that this release does not have."""
+    """Raise UnsupportedError UNSUPPORTED_KIND for a kind that this release does not have."""
     if not isinstance(kind, str) or kind not in KINDS:
         raise UnsupportedError(
             "UNSUPPORTED_KIND", f"store kind {shown(kind)}: this release has {', '.join(KINDS)}; choose one of them"
@@ -141,7 +145,7 @@ def check_kind(kind: str) -> None:
 
 
 def check_spec(spec: StoreSpec) -> StoreSpec:
-    """The spec with defaults filled in, or InvalidInputError/UnsupportedError naming the option."""
+    """Return the spec with defaults filled in. Raises InvalidInputError or UnsupportedError, which names the option."""
     check_kind(spec.kind)
     if not isinstance(spec.serde, str) or spec.serde not in SERDES:
         raise UnsupportedError(
@@ -190,17 +194,20 @@ def encode_spec(spec: StoreSpec) -> bytes:
 
 
 def decode_spec(data: bytes, where: str) -> StoreSpec:
-    """Raises CorruptError STORE_CORRUPT naming ``where`` if the file is not what encode_spec writes."""
+    """Return the spec in the bytes of ``store.json``.
+
+    Raises CorruptError STORE_CORRUPT, which names ``where``, if the bytes are not the result of encode_spec.
+    """
     try:
         fields: dict[str, Any] = json.loads(data)
         found, expected = _checksum(fields), fields["checksum"]
         if found != expected:
-            raise ValueError(f"checksum {found} where the file says {expected}")
+            raise ValueError(f"checksum {found}, but the file records {expected}")
         version = fields["format"]
         if version != FORMAT_VERSION:
             raise UnsupportedError(
                 "UNSUPPORTED_FORMAT",
-                f"{where}: store format {version!r}, this release reads {FORMAT_VERSION}; upgrade statestore",
+                f"{where}: store format {version!r}, but this release reads {FORMAT_VERSION}; upgrade statestore",
             )
         if not fields["key"]:
             raise ValueError("it has no key")
@@ -227,7 +234,8 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
 
 
 def _checksum(fields: dict[str, Any]) -> str:
-    """XXH3-64 of the canonical JSON of all fields but the checksum itself; the same in every later format."""
+    """Return the XXH3-64 of the canonical JSON of all fields except the checksum; every later format keeps this
+    rule."""
     rest = {name: value for name, value in fields.items() if name != "checksum"}
     return xxhash.xxh3_64_hexdigest(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode())
 
@@ -238,7 +246,7 @@ def _schema(fields: list[dict[str, str]], nullable: bool) -> pa.Schema:
 
 def _duration(value: Any) -> int | None:
     if value is not None and (type(value) is not int or not 0 <= value <= MAX_MS):
-        raise ValueError(f"{value!r} is no duration")
+        raise ValueError(f"{value!r} is not a duration")
     return value
 
 
@@ -256,4 +264,4 @@ def _windowing(fields: Mapping[str, Any]) -> Windowing:
 def _check_text(value: Any, what: str) -> None:
     if type(value) is not str:
         raise ValueError(f"{what} is {value!r}, expected text")
-    value.encode()  # half a surrogate pair is no text: a ValueError, too
+    value.encode()  # half a surrogate pair is not text and raises ValueError, too

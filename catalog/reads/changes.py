@@ -1,14 +1,16 @@
 """The change feed, by commit version or by state time.
 
-An event is a row (value or tombstone) of a key's timeline, at its start. Its old value is the row it replaced at the
-same start, if the commit before believed one, else the value row that ends exactly there as its own commit believed it:
+An event is a row (value or tombstone) of a key's timeline, at its start. Its old value is the row that it replaced at
+the same start, if the previous commit believed one. Otherwise the old value is the value row that ends exactly there in
+the belief of its own commit:
 
-- a value with no old value is an ``insert``, with one an ``update_preimage`` and an ``update_postimage``;
-- a tombstone with an old value is a ``delete`` (carrying the old value), without one nothing;
+- a value without an old value is an ``insert``, with one an ``update_preimage`` and an ``update_postimage``;
+- a tombstone with an old value is a ``delete`` (with the old value), without one it is no change;
 - a value row that was taken back without a trace (see ``Timeline``) is a ``delete``.
 
-By version, the events of a commit are the rows it added; by state time, the rows as the newest version believes them
-whose start lies in the range. Old values are found through the key indexes, in one pass per segment.
+By version, the events of a commit are the rows that it added. By state time, they are the rows in the belief of the
+newest version whose start lies in the range. Old values are found through the key indexes, in one pass for each
+segment.
 """
 
 from __future__ import annotations
@@ -44,7 +46,12 @@ CHANGE_COLUMNS = (
 )
 SPLIT_EVENTS = 1 << 20
 INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
-CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")  # no array: Arrow would load pandas
+CHANGE_TYPES = (
+    "insert",
+    "update_preimage",
+    "update_postimage",
+    "delete",
+)  # not an Arrow array, which would load pandas
 
 
 @dataclass(frozen=True)
@@ -59,11 +66,11 @@ class ChangeSplit:
     timestamps: tuple[int, ...]  # commit times (epoch microseconds) of versions base, base+1, …
     base: int
     rows: int
-    after: int  # events at or before this state time are gone with an expiry, so none of them are told
+    after: int  # an expiry removed events at or before this state time, so none of them is returned
 
 
 def plan_changes(files: SegmentFiles, snapshot: LogState, query: Query) -> list[ChangeSplit]:
-    """Splits in order; each holds about SPLIT_EVENTS events. Raises for ranges outside what is kept."""
+    """Return splits in order, each with about SPLIT_EVENTS events. Raises for ranges outside the kept range."""
     views = tuple(views_of(snapshot.segments, snapshot.closures))
     if query.start_time is not None or query.end_time is not None:
         return _plan_by_time(files, snapshot, query, views)
@@ -88,7 +95,7 @@ def _plan_by_version(
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"store {files.spec.name!r}: changes of version {shown(version)} are not kept; "
-                f"versions {oldest} to {snapshot.version} are",
+                f"versions {oldest} to {snapshot.version} are kept",
             )
     # A commit may close a row without adding one: a value taken back (see Timeline).
     counts = snapshot.versions.rows + snapshot.versions.tombstones + snapshot.versions.closed
@@ -133,7 +140,7 @@ def _plan_by_time(
 def _time_ranges(
     files: SegmentFiles, views: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
-    """Parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
+    """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
     samples = []
     for view in views:
         starts = files.segment(view.meta).int64("valid_from")
@@ -163,7 +170,7 @@ def _split(
 def read_changes(
     files: SegmentFiles, split: ChangeSplit, schema: pa.Schema, filters: tuple[Filter, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a split by (commit version, start), a preimage right before its postimage."""
+    """Yield the events of a split by (commit version, start), each preimage right before its postimage."""
     events = _events_by_time(files, split) if split.by_time else _events_by_version(files, split)
     names = tuple(dict.fromkeys([*schema.names, *(f.column for f in filters)]))
     batch = _assemble(files, split, events, names)
@@ -175,7 +182,9 @@ def read_changes(
 
 
 def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
-    """Rows whose own commit lies in the range, each once: from the stored row that still tells its first belief."""
+    """Return the rows whose own commit lies in the range, each once, from the stored row that still has its first
+    belief.
+    """
     found = []
     for number, view in enumerate(split.views):
         meta = view.meta
@@ -202,9 +211,10 @@ def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
 
 
 def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
-    """Value rows closed at their own start by a commit of the range: (view, rows, commit) with the commit as version.
+    """Return the value rows that a commit of the range closed at their own start: (view, rows, commit as version).
 
-    Most were replaced by a row of that commit, which is the event then; ``related`` tells them apart.
+    Most of them were replaced by a row of that commit, which is then the event; ``related`` distinguishes the two
+    cases.
     """
     found = []
     for number, view in enumerate(split.views):
@@ -258,7 +268,7 @@ def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints
 
 
 def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[StoredRows, Ints, Ints, Ints]:
-    """Output rows as (where the values are, event, change type, commit version), in order."""
+    """Return the output rows, in order, as (stored row of the values, event, change type, commit version)."""
     own = _own_commit(files, split, events)
     taken_back = np.zeros(len(events), bool) if split.by_time else own != events.version
     replaced, preceding, still_there = related(files, split.views, events, taken_back, split.by_time)

@@ -1,9 +1,9 @@
-"""What changed between two points of a table: which keys were added, removed, or have other values.
+"""The difference between two points of a table: keys that were added, removed, or have other values.
 
-A point is a version, a state time, or both ("what commit 7 believed about that moment"); either may be the later one,
-so the reversed question is the undo view. Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the
-order of a map's entries means nothing. Rows of our stores that are valid at both points are left out by their intervals
-alone, so the cost follows what differs; of other tables both states are read.
+A point is a version, a state time, or both (the belief of commit 7 about that moment). Either point may be the later
+one, so the reversed question is the undo view. Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the
+order of a map's entries is ignored. Rows of stores that are valid at both points are left out by their intervals alone,
+so the cost follows the size of the difference; of other tables both states are read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
 
-PART_ROWS = 1 << 20  # rows that differ are compared about so many at a time
+PART_ROWS = 1 << 20  # about so many differing rows are compared at a time
 CHANGE, OLD, NEW, CHANGED = "_change", "_old", "_new", "_changed_columns"
 KINDS = ("added", "changed", "removed")
 ADDED, MODIFIED, REMOVED = range(3)
@@ -41,7 +41,7 @@ INTERVAL = ("valid_from", "valid_to")
 
 @dataclass(frozen=True)
 class Point:
-    """A version (None: the newest) and a state time in epoch microseconds (None: the newest that version knew)."""
+    """A version (None: the newest) and a state time in epoch microseconds (None: the newest of that version)."""
 
     version: int | None = None
     as_of: int | None = None
@@ -49,8 +49,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a comparison: ``keys`` name a row, ``values`` are shown and compared, but for those in
-    ``placement``, which say where a row is stored and are shown only."""
+    """The columns of a comparison.
+
+    ``keys`` identify a row. ``values`` are shown and compared, except those in ``placement``, which say where a row is
+    stored and are only shown.
+    """
 
     keys: tuple[str, ...]
     values: tuple[str, ...]
@@ -58,20 +61,22 @@ class Columns:
 
     @property
     def compared(self) -> Bools:
-        """Which of ``values`` are."""
+        """A mask of the ``values`` that are compared."""
         return np.array([name not in self.placement for name in self.values], bool)
 
 
 def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str] | None = None) -> pa.RecordBatchReader:
-    """The rows that differ between ``old`` and ``new``, in no particular order.
+    """Return the rows that differ between ``old`` and ``new``, in no particular order.
 
     Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the value
-    columns, null where there is no row) and ``_changed_columns`` (names, null but for ``changed``). With ``columns``
-    only these value columns are compared and shown; without, the partition that Spark keeps a row in is shown and not
-    compared. Of a table whose rows nothing tells apart (a list, a side of a join), whole rows are added and removed, as
-    often as there are more or fewer of them. A column that got a wider type between the points has the wider one,
-    whichever point comes first. Raises NotFoundError for a version or time outside the kept range and for an unknown
-    column, InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
+    columns, null where there is no row) and ``_changed_columns`` (names, null except for ``changed``). With ``columns``
+    only these value columns are compared and shown. Without it, the partition in which Spark keeps a row is shown and
+    not compared.
+
+    If no columns identify the rows of a table (a list, a side of a join), whole rows are added and removed, as often as
+    there are more or fewer of them. A column that got a wider type between the points has the wider type, whichever
+    point comes first. Raises NotFoundError for a version or time outside the kept range and for an unknown column,
+    InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
     table = table.pin()
     if isinstance(table, VersionedTable):
@@ -109,12 +114,12 @@ def _schema(shown: pa.Schema, names: Columns) -> pa.Schema:
     return pa.schema([pa.field(CHANGE, pa.string()), *keys, *rest])
 
 
-# Stores of ours
+# Stores
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of one segment that are valid at one of the points only, with their key hashes."""
+    """Rows of one segment that are valid at only one of the points, with their key hashes."""
 
     meta: SegmentMeta
     rows: Ints
@@ -124,7 +129,7 @@ class _Rows:
 def _of_store(
     table: VersionedTable, old: Point, new: Point, names: Columns, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Checks the points at once; what it answers reads lazily."""
+    """Check the points at once, and return an iterator that reads lazily."""
     files = table.files()
     snapshot = files.snapshot()
     windows = [window_of(table.name, snapshot, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
@@ -141,7 +146,7 @@ def _of_store(
 
 
 def _only(files: SegmentFiles, snapshot: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
-    """The rows that are valid at the first point only, and those that are at the second only."""
+    """Return the rows that are valid at the first point only, and those that are valid at the second only."""
     pieces = [{piece.view.meta.name: piece for piece in plan(files, snapshot, window, ())} for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
     for meta in snapshot.segments:
@@ -154,7 +159,7 @@ def _only(files: SegmentFiles, snapshot: LogState, windows: list[TimeRange]) -> 
 
 
 def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, count: int) -> Bools:
-    """Which rows of the segment are valid at the point."""
+    """Return a mask of the rows of the segment that are valid at the point."""
     live = np.zeros(count, bool)
     if piece is not None:
         live[piece.start : piece.stop] = True
@@ -176,7 +181,7 @@ def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
 
 
 def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, bits: int) -> Side:
-    """The rows of a side whose hashes begin with the bits of ``part``."""
+    """Return the rows of a side whose hashes begin with the bits of ``part``."""
     spec = files.spec
     chosen = []
     for item in side:
@@ -200,15 +205,16 @@ def _query_at(table: StateTable, point: Point) -> Query:
 
 
 def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """The columns of ``new`` in types that hold the values of both points."""
+    """Return the columns of ``new`` in types that hold the values of both points."""
     fields = []
     for field in new:
         kind = widest_type(field.type, old.field(field.name).type) if field.name in old.names else field.type
         if kind is None:
             raise InvalidInputError(
                 "INCOMPATIBLE_STATE",
-                f"column {field.name!r} of {name!r} is {old.field(field.name).type} at the one point and {field.type} "
-                "at the other, which have no common type; compare points between which it stayed one kind",
+                f"column {field.name!r} of {name!r} is {old.field(field.name).type} at one point and "
+                f"{field.type} at the other, which have no common type; compare points between which "
+                "the type of the column did not change",
             )
         fields.append(field.with_type(kind))
     return pa.schema(fields)
@@ -240,10 +246,10 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _as_bags(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What is in the one bag and not in the other, equal rows as often as there are more of them."""
+    """Return the rows that one bag has and the other has not, equal rows as often as there are more of them."""
     left, right = pairs(*(counted_rows([*side.keys, *_compared_values(side, names)]) for side in (before, after)))
     nothing = np.zeros((len(left), len(names.values)), bool)
-    return _told(before, after, names, schema, (left, right, nothing))
+    return _differing_rows(before, after, names, schema, (left, right, nothing))
 
 
 def _compared_values(side: Side, names: Columns) -> list[pa.Array]:
@@ -255,13 +261,17 @@ def _compared_values(side: Side, names: Columns) -> list[pa.Array]:
 
 def _compared(before: Side, after: Side, names: Columns, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     left, right = pairs(before, after)
-    return _told(before, after, names, schema, (left, right, differences(before, after, left, right) & names.compared))
+    return _differing_rows(
+        before, after, names, schema, (left, right, differences(before, after, left, right) & names.compared)
+    )
 
 
-def _told(
+def _differing_rows(
     before: Side, after: Side, names: Columns, schema: pa.Schema, compared: tuple[Ints, Ints, Bools]
 ) -> Iterator[pa.RecordBatch]:
-    """``compared``: the rows of either side that belong together, and in which value columns they differ."""
+    """Yield the difference; ``compared`` has the matching rows of both sides, and the value columns in which they
+    differ.
+    """
     left, right, differs = compared
     changed = np.flatnonzero(differs.any(axis=1)) if names.values else np.empty(0, np.int64)
     removed, added = others(len(before.hashes), left), others(len(after.hashes), right)
@@ -286,7 +296,7 @@ def _told(
 
 
 def _values(side: Side, rows: Ints, kind: pa.StructType, nulls_before: int, nulls_after: int) -> pa.Array:
-    """The values of these rows as structs, between nulls."""
+    """Return the values of these rows as structs, between nulls."""
     whole = np.concatenate([np.full(nulls_before, -1), rows, np.full(nulls_after, -1)])
     absent = whole < 0
     taken = pa.array(whole, mask=absent)

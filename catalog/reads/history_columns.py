@@ -1,7 +1,7 @@
-"""What a history of snapshots tells of a row: the times from which, and up to which, it was as it is.
+"""Columns of a history from compared versions: the times between which a row was unchanged.
 
-A null in ``valid_from`` and ``_commit_version`` says that the row was there when what is known begins: since when, and
-by which version, is not known. A null in ``valid_to`` says that it still is as it is.
+A null in ``valid_from`` and ``_commit_version`` means that the row existed when the known history begins, and that the
+time and version of its beginning are unknown. A null in ``valid_to`` means that the row is still unchanged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ HISTORY_COLUMNS = (
 
 
 def valid_rows(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
-    """The rows that were valid at some moment of the asked ones; none where two snapshots have one time. The asked
-    moments are known, so a row without a start was there from the first of them on."""
+    """Return the rows that were valid at some moment of the requested range; none where two versions have the same
+    time.
+
+    The requested moments are known, so a row without a start was valid from the first of them on.
+    """
     start, end = batch.column("valid_from"), batch.column("valid_to")
     always = pc.is_null(start)
     kept = pc.or_kleene(pc.or_(always, pc.is_null(end)), pc.less(start, end))
@@ -35,7 +38,7 @@ def valid_rows(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
 
 
 def oldest_first(rows: pa.Table) -> pa.Table:
-    """The rows by their start; one without a start is older than all others."""
+    """Sort the rows by their start; a row without a start is older than all others."""
     starts = rows["valid_from"].cast(pa.int64()).combine_chunks().fill_null(-(1 << 63))
     return rows.take(pa.array(np.argsort(starts.to_numpy(), kind="stable")))
 

@@ -1,4 +1,4 @@
-"""Point questions to committed segments: one key, by the segments' key indexes, without touching other rows."""
+"""Point reads of committed segments: one key, found by the segments' key indexes without touching other rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 class _Probe(NamedTuple):
-    """One segment, opened for point reads: everything answers one number at a time, without a numpy scalar."""
+    """One segment opened for point reads; every field returns plain numbers instead of numpy scalars."""
 
     hashes: memoryview
     rows: memoryview
@@ -40,7 +40,7 @@ class _Probe(NamedTuple):
     values: Callable[[int], tuple[Any, ...] | None]
 
     def find(self, key_hash: int) -> Iterator[int]:
-        """Rows whose key has this hash (`KeyIndex.find`)."""
+        """Yield the rows whose key has this hash (`KeyIndex.find`)."""
         at = bisect_left(self.hashes, key_hash)
         while at < len(self.hashes) and self.hashes[at] == key_hash:
             yield self.rows[at]
@@ -48,13 +48,14 @@ class _Probe(NamedTuple):
 
 
 class PointLookup:
-    """Answers for one snapshot; segments are opened when a question first reaches them."""
+    """Point reads of one log state; a segment is opened when a read first reaches it."""
 
     def __init__(self, files: SegmentFiles, snapshot: LogState, codec: KeyCodec) -> None:
         self._files = files
         self._codec = codec
         views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
-        # Earliest ends first: the segment that closed next after a moment most likely holds what was valid then.
+        # Earliest ends first: the segment that closed next after a moment most likely holds the row that was valid
+        # then.
         views.sort(key=lambda v: (v.meta.tombstone, v.meta.max_valid_to, -v.meta.max_added))
         self._views = views
         self._probes: list[_Probe | None] = [None] * len(views)
@@ -64,13 +65,14 @@ class PointLookup:
         self._min_starts = [m.min_valid_from for m in with_values]
 
     def valid_at(self, key: Key, key_hash: int, moment: int) -> tuple[int, int, tuple[Any, ...] | None] | None:
-        """The value version with start <= moment < end, as the members of a `Found`."""
+        """Return the value version with start <= moment < end, as the members of a `Found`."""
         probes, min_starts = self._probes, self._min_starts
         for number in range(bisect_right(self._max_ends, moment), self._value_views):
             if min_starts[number] > moment:
                 continue
             hashes, rows, directory, shift, starts, ends, is_key, values = probes[number] or self._open(number)
-            # `KeyIndex.find` by its directory, written out: a call for each segment would cost a third of the read.
+            # This is `KeyIndex.find` by its directory, written out: a call for each segment would cost a third of the
+            # read.
             bucket = key_hash >> shift
             stop = directory[bucket + 1]
             at = bisect_left(hashes, key_hash, directory[bucket], stop)
@@ -82,7 +84,9 @@ class PointLookup:
         return None
 
     def ending_from(self, key: Key, key_hash: int, moment: int) -> list[Found]:
-        """All versions and tombstones of the key that end at or after ``moment``, by start; replaced rows left out."""
+        """Return all versions and tombstones of the key that end at or after ``moment``, by start, without replaced
+        rows.
+        """
         found = []
         for number, view in enumerate(self._views):
             if view.meta.max_valid_to < moment:
@@ -120,7 +124,7 @@ def _no_values(row: int) -> None:
 
 
 def _key_test(columns: list[Column], codec: KeyCodec) -> Callable[[int, Key], bool]:
-    """Whether a row holds a key (normalized)."""
+    """Return a function that tests whether a row holds a key (normalized)."""
     if len(columns) == 1:
         read = cell_reader(columns[0])
         if pa.types.is_string(columns[0].type) or pa.types.is_integer(columns[0].type):
@@ -142,13 +146,13 @@ def _row_reader(columns: list[Column]) -> Callable[[int], tuple[Any, ...]]:
 
 
 def _value_reader(column: Column) -> Callable[[int], Any]:
-    """A function from row to canonical value."""
+    """Return a function from a row to its canonical value."""
     read, convert = cell_reader(column), from_arrow(column.type)
     return read if convert is None else lambda row: convert(read(row))
 
 
 def cell_reader(column: Column) -> Callable[[int], Any]:
-    """A function from row to Python value; for plain numbers and text it reads memory without an Arrow scalar."""
+    """Return a function from a row to its Python value; plain numbers and text are read without an Arrow scalar."""
     if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
         column = column.chunk(0)
     if isinstance(column, pa.Array) and column.null_count == 0 and len(column):

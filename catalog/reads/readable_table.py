@@ -1,4 +1,6 @@
-"""`scan`, `history` and `changes` in Python, of any `StateTable`: ours, its metadata tables, or an engine's state."""
+"""`scan`, `history`, `changes` and `diff` in Python, for any `StateTable`: a store, a metadata table, or an engine's
+state.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ Time = int | datetime
 
 @dataclass(frozen=True)
 class ReadableTable:
-    """A table with its three reads. Times are epoch milliseconds or aware datetimes.
+    """A table with its reads. Times are epoch milliseconds or aware datetimes.
 
-    Rows come by segment, not in key order. Every read raises NotFoundError for a column that is not there and for a
-    version or time outside the kept range, InvalidInputError for a bad filter or time.
+    Rows come by segment, not in key order. Every read raises NotFoundError for an unknown column and for a version or
+    time outside the kept range, InvalidInputError for a bad filter or time.
     """
 
     table: StateTable
@@ -45,7 +47,7 @@ class ReadableTable:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """The rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest)."""
+        """Read the rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest)."""
         return read(self.table, Query(as_of=_us(as_of, "as_of"), version=version), columns, filter)
 
     def history(
@@ -57,9 +59,11 @@ class ReadableTable:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``. A null
-        in ``valid_from`` and ``_commit_version`` says that the row was there when what is kept begins, and that since
-        when is not known."""
+        """Read every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``.
+
+        A null in ``valid_from`` and ``_commit_version`` means that the row existed when the kept history begins, and
+        that its beginning is unknown.
+        """
         query = Query(mode="history", version=version, start_time=_us(start, "start"), end_time=_us(end, "end"))
         filters = list(parse_filters(filter))
         if key is not None:
@@ -77,7 +81,7 @@ class ReadableTable:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """The change feed, by commit version or by state time, both ends inclusive."""
+        """Read the change feed, by commit version or by state time, both ends inclusive."""
         query = Query(
             mode="changes",
             start_version=start_version,
@@ -95,11 +99,11 @@ class ReadableTable:
         end_timestamp: Time | None = None,
         columns: Iterable[str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows that differ between two points, each a version, a state time or both; no end: now.
+        """Read the rows that differ between two points, each a version, a state time or both; without an end: now.
 
         Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
         values) and ``_changed_columns``. With ``columns`` only these value columns are compared. The start may be later
-        than the end: then it is what would have to be undone.
+        than the end; the result is then the changes that undo the difference.
         """
         if start_version is None and start_timestamp is None:
             raise InvalidInputError("MISSING_OPTION", "diff: give start_version, start_timestamp or both")
@@ -109,7 +113,7 @@ class ReadableTable:
 
 
 def _named(table: StateTable, key: Any) -> tuple[str, ...]:
-    """The columns that a key names: those of the key, or with them those that tell its rows apart."""
+    """Return the columns that a key names: the key columns, or also the columns that distinguish its rows."""
     choices = table.lookup_columns
     if isinstance(key, Mapping):
         return next((names for names in choices if set(names) == set(key)), choices[0])
@@ -118,11 +122,11 @@ def _named(table: StateTable, key: Any) -> tuple[str, ...]:
 
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
-    """All splits of a query one after the other, lazily."""
+    """Read all splits of a query one after the other, lazily."""
     table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
     query = replace(query, columns=asked, filters=parse_filters(filter))
-    if asked == ():  # rows without columns are still counted, so one column is read and taken away
+    if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
     splits = table.splits(query)

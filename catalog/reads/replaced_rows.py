@@ -1,4 +1,5 @@
-"""What an event of the change feed has to do with: the row it replaced, and the row that ends where it starts."""
+"""Rows that are related to an event of the change feed: the row that it replaced, and the row that ends at its
+start."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Events:
-    """Parallel arrays: where each event's row is stored, and at which version its old value is looked for."""
+    """Parallel arrays: the stored row of each event, and the version at which its old value is looked up."""
 
     view: Ints
     row: Ints
@@ -37,7 +38,7 @@ class Events:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """A stored row for each event (parallel arrays), ``view`` NOWHERE where there is none."""
+    """A stored row for each event (parallel arrays); ``view`` is NOWHERE if there is none."""
 
     view: Ints
     row: Ints
@@ -54,8 +55,11 @@ class StoredRows:
 def related(
     files: SegmentFiles, views: Sequence[SegmentWithClosures], events: Events, taken_back: Bools, by_time: bool
 ) -> tuple[StoredRows, StoredRows, Bools]:
-    """The row each event replaced, the value row that ends where it starts, and (for rows that were taken back)
-    whether the key has a row at that start after the commit nevertheless."""
+    """Return the row that each event replaced, the value row that ends at its start, and a mask of rows that still
+    exist.
+
+    The mask is set for a row that was taken back if the key nevertheless has a row at that start after the commit.
+    """
     count = len(events)
     replaced, preceding = StoredRows.nowhere(count), StoredRows.nowhere(count)
     still_there = np.zeros(count, bool)
@@ -77,10 +81,10 @@ def _relate(
     by_time: bool,
     answer: tuple[StoredRows, StoredRows, Bools],
 ) -> None:
-    """What one segment has to do with the events.
+    """Find the related rows of one segment.
 
-    The entries of a key in its index are in order of their start, so what begins with an event and what lies before it
-    is found by search: a key may have many versions, and be in many events.
+    The entries of a key in its index are in the order of their start. Therefore the entries that begin with an event
+    and those before it are found by search: a key may have many versions and many events.
     """
     replaced, preceding, still_there = answer
     index = files.index(view.meta)
@@ -115,8 +119,11 @@ def _precede(
     asked: tuple[Ints, Ints, Ints],
     preceding: StoredRows,
 ) -> None:
-    """The row that ends where an event starts, if this segment has it: the last before it that the event's commit
-    believed. ``asked``: (events, the first entry of each one's key, the entry to begin at, from which it goes back)."""
+    """Find the row that ends where an event starts, if this segment has it.
+
+    It is the last row before the event in the belief of the event's commit. ``asked``: (events, the first entry of the
+    key of each, the entry at which the backward search begins).
+    """
     index = files.index(view.meta)
     starts = files.segment(view.meta).int64("valid_from")
     probe, first, entry = asked
@@ -134,7 +141,8 @@ def _precede(
 
 
 def _lower_bound(starts: Ints, rows: npt.NDArray[np.uint32], low: Ints, high: Ints, moment: Ints) -> Ints:
-    """For each event the first entry of [low, high) whose row does not start before ``moment``; all at once."""
+    """Return, for each event, the first entry of [low, high) whose row does not start before ``moment``; all at
+    once."""
     low, high = low.copy(), high.copy()
     while (open_ := np.flatnonzero(low < high)).size:
         middle = (low[open_] + high[open_]) // 2

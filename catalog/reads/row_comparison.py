@@ -1,6 +1,6 @@
-"""Which rows of two sets belong together, by their key, and which of these differ.
+"""Comparison of two sets of rows: the rows that match by key, and the differences between them.
 
-Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the order of a map's entries means nothing.
+Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the order of a map's entries is ignored.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Side:
 
 
 def counted_rows(columns: Sequence[pa.Array]) -> Side:
-    """Rows of a bag, each named by all of its columns; the second of two equal rows gets another hash than the
-    first."""
+    """Return the rows of a bag, each identified by all of its columns; of two equal rows the second gets another
+    hash."""
     hashes = hash_keys([comparable(column) for column in columns])
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
@@ -45,7 +45,7 @@ def counted_rows(columns: Sequence[pa.Array]) -> Side:
 
 
 def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
-    """The rows of either side that have the same key, which no two rows of a side have."""
+    """Return the rows of both sides that have the same key; within a side no two rows have the same key."""
     left, found = KeyIndex.build(after.hashes).match(before.hashes)
     right = found.astype(np.int64)
     same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
@@ -53,7 +53,7 @@ def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
 
 
 def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
-    """One row for each pair, one column for each value column."""
+    """Return a mask of the differing values, with one row for each pair and one column for each value column."""
     found = np.zeros((len(left), len(before.values)), bool)
     for number, (ours, theirs) in enumerate(zip(before.values, after.values, strict=True)):
         found[:, number] = ~keys_equal([comparable(ours)], left, [comparable(theirs)], right)
@@ -61,7 +61,7 @@ def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
 
 
 def others(count: int, rows: Ints) -> Ints:
-    """Of ``count`` rows those that are not among these."""
+    """Return the rows among ``count`` that are not in ``rows``."""
     rest = np.ones(count, bool)
     rest[rows] = False
     return np.flatnonzero(rest)

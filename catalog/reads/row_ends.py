@@ -1,8 +1,8 @@
-"""What a commit believed of each row: the end a row had at version v, or that it was not there.
+"""The belief of a commit about each row: the end of the row at version v, or the absence of the row.
 
-Rules of docs/format.md ("Belief"): a row counts at v if it was added by then and not dropped; its end is the newest
-closure of a commit up to v, else the stored end if the commit that gave it is not later than v, else open; a split
-row whose stored end came later is represented by its belief row. Ends are epoch microseconds.
+These are the rules of docs/format.md ("Belief"). A row counts at v if it was added by then and not dropped. Its end is
+the newest closure of a commit up to v, else the stored end if the commit that gave it is not later than v, else open. A
+split row whose stored end came later is represented by its belief row. Ends are epoch microseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Segment
 
 Ints = npt.NDArray[np.int64]
 
-ABSENT = -(2**63)  # the "end" of a row that a version did not hold: before every time
+ABSENT = -(2**63)  # the "end" of a row that a version does not have: before every time
 
 
 @dataclass(frozen=True)
 class SegmentWithClosures:
-    """One segment as a snapshot sees it: its statistics and the closures that are not folded, in version order."""
+    """One segment of a log state: its statistics and the closures that are not folded, in version order."""
 
     meta: SegmentMeta
     closures: tuple[ClosureSlice, ...] = ()
@@ -33,12 +33,12 @@ class SegmentWithClosures:
 
 
 def newest_ends(files: SegmentFiles, view: SegmentWithClosures) -> Ints:
-    """Ends as of the newest version; equal to the row's own start where the row was replaced."""
+    """Return the ends as of the newest version; the end of a replaced row is its own start."""
     return files.newest_ends(view.meta, view.closures)
 
 
 def ends_at(files: SegmentFiles, view: SegmentWithClosures, version: int) -> Ints:
-    """Ends as the commit ``version`` believed them, ABSENT where it did not hold the row."""
+    """Return the ends in the belief of the commit ``version``; ABSENT where that version does not have the row."""
     segment = files.segment(view.meta)
     ends = segment.int64("valid_to").copy()
     later = segment.int64("_closed") > version
@@ -56,7 +56,7 @@ def ends_at(files: SegmentFiles, view: SegmentWithClosures, version: int) -> Int
 
 
 def pair_ends(files: SegmentFiles, view: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
-    """Like ends_at, for chosen rows each at its own version."""
+    """Return ends like `ends_at`, for chosen rows, each at its own version."""
     segment = files.segment(view.meta)
     ends = segment.int64("valid_to")[rows].copy()
     later = segment.int64("_closed")[rows] > versions
@@ -76,5 +76,5 @@ def pair_ends(files: SegmentFiles, view: SegmentWithClosures, rows: Ints, versio
 def views_of(
     segments: Sequence[SegmentMeta], closures: Mapping[str, tuple[ClosureSlice, ...]]
 ) -> list[SegmentWithClosures]:
-    """Views of these segments with their closures, which are given by segment name."""
+    """Return views of these segments with their closures, which are given by segment name."""
     return [SegmentWithClosures(meta, closures.get(meta.name, ())) for meta in segments]

@@ -1,8 +1,8 @@
-"""Snapshot and history reads: which parts of which segments, and how they become record batches.
+"""Scans and histories: the parts of segments that a read needs, and their record batches.
 
-A snapshot as of T is the history that was valid at T, so both are one read over a window [low, high] of state time:
-rows with ``valid_from <= high`` and ``end > low``. Inside a segment rows are sorted by ``valid_from``, so the window
-is a prefix, and it is passed uncut where the statistics show that every end lies after ``low`` (docs/format.md).
+A scan as of T is the history that was valid at T, so both are one read over a window [low, high] of state time: rows
+with ``valid_from <= high`` and ``end > low``. Inside a segment rows are sorted by ``valid_from``, so the window is a
+prefix. The prefix is passed uncut where the statistics show that every end lies after ``low`` (docs/format.md).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Bools = npt.NDArray[np.bool_]
 NOW = OPEN - 1  # a state time after every row
 BEGINNING = -(2**63) + 1
 CHUNK_ROWS = 1 << 17
-MASKED_CHUNK_ROWS = 1 << 19  # DuckDB takes larger batches at less cost each
+MASKED_CHUNK_ROWS = 1 << 19  # larger batches cost DuckDB less in total
 SPLIT_ROWS = 1 << 20
-MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced apart
+MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced
 
 VERSION_COLUMN = "_commit_version"
 
@@ -48,7 +48,10 @@ class TimeRange:
     newest: bool
 
     def clamped(self, snapshot: LogState) -> TimeRange:
-        """Nothing a commit knew starts after its stream time, so later moments are answered as of that time."""
+        """Return the range with both ends at most at the stream time of its version.
+
+        No row that a commit recorded starts after its stream time, so later moments have the answer of that time.
+        """
         if self.newest:
             return self
         stream_time = snapshot.versions.stream_time_at(self.version)
@@ -57,7 +60,7 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows [start, stop) of one segment; ``cut`` if some of them may not be part of the answer."""
+    """Rows [start, stop) of one segment; ``cut`` if some of them may not belong to the answer."""
 
     view: SegmentWithClosures
     start: int
@@ -79,7 +82,7 @@ class StoreSplit:
 
 
 def plan(files: SegmentFiles, snapshot: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
-    """The pieces that may hold rows of the window; tombstones are never among them."""
+    """Return the pieces that may hold rows of the window, without tombstones."""
     window = window.clamped(snapshot)
     pieces = []
     for view in views_of(snapshot.segments, snapshot.closures):
@@ -108,7 +111,7 @@ def _passes_uncut(view: SegmentWithClosures, window: TimeRange) -> bool:
     meta = view.meta
     if meta.role == "belief" or meta.min_valid_to <= window.low:
         return False
-    # A closure at the row's own start replaces the row, so a window of many times can't be judged by its least end.
+    # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
     if any(c.min_valid_to <= window.low or window.low != window.high for c in view.closures):
         return False
     return window.newest or (meta.split_closed <= window.version and meta.late_added <= window.version)
@@ -121,7 +124,10 @@ def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filte
     if meta.key_min is None or meta.key_max is None:
         return True
     if not len(names) == len(meta.key_min) == len(meta.key_max):
-        raise corrupt(meta.file, f"the commit has bounds of {len(meta.key_min)} key columns, the store {len(names)}")
+        raise corrupt(
+            meta.file,
+            f"the commit has bounds of {len(meta.key_min)} key columns, the store has {len(names)} key columns",
+        )
     for name, low, high in zip(names, meta.key_min, meta.key_max, strict=True):
         if low is not None and high is not None and not may_match(filters, name, low, high, False):
             return False
@@ -129,7 +135,7 @@ def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filte
 
 
 def splits_of(pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLIT_ROWS) -> list[StoreSplit]:
-    """Pieces cut and packed into splits of about ``rows_per_split`` rows; uncut and cut pieces apart."""
+    """Cut and pack pieces into splits of about ``rows_per_split`` rows; uncut and cut pieces are packed separately."""
     splits = []
     for cut in (False, True):
         pack: list[Piece] = []
@@ -159,7 +165,7 @@ def read_split(
     columns: tuple[str, ...],
     filters: tuple[Filter, ...] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches with ``columns`` (names of the physical ones, VERSION_COLUMN for the writing commit)."""
+    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit)."""
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = _lookup_hashes(files, filters) if filters else None
     for piece in split.pieces:
@@ -180,7 +186,10 @@ def read_split(
 
 
 def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
-    """Hashes of the keys that the filters pin, None if they pin none (or pin one that no key of this type can be)."""
+    """Return the hashes of the keys that the filters pin.
+
+    None if the filters pin no keys, or pin a key that no key of this type can be.
+    """
     pinned = key_lookups(filters, files.spec.key_names)
     if pinned is None:
         return None
@@ -198,7 +207,7 @@ def _and(left: Bools | None, right: Bools | None) -> Bools | None:
 
 
 def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, wanted: bool) -> Ints | None:
-    """Ends where the stored column is not the answer or rows must be judged by them; else None."""
+    """Return the ends, if the stored column differs from the answer or rows must be judged by their ends; else None."""
     if window.newest:
         if piece.cut or (wanted and piece.view.closures):
             return newest_ends(files, piece.view)
@@ -209,7 +218,7 @@ def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, wanted: bo
 
 
 def _live(ends: Ints, starts: Ints, window: TimeRange) -> Bools | None:
-    """Which rows belong to the window; None if all do."""
+    """Return a mask of the rows that belong to the window; None if all do."""
     live = ends > window.low
     if window.low < window.high:
         live &= ends > starts
@@ -223,7 +232,7 @@ def _all_rows(
     starts = segment.int64("valid_from") if piece.cut else None
     at = piece.start
     for stored in segment.batches([_physical(n) for n in names], piece.start, piece.stop, CHUNK_ROWS):
-        files.check_length(piece.view.meta.file)  # a scan may be read over hours
+        files.check_length(piece.view.meta.file)  # a scan may take hours
         stop = at + stored.num_rows
         live = None
         if ends is not None and starts is not None:
@@ -240,7 +249,7 @@ def _looked_up(
     ends: Ints | None,
     lookups: list[int],
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
-    """Only the rows whose key hash is looked for; the caller's filters drop what merely shares the hash."""
+    """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
     meta = piece.view.meta
     probes = np.array(lookups, np.uint64)
     _, found = files.match(meta, np.unique(probes))
@@ -263,7 +272,7 @@ def _physical(name: str) -> str:
 
 
 def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> pa.RecordBatch:
-    """The stored columns under their public names, ``valid_to`` replaced by the ends of this version."""
+    """Return the stored columns under their public names, with ``valid_to`` replaced by the ends of this version."""
     arrays = list(stored.columns)
     if ends is not None and "valid_to" in names:
         arrays[names.index("valid_to")] = end_column(ends)
@@ -271,7 +280,7 @@ def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> p
 
 
 def _without_dead(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:
-    """Slices around dead rows where these are far apart (no copy), else one filtered copy."""
+    """Yield slices around dead rows if these are far apart (no copy), else one filtered copy."""
     alive = int(np.count_nonzero(keep))
     if alive == 0:
         return

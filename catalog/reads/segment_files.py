@@ -1,8 +1,8 @@
 """Opened segments of one store: mapped once per process, checked once, shared by every read.
 
-Files are immutable and have unique names, so nothing here can go stale; the caches are only bounded in size. But
-touching a mapping beyond the end of a file that somebody has cut since ends the process: so the length of a mapped file
-is looked at again whenever the file is used again.
+Files are immutable and have unique names, so the caches cannot go stale; they are only bounded in size. Touching a
+mapping beyond the end of a file that was truncated meanwhile ends the process. Therefore the length of a mapped file is
+checked again at each use.
 """
 
 from __future__ import annotations
@@ -51,36 +51,38 @@ class SegmentFiles:
         self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
         self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
         self._newest: LogState | None = None
-        self._identity: Hashable = None  # the state of the store's description when its identity was compared
+        self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
         self._settled = False
-        # Kept here for bulk writers (``current_rows``): one for all handles of the process.
+        # Kept here for bulk writers (``open_rows``): one index for all handles of the process.
         self._current: object = None
         self.bulk_commits = 0
         leave_in_forks(self._in_fork)
 
     def _in_fork(self) -> None:
-        """In a forked child: a thread that is not here may have held the lock."""
+        """Replace the lock in a forked child: a thread that the child does not have may have held it."""
         self._lock = threading.RLock()
         leave_in_forks(self._in_fork)
 
     def snapshot(self) -> LogState:
-        """The store as of its newest commit: one look for further log entries, none of them read twice.
+        """Return the log state of the newest commit. The log is checked once for further entries; none is read twice.
 
-        Raises NotFoundError STORE_REPLACED if the store was dropped, or another one is in its place.
+        Raises NotFoundError STORE_REPLACED if the store was dropped, or if another store has taken its place.
         """
         newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
         self.check_identity()
         return newest
 
     def settle(self) -> None:
-        """Make the store's directories survive a power failure, once for each process that commits to it: who made
-        them may have died before."""
+        """Make the store's directories survive a power failure, once for each process that commits to the store.
+
+        The process that created them may have died before doing so.
+        """
         if not self._settled:
             self.storage.settle(entry_name(0))
             self._settled = True
 
     def check_identity(self) -> None:
-        """Raise NotFoundError STORE_REPLACED unless the store that was opened is still there: one look at a file."""
+        """Raise NotFoundError STORE_REPLACED unless the opened store still exists, which costs one look at a file."""
         state = self.storage.state(STORE_FILE)
         if state is None:
             raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
@@ -93,27 +95,31 @@ class SegmentFiles:
         return self._once(("segment", meta.name), meta.file, lambda: self._open_segment(meta))
 
     def index(self, meta: SegmentMeta) -> KeyIndex:
-        """The key index of a segment: its file if it has one, else built in memory from the key columns."""
+        """Return the key index of a segment: its file if it has one, else an index built in memory from the key
+        columns.
+        """
         return self._once(("index", meta.name), meta.index, lambda: self._open_index(meta))
 
     def know_index(self, meta: SegmentMeta, index: KeyIndex) -> None:
-        """Remember the index of a segment that this process has just written."""
+        """Keep the index of a segment that this process has just written."""
         self._once(("index", meta.name), None, lambda: index)
 
     def match(self, meta: SegmentMeta, hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
-        """(position in ``hashes``, row of the segment) of every row whose key has one of these hashes."""
+        """Return (position in ``hashes``, row of the segment) of every row whose key has one of these hashes."""
         position, row = self.index(meta).match(hashes)
         return position.astype(np.int64, copy=False), row.astype(np.int64)
 
     def exchange_current(self, index: object) -> object:
-        """Leave an index of open rows here and take the one that was here; whoever has taken it has it alone."""
+        """Exchange the shared index of open rows; the caller that takes an index has it alone."""
         with self._lock:
             found, self._current = self._current, index
         return found
 
     def closures(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[Ints, Ints]:
-        """(rows ascending, new ends in epoch microseconds) of one closure list. Raises CorruptError SEGMENT_CORRUPT for
-        a row beyond ``rows_of_segment``, and as `read_closures`."""
+        """Return (rows ascending, new ends in epoch microseconds) of one closure list.
+
+        Raises CorruptError SEGMENT_CORRUPT for a row beyond ``rows_of_segment``, and the errors of `read_closures`.
+        """
         with self._lock:
             found = self._closures.get(piece)
         if found is None:
@@ -125,11 +131,13 @@ class SegmentFiles:
                 while len(self._closures) > MAX_CACHED_CLOSURES:
                     self._closures.popitem(last=False)
         if int(found[0][-1]) >= rows_of_segment:
-            raise corrupt(piece.file, f"it closes row {found[0][-1]} of {piece.segment}, which has {rows_of_segment}")
+            raise corrupt(
+                piece.file, f"it closes row {found[0][-1]} of {piece.segment}, which has {rows_of_segment} rows"
+            )
         return found
 
     def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
-        """Ends of all rows after these closures (in version order); read-only, cached."""
+        """Return the ends of all rows after these closures (in version order); read-only, cached."""
         stored = self.segment(meta).int64("valid_to")
         if not closures:
             return stored
@@ -176,7 +184,10 @@ class SegmentFiles:
         return KeyIndex.build(hash_keys([segment.column_array(name) for name in self.spec.key_names]))
 
     def _once(self, key: tuple[str, str], ref: FileRef | None, make: Callable[[], Found]) -> Found:
-        """What was opened under ``key``, opened now if it was not; ``ref``: the file it is a view of, if it is one."""
+        """Return the object that was opened under ``key``, and open it now if it was not.
+
+        ``ref``: the file of which it is a view, if it is one.
+        """
         with self._lock:
             found = self._opened.get(key)
             if found is None:
@@ -190,9 +201,9 @@ class SegmentFiles:
         return found  # type: ignore[return-value]
 
     def check_length(self, ref: FileRef) -> None:
-        """Raise CorruptError SEGMENT_TRUNCATED if a mapped file is not as long any more as it was when it was opened.
+        """Raise CorruptError SEGMENT_TRUNCATED if a mapped file no longer has the length that the commit recorded.
 
-        One that was removed is as good as before: its mapping keeps it.
+        A removed file does no harm: the mapping keeps its bytes.
         """
         if self._folder is None:
             return
@@ -210,7 +221,7 @@ MAX_SHARED_STORES = 64
 
 
 def _after_fork() -> None:
-    """A thread that is not in the child may have held the lock."""
+    """Replace the lock in a forked child: a thread that the child does not have may have held it."""
     global _shared_lock
     _shared_lock = threading.Lock()
 
@@ -219,7 +230,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def shared_files(storage: Storage, spec: StoreSpec) -> SegmentFiles:
-    """One SegmentFiles per store and process, so that handles and doors share mappings."""
+    """Return the one SegmentFiles of a store in this process, so that handles and doors share mappings."""
     with _shared_lock:
         files = _shared.get(spec.store_id)
         if files is None or files.storage != storage or files.spec != spec:

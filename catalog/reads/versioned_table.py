@@ -1,4 +1,4 @@
-"""A versioned store as a `StateTable`: what Spark, DuckDB, SQL and the command line read."""
+"""A versioned store as a `StateTable`, which Spark, DuckDB, SQL and the command line read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from statestore.formats.values.types import TIME
 
 @dataclass(frozen=True)
 class VersionedTable:
-    """Snapshot, history and change feed of one versioned store; holds no open files and is picklable.
+    """Scan, history and change feed of one versioned store; holds no open files and is picklable.
 
     Splits are pinned to the version that ``splits`` resolved, so later commits do not disturb a running read.
     """
@@ -46,12 +46,12 @@ class VersionedTable:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """What a user calls the key: without the columns that tell windows and sessions of one key apart."""
+        """The columns that a user calls the key, without those that distinguish windows and sessions of one key."""
         return tuple(self.spec.user_key.names)
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """The key and the columns that tell windows and sessions of one key apart."""
+        """The key columns and those that distinguish windows and sessions of one key."""
         return tuple(self.spec.key_names)
 
     @property
@@ -67,7 +67,7 @@ class VersionedTable:
         return self.spec.store_id
 
     def pin(self) -> VersionedTable:
-        """Splits are pinned by themselves."""
+        """Return the table itself: its splits are pinned."""
         return self
 
     def change_start(self) -> int:
@@ -77,10 +77,13 @@ class VersionedTable:
         return None
 
     def check_resumable(self, version: int) -> None:
-        """Every version after the oldest can be gone on with."""
+        """Accept every version: a stream can resume after any of them."""
 
     def lookup_floor(self, version: int) -> int | None:
-        """By the history retention, counted from the stream time of ``version``, and by the last expiry."""
+        """Return the earliest moment for lookups, by the history retention and by the last expiry.
+
+        The retention is measured from the stream time of ``version``.
+        """
         snapshot = self.files().snapshot()
         check_version(self.name, snapshot, version)
         floors = [] if snapshot.horizon is None else [snapshot.horizon.time]
@@ -89,7 +92,7 @@ class VersionedTable:
         return max(floors, default=None)
 
     def schema(self, query: Query) -> pa.Schema:
-        """The asked columns in order; all of the mode's columns where none are asked.
+        """Return the requested columns in order; all of the mode's columns if none are requested.
 
         Raises NotFoundError COLUMN_NOT_FOUND for a column that the mode does not have.
         """
@@ -106,7 +109,7 @@ class VersionedTable:
         return pa.schema([known[name] for name in query.columns])
 
     def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
-        """Pieces of work; raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
+        """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
         self.schema(query)
         self._check_filters(query)
         files = self.files()
@@ -125,7 +128,7 @@ class VersionedTable:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def kept_versions(self) -> tuple[int, int]:
-        """(oldest, newest) version that can be read now."""
+        """Return (oldest, newest) version that can be read now."""
         snapshot = self.files().snapshot()
         return oldest_version(snapshot), snapshot.version
 
@@ -133,7 +136,7 @@ class VersionedTable:
         return shared_files(self.storage, self.spec)
 
     def _fields(self, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
-        """(columns shown when none are asked for, further columns that can be asked for)."""
+        """Return (columns shown if none are requested, further columns that can be requested)."""
         rows = [f.with_nullable(True) for f in [*self.spec.key, *self.spec.value]]
         interval = [pa.field("valid_from", TIME), pa.field("valid_to", TIME)]
         version = pa.field(VERSION_COLUMN, pa.int64())
@@ -156,7 +159,7 @@ class VersionedTable:
 
 
 def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:
-    """The state times and version a snapshot or history query asks for, checked against the kept range."""
+    """Return the state times and version of a scan or history query, checked against the kept range."""
     version = check_version(name, snapshot, query.version)
     newest = version == snapshot.version
     if query.mode == "history":
@@ -176,12 +179,12 @@ def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:
 
 
 def oldest_version(snapshot: LogState) -> int:
-    """The oldest version that can be read, after the last expiry."""
+    """Return the oldest version that can be read, after the last expiry."""
     return 0 if snapshot.horizon is None else snapshot.horizon.version
 
 
 def check_version(name: str, snapshot: LogState, version: int | None) -> int:
-    """The version to read; NotFoundError VERSION_NOT_FOUND states the kept range."""
+    """Return the version to read. Raises NotFoundError VERSION_NOT_FOUND, which states the kept range."""
     first = oldest_version(snapshot)
     if version is None:
         return snapshot.version
@@ -196,12 +199,13 @@ def check_version(name: str, snapshot: LogState, version: int | None) -> int:
 
 
 def check_time(name: str, snapshot: LogState, moment: int) -> int:
-    """The state time to read; NotFoundError TIME_NOT_KEPT states the kept range after an expiry."""
+    """Return the state time to read. Raises NotFoundError TIME_NOT_KEPT, which states the kept range after an
+    expiry."""
     horizon = snapshot.horizon
     if horizon is not None and moment < horizon.time:
         raise NotFoundError(
             "TIME_NOT_KEPT",
-            f"store {name!r} keeps state from {format_time(horizon.time)} on, asked for {format_time(moment)}; "
-            "ask for a later moment (history before was expired)",
+            f"store {name!r} keeps state from {format_time(horizon.time)} on, asked for "
+            f"{format_time(moment)}; ask for a later moment (earlier history has expired)",
         )
     return moment

@@ -1,4 +1,4 @@
-"""What every kind of store has in common once it is open: table reads, upkeep, versions, closing."""
+"""The common part of all open stores: table reads, upkeep, versions, closing."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class PutAllResult(NamedTuple):
 class StoreHandle:
     """A handle on a store of any kind. Times are epoch milliseconds or aware datetimes.
 
-    A context manager: leaving it closes the handle. What was put but not committed stays acknowledged in the changelog
-    and belongs to the next handle that opens the store.
+    The handle is a context manager: leaving it closes the handle. Puts that were not committed stay acknowledged in the
+    changelog and belong to the next handle that opens the store.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class StoreHandle:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """The rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
+        """Read the rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
 
-        Columns: key, value, ``valid_from``, ``valid_to`` (null while open); ``_commit_version`` when asked for. Rows
+        Columns: key, value, ``valid_from``, ``valid_to`` (null while open), and ``_commit_version`` on request. Rows
         come by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
         Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
         """
@@ -84,8 +84,11 @@ class StoreHandle:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """Every version with its interval, of one key or all, valid at some moment from ``start`` to ``end`` (both
-        inclusive), as recorded by commit ``version``. Columns: those of `scan` and ``_commit_version``."""
+        """Read every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``.
+
+        Both ends are inclusive; versions are as recorded by commit ``version``. Columns: those of `scan` and
+        ``_commit_version``.
+        """
         self._check_open()
         return ReadableTable(self.table).history(key, start, end, version, columns, filter)
 
@@ -98,10 +101,10 @@ class StoreHandle:
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
-        """The change feed, by commit version or by state time, both ends inclusive.
+        """Read the change feed, by commit version or by state time, both ends inclusive.
 
         Columns: key, value, ``valid_from``, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
-        ``delete``), ``_commit_version``, ``_commit_timestamp``; by version and state time within each split.
+        ``delete``), ``_commit_version``, ``_commit_timestamp``. Rows come by version and state time within each split.
         """
         self._check_open()
         bounds = (start_version, end_version, start_timestamp, end_timestamp)
@@ -115,26 +118,27 @@ class StoreHandle:
         end_timestamp: Time | None = None,
         columns: Iterable[str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The keys that differ between two points, each a version, a state time or both; no end: now.
+        """Read the keys that differ between two points, each a version, a state time or both; without an end: now.
 
         Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
-        values) and ``_changed_columns``. With ``columns`` only these value columns are compared. A start that is later
-        than the end tells what would have to be undone.
+        values) and ``_changed_columns``. With ``columns`` only these value columns are compared. The start may be later
+        than the end; the result is then the changes that undo the difference.
         """
         self._check_open()
         bounds = (start_version, end_version, start_timestamp, end_timestamp)
         return ReadableTable(self.table).diff(*bounds, columns)
 
     def versions(self) -> pa.Table:
-        """One row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
+        """Return one row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
         self.refresh()
         return versions_table(self._snapshot)
 
     def was_committed(self, commit: str) -> bool:
-        """Whether the commit with this id took place: that of a `CommitUnknownError`, in its attribute ``commit``.
+        """Return whether the commit with this id took place; the id is the ``commit`` attribute of a
+        `CommitUnknownError`.
 
-        A True is durable. Any handle on the store may be asked, in any process. Raises InvalidInputError
-        INVALID_COMMIT for what is no id, StorageError while the disk still fails.
+        A True is durable. Any handle on the store can be asked, in any process. Raises InvalidInputError INVALID_COMMIT
+        for a value that is not such an id, StorageError while the disk still fails.
         """
         self._check_open()
         self._files.check_identity()
@@ -143,41 +147,46 @@ class StoreHandle:
     # Upkeep
 
     def compact(self, full: bool = False) -> int:
-        """Do what compaction is due (``full``: everything that can be folded); answers the newest version.
+        """Run the compaction that is due (``full``: fold everything that can be folded); return the newest version.
 
-        No answer changes at any kept version and time.
+        Compaction changes no answer at any kept version and time.
         """
         self._check_writable()
         return self._advance(run_compaction(self._files, self._snapshot, full))
 
     def expire(self, before: Time | None = None) -> int:
-        """Refuse moments older than the retention (or ``before``) from now on and drop files that hold only those."""
+        """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
+        them.
+
+        Returns the newest version.
+        """
         self._check_writable()
         if before is not None:
             horizon = to_us(before, "before")
         elif self.spec.history_retention is None:
             raise InvalidInputError(
                 "NO_RETENTION",
-                f"store {self.spec.name!r} keeps history for ever (history_retention=None); "
-                "say expire(before=…) to drop what is older",
+                f"store {self.spec.name!r} keeps history for ever (history_retention=None); use "
+                "expire(before=…) to drop older history",
             )
         else:
             horizon = self._observed_us - self.spec.history_retention * 1000
         return self._advance(run_expiry(self._files, self._snapshot, horizon))
 
     def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
-        """Remove files that no version of the last ``older_than`` needs; ``dry_run`` only lists them."""
+        """Remove files that no version of the last ``older_than`` needs and return them; ``dry_run`` only lists
+        them."""
         self._check_writable()
         milliseconds = duration_ms(older_than, "older_than")
         return run_vacuum(self._files, self._snapshot, (milliseconds or 0) * 1000, dry_run)
 
     def refresh(self) -> int:
-        """Look for commits of other writers; answers the newest version."""
+        """Look for commits of other writers; return the newest version."""
         self._check_open()
         return self._advance(self._files.snapshot())
 
     def close(self) -> None:
-        """Give up the handle; safe to call twice."""
+        """Close the handle; safe to call twice."""
         if not self._closed:
             self._closed = True
 
@@ -195,12 +204,12 @@ class StoreHandle:
 
     @property
     def version(self) -> int:
-        """The newest version this handle has seen."""
+        """The newest version that this handle has seen."""
         return self._snapshot.version
 
     @property
     def dropped_records(self) -> int:
-        """Puts refused for being older than the retention, in the life of the store."""
+        """The number of puts refused because they were older than the retention, over the life of the store."""
         return int(self._snapshot.versions.dropped.sum()) + self._dropped
 
     @property
@@ -208,7 +217,7 @@ class StoreHandle:
         """The greatest timestamp put so far, epoch milliseconds; -1 before the first."""
         return from_us(self._observed_us)
 
-    # Inside
+    # Internals
 
     def _table_metrics(self) -> dict[str, Any]:
         """Counts of the newest version this handle has seen."""
@@ -231,13 +240,16 @@ class StoreHandle:
         return None if self._stream_time == NO_STREAM_TIME else self._stream_time
 
     def _advance(self, snapshot: LogState) -> int:
-        """Go on from another snapshot; answers its version."""
+        """Continue from another log state; return its version."""
         self._snapshot = snapshot
         return snapshot.version
 
     def _committed(self, snapshot: LogState) -> int:
-        """Go on from a commit, and compact if that is due. The commit exists: a compaction that fails raises nothing
-        here, is reported (`metrics`, and the log), and is due again after the next commit."""
+        """Continue from a commit, and compact if that is due; return the version.
+
+        The commit exists. Therefore a failing compaction raises nothing here, is reported (`metrics`, and the log), and
+        is due again after the next commit.
+        """
         version = self._advance(snapshot)
         if self.auto_compact and may_be_due(snapshot):
             try:
@@ -257,7 +269,8 @@ class StoreHandle:
         self._check_open()
         if self.read_only:
             raise ReadOnlyError(
-                "READ_ONLY", f"store {self.spec.name!r} was opened with read_only=True; open it without, to write"
+                "READ_ONLY",
+                f"store {self.spec.name!r} was opened with read_only=True; to write, open it without read_only",
             )
 
     def _check_open(self) -> None:
@@ -268,7 +281,7 @@ class StoreHandle:
 
 
 def check_transaction(transaction: Any) -> tuple[str, int] | None:
-    """(application, batch) as given, or InvalidInputError INVALID_TRANSACTION."""
+    """Return (application, batch) as given. Raises InvalidInputError INVALID_TRANSACTION for other values."""
     if transaction is None:
         return None
     if (

@@ -1,4 +1,4 @@
-"""What `create_store` takes for each kind: durations and flags, their defaults, and what is refused.
+"""Options of `create_store` for each kind: durations and flags, their defaults, and their limits.
 
 Defaults are those of Kafka Streams (``Stores``, ``WindowBytesStoreSupplier``); the join-window store follows
 KAFKA-3016.
@@ -49,7 +49,7 @@ REQUIRED = {"window": ("retention", "window_size"), "join_window": ("retention",
 
 
 def windowing_of(kind: str, given: Mapping[str, Any]) -> Windowing | None:
-    """The rule of a kind with windows from the options that were given (None: not given); None for other kinds.
+    """Return the rule of a kind with windows from the given options (None: not given); None for other kinds.
 
     Raises InvalidInputError UNKNOWN_OPTION, MISSING_OPTION, INVALID_DURATION or INVALID_OPTION.
     """
@@ -80,7 +80,8 @@ def _window(given: Mapping[str, Any]) -> Windowing:
     retention, size = _duration(given, "retention"), _duration(given, "window_size")
     if size > retention:
         raise InvalidInputError(
-            "INVALID_OPTION", f"window_size is {size} ms, retention {retention} ms; expected at least the window size"
+            "INVALID_OPTION",
+            f"window_size is {size} ms, retention is {retention} ms; expected a retention of at least the window size",
         )
     duplicates, time_ordered = _flag(given, "retain_duplicates"), _flag(given, "time_ordered")
     return Windowing(retention, _interval(given, retention), size, duplicates, time_ordered)

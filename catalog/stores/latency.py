@@ -1,4 +1,4 @@
-"""How long calls take: all are counted, a sample is timed, so that measuring does not cost what it measures."""
+"""Durations of calls: all calls are counted and a sample is timed, so that measuring costs little."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class Latency:
         self._nanoseconds: deque[int] = deque(maxlen=KEPT)
 
     def add(self, nanoseconds: int) -> None:
-        """The duration of a call that was timed."""
+        """Record the duration of a timed call."""
         self._nanoseconds.append(nanoseconds)
 
     def report(self) -> dict[str, float | int | None]:
-        """``count`` of all calls; ``mean_us`` and ``p99_us`` of the newest timed ones, None before the first."""
+        """Return ``count`` of all calls, and ``mean_us`` and ``p99_us`` of the newest timed ones, None before the
+        first.
+        """
         timed = sorted(self._nanoseconds)
         if not timed:
             return {"count": self.count, "mean_us": None, "p99_us": None}
@@ -46,7 +48,7 @@ class Latencies:
 
     @contextmanager
     def time(self, name: str) -> Iterator[None]:
-        """Count and time what is done inside; for calls that are not on a hot path."""
+        """Count and time the block; for calls that are not on a hot path."""
         latency = self.by_name[name]
         begin = perf_counter_ns()
         try:

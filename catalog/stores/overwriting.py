@@ -24,11 +24,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
-    """What of ``records`` is new, and a tombstone for each live key that is not among them.
+    """Return the new rows of ``records``, and a tombstone for each live key that is not among them.
 
-    The tombstones are at the earliest of the records' times, or at the stream time where that is later. A record that
-    is the newest version of its key already, with that time and those values, is left out.
-    Raises InvalidInputError OVERWRITE_TOO_OLD for a record whose key has something later: that would remain.
+    The tombstones are at the earliest of the records' times, or at the stream time if that is later. A record that
+    already is the newest version of its key, with that time and those values, is left out. Raises InvalidInputError
+    OVERWRITE_TOO_OLD for a record whose key has a later version, because that version would remain.
     """
     stream_time = snapshot.stream_time_us
     moment = max(stream_time, int(records.times.min()) if len(records) else time.time_ns() // 1_000_000 * 1_000)
@@ -67,7 +67,7 @@ def _without_unchanged(files: SegmentFiles, snapshot: LogState, records: Records
             values = [segment.column_array(field.name) for field in files.spec.value]
             equal = keys_equal(records.values, record, values, row) & ~records.tombstones[record]
             unchanged[record[equal]] = True
-    # Of several records with one key the last counts, so only one that stands alone can be left out.
+    # Of several records with one key the last counts, so only a record that is alone can be left out.
     _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     alone = np.zeros(len(records), bool)
     alone[first[counts == 1]] = True

@@ -1,4 +1,4 @@
-"""Acknowledged writes that are not committed yet: kept in order, answered by key, turned into records for a commit."""
+"""Acknowledged writes that are not committed yet: kept in order, read by key, turned into records for a commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Singles:
 
 @dataclass
 class _Bulk:
-    """A batch of records in the store's record schema; its key index is built when a key is first asked for."""
+    """A batch of records in the store's record schema; its key index is built at the first read of a key."""
 
     batch: pa.RecordBatch
     index: KeyIndex | None = None
@@ -53,7 +53,7 @@ class Pending:
         self._sealed = 0
 
     def seal(self) -> int:
-        """Let later writes begin a new part; returns the number of parts there are now."""
+        """Make later writes begin a new part; return the current number of parts."""
         self._sealed = len(self.parts)
         return self._sealed
 
@@ -76,7 +76,7 @@ class Pending:
         self._sealed = 0
 
     def puts_of(self, key: Key, key_hash: int) -> list[Put]:
-        """All pending puts of a key in the order they were acknowledged."""
+        """Return all pending puts of a key in the order of their acknowledgement."""
         puts: list[Put] = []
         for part in self.parts:
             if isinstance(part, _Singles):
@@ -86,7 +86,7 @@ class Pending:
         return puts
 
     def records(self) -> Records:
-        """Everything pending, in order, as one set of records."""
+        """Return all pending writes, in order, as one set of records."""
         batches = list(self._batches())
         table = pa.Table.from_batches(batches, schema=self._spec.record_schema())
         return records_of(self._spec, table)
@@ -114,7 +114,7 @@ class Pending:
 def records_batch(
     spec: StoreSpec, keys: KeyCodec, values: ValueCodec, key_list: list[Key], puts: list[Put]
 ) -> pa.RecordBatch:
-    """Puts as a batch of the store's record schema; a tombstone's value columns are null."""
+    """Return puts as a batch of the store's record schema; a tombstone's value columns are null."""
     nothing = (None,) * len(spec.value)
     columns = [
         *keys.to_columns(key_list),
@@ -126,7 +126,7 @@ def records_batch(
 
 
 def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of the changelog (key, value, epoch milliseconds) as a batch of the store's record schema."""
+    """Return rows of the changelog (key, value, epoch milliseconds) as a batch of the store's record schema."""
     key, value, times = rows.columns
     columns = [
         *serde.keys_from_bytes(key),
@@ -138,8 +138,8 @@ def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) ->
 
 
 def records_of(spec: StoreSpec, table: pa.Table) -> Records:
-    """A table of the record schema as Records."""
-    # Arrow copies a column even if it is in one piece already.
+    """Return a table of the record schema as Records."""
+    # Arrow copies a column even if it already is one chunk.
     columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     width = len(spec.key)
     times: npt.NDArray[np.int64] = columns[-2].view(pa.int64()).to_numpy(zero_copy_only=False)

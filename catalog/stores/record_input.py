@@ -1,4 +1,4 @@
-"""Tables that users write: checked, conformed to the store's schema, and cut into batches of acknowledged records."""
+"""Tables that users write: checked, converted to the store's schema, and cut into batches of records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ Ints = npt.NDArray[np.int64]
 
 CHANGE_TYPE = "_change_type"
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
-TICK = 1_000  # microseconds in the millisecond that state time resolves
+TICK = 1_000  # microseconds in a millisecond, the resolution of state time
 
 
 def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
-    """Record batches of an Arrow table, batch, reader, a pandas DataFrame, or anything with an Arrow stream."""
+    """Yield the record batches of an Arrow table, batch or reader, a pandas DataFrame, or any object with an Arrow
+    stream.
+    """
     if isinstance(data, pa.RecordBatch):
         yield data
     elif isinstance(data, pa.Table):
@@ -43,10 +45,11 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
 
 
 def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` in the record schema: key, value, ``timestamp`` (int64 epoch milliseconds or a zoned timestamp) and
-    optionally ``_change_type``, of which ``delete`` removes and ``update_preimage`` is left out.
+    """Return ``batch`` in the record schema.
 
-    Raises InvalidInputError WRONG_SCHEMA, NULL_KEY, NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE.
+    It has the key, the value, ``timestamp`` (int64 epoch milliseconds or a zoned timestamp) and optionally
+    ``_change_type``, in which ``delete`` removes and ``update_preimage`` is left out. Raises InvalidInputError
+    WRONG_SCHEMA, NULL_KEY, NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE.
     """
     names = batch.schema.names
     if "timestamp" not in names:
@@ -73,16 +76,16 @@ def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def latest_time(batch: pa.RecordBatch, at_least: int) -> int:
-    """The greatest time (epoch microseconds) in a batch of the record schema, and at least ``at_least``."""
+    """Return the greatest time (epoch microseconds) in a batch of the record schema, and at least ``at_least``."""
     if not batch.num_rows:
         return at_least
     return max(at_least, int(pc.max(batch.column("timestamp").view(pa.int64())).as_py()))
 
 
 def times_of(column: pa.Array, name: str) -> Ints:
-    """Epoch microseconds, floored to the millisecond, of a column of epoch milliseconds or zoned timestamps.
+    """Return the epoch microseconds, floored to the millisecond, of a column of epoch milliseconds or zoned timestamps.
 
-    Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, naming the column.
+    Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, which names the column.
     """
     if column.null_count:
         raise InvalidInputError("NULL_TIMESTAMP", f"column `{name}` holds a null; every row needs its time")
@@ -98,8 +101,9 @@ def times_of(column: pa.Array, name: str) -> Ints:
     if column.type.tz is None:
         raise InvalidInputError(
             "NAIVE_DATETIME",
-            f"column `{name}` is {column.type} without a time zone, so its moments are not known; "
-            "expected timestamp[us, tz=UTC] (or int64 epoch milliseconds); give it a zone before writing",
+            f"column `{name}` is {column.type} without a time zone, so its moments are ambiguous; "
+            "expected timestamp[us, tz=UTC] (or int64 epoch milliseconds); give it a zone before "
+            "writing",
         )
     ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     numbers = column.view(pa.int64()).to_numpy(zero_copy_only=False)
@@ -109,7 +113,10 @@ def times_of(column: pa.Array, name: str) -> Ints:
 
 
 def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
-    """``numbers``, each worth so many milliseconds, if all are between years 1 and 9999."""
+    """Return ``numbers``, each worth so many milliseconds, if all are between years 1 and 9999.
+
+    Raises InvalidInputError TIME_OUT_OF_RANGE otherwise.
+    """
     low, high = MIN_MS // milliseconds, MAX_MS // milliseconds
     outside = np.flatnonzero((numbers < low) | (numbers > high))
     if len(outside):
@@ -122,7 +129,7 @@ def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
 
 
 def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
-    """(rows that delete, rows to keep)."""
+    """Return (mask of rows that delete, mask of rows to keep)."""
     known = pc.is_in(column, pa.array([*CHANGE_TYPES, None], pa.string())).to_numpy(zero_copy_only=False)
     if not known.all():
         wrong = column[int(np.flatnonzero(~known)[0])].as_py()

@@ -1,7 +1,7 @@
-"""The retention rule of versioned stores (KIP-889): what is too late to be written, and what can no longer be seen.
+"""The retention rule of versioned stores (KIP-889): writes that are too late, and versions that are no longer visible.
 
-The grace period equals the history retention, and both are measured from the observed stream time, which is the
-greatest timestamp the store was given. All times here are epoch microseconds.
+The grace period equals the history retention. Both are measured from the observed stream time, which is the greatest
+timestamp that the store was given. All times here are epoch microseconds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from statestore.formats.segments.segment_meta import OPEN
 
 @dataclass(frozen=True)
 class Retention:
-    """``length`` of kept history and ``segment_interval``, None for ever; ``horizon`` of the last expiry.
+    """``length`` of kept history and ``segment_interval``, None: unlimited; ``horizon`` of the last expiry.
 
-    What is older than the horizon is refused whatever the length: the versions that would follow it may be gone, so
-    that an old record could become the newest of its key.
+    A record older than the horizon is refused regardless of the length: the versions that would follow it may be gone,
+    so that an old record could become the newest of its key.
     """
 
     length: int | None
@@ -28,11 +28,11 @@ class Retention:
     horizon: int = -(2**63)
 
     def is_late(self, moment: int, stream_time: int) -> bool:
-        """True for a write that is refused, and for a moment whose history is gone."""
+        """Return True for a write that is refused, and for a moment whose history is gone."""
         return moment < self.horizon or (self.length is not None and moment < stream_time - self.length)
 
     def is_visible(self, end: int, high: int, stream_time: int) -> bool:
-        """Whether a read of moments up to ``high`` sees a version that ends at ``end``.
+        """Return whether a read of moments up to ``high`` sees a version that ends at ``end``.
 
         Kafka drops whole segments, so a version outlives the retention until its segment (by end) is dropped.
         """
@@ -45,8 +45,10 @@ class Retention:
         return end // self.segment_interval >= (stream_time - self.length) // self.segment_interval
 
     def without_late(self, batch: pa.RecordBatch, stream_time: int) -> tuple[pa.RecordBatch, int]:
-        """The records (of the store's record schema) that are accepted, each judged by the stream time at its turn, and
-        how many are refused."""
+        """Return the accepted records (of the store's record schema) and the number of refused ones.
+
+        Each record is judged by the stream time at its turn.
+        """
         if (self.length is None and self.horizon == -(2**63)) or not batch.num_rows:
             return batch, 0
         times = batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False)
@@ -58,6 +60,6 @@ class Retention:
 
 
 def retention_of(spec: StoreSpec) -> Retention:
-    """The rule of a store; its description counts in milliseconds."""
+    """Return the rule of a store, whose description has milliseconds."""
     length, interval = spec.history_retention, spec.segment_interval
     return Retention(None if length is None else length * 1000, None if interval is None else interval * 1000)

@@ -1,8 +1,8 @@
-"""Row keys of live stores: how each kind puts key bytes and times together, and how a batch of them becomes columns.
+"""Row keys of live stores: the layout of key bytes and times of each kind, and its conversion to columns and back.
 
 The layouts are those of Kafka Streams (``formats/kafka_rows``): ``key | start | sequence`` in window stores, ``key |
-end | start`` in session stores, numbers big-endian. Here they are taken apart and put together for whole batches; the
-live stores do the same for one row.
+end | start`` in session stores, numbers big-endian. This module converts whole batches; the live stores convert single
+rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MAX_MS = 2**63 - 1
 
 @dataclass(frozen=True)
 class RowLayout:
-    """``suffix`` bytes follow the user's key in a row key.
+    """A layout in which ``suffix`` bytes follow the user's key in a row key.
 
-    ``columns``: from those bytes (one numpy row per row key) to the kind's key columns and the rows' state times in
-    epoch microseconds (None: the time of the commit). ``suffixes``: from the kind's key columns back to bytes.
+    ``columns`` converts those bytes (one numpy row per row key) to the kind's key columns and the rows' state times in
+    epoch microseconds (None: the time of the commit). ``suffixes`` converts the kind's key columns back to bytes.
     """
 
     suffix: int
@@ -38,13 +38,14 @@ class RowLayout:
     suffixes: Callable[[Sequence[pa.Array]], npt.NDArray[np.uint8]]
 
     def split(self, row_keys: pa.BinaryArray) -> tuple[pa.BinaryArray, list[pa.Array], Ints | None]:
-        """(key bytes, the kind's key columns, state times or None) of each row key."""
+        """Return (key bytes, the kind's key columns, state times or None) of each row key."""
         if not self.suffix:
             return row_keys, [], None
         lengths = pc.binary_length(row_keys).to_numpy(zero_copy_only=False)
         if len(lengths) and lengths.min() < self.suffix:
             raise CorruptError(
-                "ROW_CORRUPT", f"a row key of {lengths.min()} bytes; expected at least the {self.suffix} of its times"
+                "ROW_CORRUPT",
+                f"a row key has {lengths.min()} bytes; expected at least {self.suffix}, the length of its times",
             )
         ends = np.frombuffer(row_keys.buffers()[1], np.int32)[row_keys.offset + 1 :][: len(row_keys)]
         data = np.frombuffer(row_keys.buffers()[2] or b"", np.uint8)
@@ -53,7 +54,7 @@ class RowLayout:
         return pc.binary_slice(row_keys, 0, -self.suffix), columns, times
 
     def join(self, keys: pa.BinaryArray, columns: Sequence[pa.Array]) -> pa.BinaryArray:
-        """Row keys from key bytes and the kind's key columns."""
+        """Return row keys from key bytes and the kind's key columns."""
         if not self.suffix:
             return keys
         tails = np.ascontiguousarray(self.suffixes(columns))
@@ -64,7 +65,7 @@ class RowLayout:
 
 
 def layout_of(spec: StoreSpec) -> RowLayout:
-    """The layout of a store's kind."""
+    """Return the layout of a store's kind."""
     if spec.kind == "window":
         assert spec.windowing is not None
         return _window(spec.windowing.window_size, spec.windowing.duplicates)
@@ -105,7 +106,7 @@ def _time_and_sequence(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint8]:
 
 
 def _bytes(*numbers: Ints) -> npt.NDArray[np.uint8]:
-    """Eight big-endian bytes for each number, side by side."""
+    """Return eight big-endian bytes for each number, side by side."""
     return np.hstack([column.astype(">i8").view(np.uint8).reshape(-1, 8) for column in numbers])
 
 
@@ -118,7 +119,7 @@ def _sequences(tails: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _ms(column: pa.Array) -> Ints:
-    """Epoch milliseconds of a time column."""
+    """Return the epoch milliseconds of a time column."""
     found: Ints = column.view(pa.int64()).to_numpy(zero_copy_only=False) // TICK
     return found
 

@@ -1,8 +1,9 @@
-"""Folding: pending closures become stored ends, and what earlier commits believed becomes belief rows.
+"""Folding: pending closures become stored ends, and beliefs of earlier commits become belief rows.
 
-The rules of docs/format.md: a first closing that lies at or after the stream time before its commit is punctual and
-just fills the end. Any other (a late closing, a second shortening, a replacement) also copies the row as it was, marked
-with the commit that dropped that belief, and marks the row split; a replaced row leaves no main row.
+The rules are those of docs/format.md. A first closing that lies at or after the stream time before its commit is
+punctual and only fills the end. Any other closing (a late one, a second shortening, a replacement) also copies the
+previous row, marked with the commit that dropped that belief, and marks the row split. A replaced row leaves no main
+row.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows of a block came from: number of the input segment, and row in it."""
+    """The origin of the rows of a block: number of the input segment, and row in it."""
 
     segment: Ints
     row: Ints
@@ -36,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Folded:
-    """Rows of several segments in input order, with where they came from, and the belief rows folding made."""
+    """Rows of several segments in input order, with their origins and the belief rows that folding made."""
 
     rows: RowBlock
     source: Source
@@ -68,7 +69,7 @@ def fold(
 
 
 def read_block(files: SegmentFiles, view: SegmentWithClosures) -> RowBlock:
-    """All rows of a segment as stored; the arrays that folding changes are copies."""
+    """Return all rows of a segment as stored; the arrays that folding changes are copies."""
     segment = files.segment(view.meta)
     names = files.spec.key_names if view.meta.tombstone else (*files.spec.key_names, *files.spec.value_names)
     return RowBlock(
@@ -109,7 +110,7 @@ def _no_rows() -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.bool_]]:
 def _apply(
     files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, block: RowBlock, kept: npt.NDArray[np.bool_]
 ) -> list[RowBlock]:
-    """Fold the closures into ``block`` (in place) in commit order; answers the belief rows."""
+    """Fold the closures into ``block`` (in place) in commit order; return the belief rows."""
     beliefs = []
     for piece in view.closures:
         rows, ends = files.closures(piece, view.meta.rows)
@@ -129,10 +130,10 @@ def _apply(
 
 
 def _expired(block: RowBlock, horizon: Horizon | None, tombstone: bool) -> npt.NDArray[np.bool_]:
-    """Rows that no readable (version, time) holds any more."""
+    """Return a mask of the rows that no readable (version, time) holds."""
     if horizon is None:
         return np.zeros(len(block), bool)
     known = (block.end <= horizon.time) & (block.closed <= horizon.version)
-    if tombstone:  # an open tombstone before the horizon says no more than no row at all
+    if tombstone:  # an open tombstone before the horizon means the same as no row
         known |= (block.end == OPEN) & (block.start <= horizon.time) & (block.added <= horizon.version)
     return known

@@ -1,9 +1,9 @@
-"""Compaction: fewer, folded segments that answer every kept (version, time) as before.
+"""Compaction: fewer, folded segments with the same answer at every kept (version, time).
 
-*Minor* merges deltas and re-addresses their closures. *Major* sorts the rows of the open segment and the deltas apart:
-open rows become the new open segment, closed rows become closed segments in order of end, and rows that end before the
-newest closed segment become late segments, cut by end likewise. *Fold* rewrites a closed segment for its pending
-closures and late rows alone, *cold merge* joins neighbours. Rules and figures: docs/format.md,
+A *minor* compaction merges deltas and re-addresses their closures. A *major* one separates the rows of the open segment
+and the deltas: open rows become the new open segment, closed rows become closed segments in order of end, and rows that
+end before the newest closed segment become late segments, cut by end likewise. A *fold* rewrites a closed segment only
+for its pending closures and late rows. A *cold merge* joins neighbours. Rules and figures: docs/format.md,
 docs/decisions/017-compaction.md.
 """
 
@@ -24,7 +24,7 @@ from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, S
 Ints = npt.NDArray[np.int64]
 
 SEAL_RATIO = 0.5  # x: closed rows in the open segment and deltas, in units of live rows, that make a major due
-SEAL_MIN_ROWS = 100_000  # below this a store is small enough to be read as it is
+SEAL_MIN_ROWS = 100_000  # a smaller store can be read as it is
 MINOR_DELTAS = 64
 FOLD_RATIO = 0.25  # f
 COLD_RATIO = 0.8
@@ -34,7 +34,7 @@ BELIEF_FILES = 8
 
 @dataclass
 class Rewrite:
-    """Segments replaced by others, and where each row went: (number in ``new.segments``, row there), -1 if gone."""
+    """Replaced segments, and the new location of each row: (number in ``new.segments``, row there), -1 if gone."""
 
     new: NewFiles = field(default_factory=NewFiles)
     removed: list[SegmentMeta] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What decides whether a major compaction is due."""
+    """The numbers that decide whether a major compaction is due."""
 
     live: int
     closed: int
@@ -51,8 +51,11 @@ class Backlog:
 
 
 def compact(files: SegmentFiles, snapshot: LogState, full: bool, claimed: str = "") -> Rewrite:
-    """The rewrite that is due by the defaults, or (``full``) of everything that can be folded; nothing is published
-    here. ``claimed`` is the claim under which its files will be created."""
+    """Return the rewrite that is due by the defaults, or (``full``) of everything that can be folded, without
+    publishing it.
+
+    ``claimed`` is the claim under which its files will be created.
+    """
     rewrite = Rewrite(NewFiles(claimed))
     for tombstone in (False, True):
         views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.tombstone == tombstone]
@@ -118,7 +121,7 @@ def _minor(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, deltas: li
 
 
 def _fold_groups(sealed: list[SegmentWithClosures], live: int, full: bool) -> list[list[SegmentWithClosures]]:
-    """Closed segments to rewrite with the late segments among their ends, and cold neighbours to merge."""
+    """Return the closed segments to rewrite with the late segments among their ends, and cold neighbours to merge."""
     closed = sorted((v for v in sealed if v.meta.role == "closed"), key=lambda v: v.meta.max_valid_to)
     late = [v for v in sealed if v.meta.role == "late"]
     groups: list[list[SegmentWithClosures]] = []
@@ -178,7 +181,7 @@ def _merge_beliefs(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, fu
 
 
 class _Placed:
-    """Where each folded row is written to; rows that are written nowhere keep row -1."""
+    """The location to which each folded row is written; a row that is not written has row -1."""
 
     def __init__(self, count: int) -> None:
         self.segment = np.full(count, -1, np.int64)
@@ -214,7 +217,7 @@ class _Writer:
 
 
 def _by_end(block: RowBlock, rows: Ints, limit: int) -> list[Ints]:
-    """Rows in order of end, in parts of at most ``limit`` rows and about equal size."""
+    """Return rows in order of end, in parts of at most ``limit`` rows and about equal size."""
     if not len(rows):
         return []
     ordered = rows[np.argsort(block.end[rows], kind="stable")]
@@ -222,7 +225,7 @@ def _by_end(block: RowBlock, rows: Ints, limit: int) -> list[Ints]:
 
 
 def _late_cuts(block: RowBlock, rows: Ints, borders: Ints) -> list[Ints]:
-    """Late rows cut where the sealed segments end, in parts of at least LATE_MIN_ROWS rows."""
+    """Return late rows cut where the sealed segments end, in parts of at least LATE_MIN_ROWS rows."""
     ordered = rows[np.argsort(block.end[rows], kind="stable")]
     cuts: list[Ints] = []
     begin = 0
@@ -247,7 +250,7 @@ def _record_moves(rewrite: Rewrite, views: list[SegmentWithClosures], source: So
 def moved_closures(
     files: SegmentFiles, rewrite: Rewrite, pieces: list[ClosureSlice]
 ) -> list[tuple[str, int, Ints, Ints]]:
-    """Closures on rewritten segments, addressed to where their rows are now: (segment, version, rows, ends)."""
+    """Return closures on rewritten segments with the new locations of their rows: (segment, version, rows, ends)."""
     parts: dict[tuple[int, str], list[tuple[Ints, Ints]]] = {}
     for piece in pieces:
         moved = rewrite.moved[piece.segment]

@@ -1,7 +1,7 @@
-"""Publishing compactions and expiry, and removing files that no reader needs: never at the cost of a commit.
+"""Publishing of compactions and expiry, and removal of files that no reader needs; none of them costs a commit.
 
-A compaction that races with a commit lets the commit win and carries the closures that arrived meanwhile over to the
-rows' new places. Expiry drops whole files (docs/format.md, "Expiry").
+A compaction that races with a commit lets the commit win, and moves the closures that arrived meanwhile to the rows'
+new locations. Expiry drops whole files (docs/format.md, "Expiry").
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
 
 MAX_ATTEMPTS = 20
 
-# What writers make and may leave behind when they die; vacuum looks at nothing else, so it never removes a file that
-# someone else put into the directory.
+# Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
+# foreign file from the directory.
 STAGING = "staging"
 LEFT_BEHIND = re.compile(
     rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
@@ -45,7 +45,7 @@ LEFT_BEHIND = re.compile(
 
 
 def may_be_due(snapshot: LogState) -> bool:
-    """A cheap test from statistics alone: False if no compaction can be due."""
+    """Return False if no compaction can be due, from statistics alone."""
     recent = [m for m in snapshot.segments if m.role in ("open", "delta")]
     deltas = [m for m in recent if m.role == "delta"]
     closures = sum(c.count for m in snapshot.segments for c in snapshot.closures.get(m.name, ()))
@@ -53,7 +53,7 @@ def may_be_due(snapshot: LogState) -> bool:
 
 
 def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
-    """Compact and publish; the newest snapshot is returned unchanged if nothing is due.
+    """Compact and publish; return the newest log state, which is unchanged if nothing is due.
 
     Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
     """
@@ -75,7 +75,7 @@ def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
 
 
 def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> LogState | None:
-    """None if another compaction or an expiry removed a segment that this one read."""
+    """Publish a rewrite; return None if another compaction or an expiry removed a segment that it read."""
     storage = files.storage
     removed = tuple(m.name for m in rewrite.removed)
     at, carried = base, NewFiles(rewrite.new.claim)
@@ -112,7 +112,7 @@ def _rewrite_entry(at: LogState, rewrite: Rewrite, carried: NewFiles, removed: t
 
 
 def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) -> NewFiles:
-    """Closures that commits after ``base`` put on the rewritten segments, at the rows' new places."""
+    """Return closures that commits after ``base`` put on the rewritten segments, at the rows' new locations."""
     carried = NewFiles(rewrite.new.claim)
     pieces = [c for m in rewrite.removed for c in at.closures.get(m.name, ()) if c.version > base.version]
     carried.add_closures(moved_closures(files, rewrite, pieces))
@@ -121,7 +121,7 @@ def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) 
 
 
 def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:
-    """Refuse moments before ``horizon_time`` (epoch microseconds) from now on, and drop files that only hold those."""
+    """Expire moments before ``horizon_time`` (epoch microseconds): refuse them, and drop files that hold only them."""
     snapshot = base
     while True:
         snapshot = load_log_state(files.storage, base=snapshot)
@@ -138,7 +138,7 @@ def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogSta
 
 
 def _horizon(snapshot: LogState, time_us: int) -> Horizon | None:
-    """The new horizon, or None if it would not be later than the present one."""
+    """Return the new horizon, or None if it would not be later than the present one."""
     known = snapshot.horizon
     if known is not None and time_us <= known.time:
         return None
@@ -155,7 +155,7 @@ def _can_drop(snapshot: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
 
 @dataclass(frozen=True)
 class Unneeded:
-    """A file that no snapshot after the cutoff refers to."""
+    """A file to which no version after the cutoff refers."""
 
     name: str
     bytes: int
@@ -164,19 +164,19 @@ class Unneeded:
 def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run: bool) -> list[Unneeded]:
     """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old.
 
-    Whatever the clock says, no file is removed that a commit which is under way may still name (`claims`).
+    Regardless of the clock, no file is removed that a commit under way may still name (`claims`).
     """
     storage = files.storage
     cutoff = time.time_ns() // 1000 - older_than_us
-    # The order matters: a claim that nobody holds once its file was listed belongs to a commit that is in the log by
+    # The order matters: a claim that is not held after its file was listed belongs to a commit that is in the log by
     # now or never will be.
     listed = [item for item in storage.list("") if LEFT_BEHIND.fullmatch(item.name) and item.modified_us <= cutoff]
     root = local_root(storage)
     claimed = set() if root is None else held_claims(root, {c for item in listed if (c := _claim_of(item.name))})
     newest = load_log_state(storage, base=base)
-    files.check_identity()  # what was listed is this store's, and not of one that took its place
+    files.check_identity()  # the listed files belong to this store, not to one that replaced it
     if not dry_run:
-        storage.settle(entry_name(newest.version))  # what is removed must not be needed by what a power failure leaves
+        storage.settle(entry_name(newest.version))  # a log that a power failure leaves must not need removed files
     needed = _needed_since(files, newest, cutoff)
     found = [
         Unneeded(item.name, item.bytes)
@@ -187,21 +187,21 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
         found += _of_other_stores(files, root, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
-        for item in found:  # changelogs are gone already
+        for item in found:  # changelogs are removed already
             storage.delete(item.name)
         if root is not None:
             remove_abandoned_claims(root)
-            remove_abandoned()  # copies of the state that readers which were killed left in the temporary folder
+            remove_abandoned()  # copies of the state that killed readers left in the temporary folder
             for folder in folders:
-                with contextlib.suppress(OSError):  # it is not empty: somebody stages there
+                with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
     return found
 
 
 def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool) -> list[Unneeded]:
-    """Changelogs that writers of a dropped store, which are gone, left in the folder of the store that took its place.
+    """Remove (or only list) changelogs that dead writers of a dropped store left in the folder of its successor.
 
-    Removed at once, under their locks. Raises NotFoundError STORE_REPLACED.
+    They are removed at once, under their locks. Raises NotFoundError STORE_REPLACED.
     """
     found = []
     for name in names_in(root / CHANGELOGS):
@@ -213,7 +213,7 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
         ):
             continue
         try:
-            # Else it may be the changelog of a store that took this one's place since the last look.
+            # Otherwise it may be the changelog of a store that replaced this one since the last look.
             files.check_identity()
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
@@ -229,7 +229,7 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
 def _is_of_another(path: Path, store_id: str) -> bool:
     try:
         return store_of(path) not in ("", store_id)
-    except (StateStoreError, FileNotFoundError):  # who reads it says what is wrong
+    except (StateStoreError, FileNotFoundError):  # reading the file reports the damage
         return False
 
 
@@ -239,8 +239,10 @@ def _claim_of(name: str) -> str | None:
 
 
 def _is_locked(root: Path | None, name: str) -> bool:
-    """Whether somebody who holds a lock writes a temporary file, as changelogs are made; not if it has its final name
-    already."""
+    """Return whether a writer holds the lock of a temporary file, as of a changelog that is being made.
+
+    A file that already has its final name is not locked.
+    """
     if root is None or TEMPORARY not in name:
         return False
     try:
@@ -261,7 +263,7 @@ def _is_locked(root: Path | None, name: str) -> bool:
 
 
 def _old_folders(staging: Path, cutoff: int) -> list[Path]:
-    """Folders of Spark's writes that were not changed since, the innermost first, and the one around them."""
+    """Return folders of Spark's writes that were not changed since ``cutoff``, innermost first, then their parent."""
     found = []
     for folder, _, _ in os.walk(staging, topdown=False):
         with contextlib.suppress(OSError):
@@ -271,7 +273,7 @@ def _old_folders(staging: Path, cutoff: int) -> list[Path]:
 
 
 def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str]:
-    """Files of every version that was the newest at some moment since ``cutoff``."""
+    """Return the files of every version that was the newest at some moment since ``cutoff``."""
     older = np.flatnonzero(newest.versions.timestamp <= cutoff)
     first = int(older[-1]) if len(older) else 0
     needed = file_names(newest)
@@ -285,7 +287,7 @@ def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str
 
 
 def file_names(snapshot: LogState) -> set[str]:
-    """The data files of a snapshot: segments, key indexes and closure lists."""
+    """Return the data files of a log state: segments, key indexes and closure lists."""
     refs: list[FileRef | None] = [ref for m in snapshot.segments for ref in (m.file, m.index)]
     refs += [c.file for slices in snapshot.closures.values() for c in slices]
     return {ref.name for ref in refs if ref is not None}

@@ -1,8 +1,8 @@
-"""Another kind, retention or segment interval for a store: its changes are replayed into a new one (KIP-889, upgrade).
+"""Rebuilding a store with another kind, retention or segment interval by replaying its changes (KIP-889, upgrade).
 
 Local files are never converted in place, as in Kafka Streams: the new store is made beside the old one, which stays
-until the new one is committed. In the replay a version's time is its state time; what is too old for the new retention
-by then is refused, as it would have been.
+until the new one is committed. In the replay the time of a version is its state time. Records that are too old for the
+new retention at their turn are refused.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ALIKE = (
     frozenset(("join_window",)),
     frozenset(("session",)),
 )
-ADDED = ("window_end", "sequence")  # key columns that the new store makes itself
+ADDED = ("window_end", "sequence")  # key columns that the new store adds itself
 
 
 def check_rebuild(name: str, old: str, new: str) -> None:
-    """UnsupportedError REBUILD_KIND if rows of one kind mean nothing to the other."""
+    """Raise UnsupportedError REBUILD_KIND if rows of one kind cannot become rows of the other."""
     if old == KEYED:
         raise UnsupportedError(
             "REBUILD_KIND",
-            f"store {name!r} is a keyed store, which has no changes to replay; read its states, and put them into a "
-            "store that you create",
+            f"store {name!r} is a keyed store, which has no changes to replay; read its states, and "
+            "put them into a new store",
         )
     if not any({old, new} <= group for group in ALIKE):
         raise UnsupportedError(
@@ -44,14 +44,14 @@ def check_rebuild(name: str, old: str, new: str) -> None:
 
 
 def replay(table: VersionedTable, target: Any) -> None:
-    """Put everything that the table's commits recorded into ``target``, in their order, and commit it."""
+    """Put all writes that the table's commits recorded into ``target``, in their order, and commit."""
     for batch in _writes(table):
         target.put_all(batch)
     target.commit()
 
 
 def _writes(table: VersionedTable) -> Iterator[pa.Table]:
-    """Key, value, ``timestamp`` and ``_change_type`` of every recorded write that is kept."""
+    """Yield key, value, ``timestamp`` and ``_change_type`` of every recorded write that is kept."""
     names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
     snapshot, first = table.files().snapshot(), 0
     if snapshot.horizon is not None:
@@ -66,12 +66,12 @@ def _writes(table: VersionedTable) -> Iterator[pa.Table]:
 
 
 def _history(table: VersionedTable, names: list[str], version: int) -> pa.Table:
-    """What the oldest version that is kept believed: every value at its start, and where it ends a delete."""
+    """Return the belief of the oldest kept version: every value at its start, and a delete at its end."""
     rows = ReadableTable(table).history(version=version, columns=[*names, "valid_from", "valid_to"]).read_all()
     ended = rows.filter(pc.is_valid(rows["valid_to"]))
     parts = []
     for part, time, change in ((ended, "valid_to", "delete"), (rows, "valid_from", "insert")):
         kept = part.select([*names, time]).rename_columns([*names, "timestamp"])
         parts.append(kept.append_column("_change_type", pa.array([change] * part.num_rows, pa.string())))
-    # At one time the delete comes first: where another value follows at once, that value stays.
+    # At one time the delete comes first, so that a value that follows at once stays.
     return pa.concat_tables(parts).sort_by([("timestamp", "ascending"), ("_change_type", "ascending")])

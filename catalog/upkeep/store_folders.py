@@ -1,7 +1,7 @@
-"""Taking a store's folder away, or putting another in its place, so that no process ever sees half of it.
+"""Removal and replacement of a store's folder, so that no process ever sees half of it.
 
-A folder changes its name first and is removed after that. The parent is forced to the disk in between: else a power
-failure could bring the name back with half of the files.
+A folder is renamed first and removed after that. The parent is forced to the disk in between: otherwise a power failure
+could bring the name back with half of the files.
 """
 
 from __future__ import annotations
@@ -36,25 +36,29 @@ POLL = 0.01
 
 
 def remove_store(root: Path, name: str) -> None:
-    """Remove the store ``name`` of the warehouse at ``root``, and what interrupted rebuilds of it left behind;
-    ConflictError STORE_LOCKED while a writer holds it."""
+    """Remove the store ``name`` of the warehouse at ``root``, and the remains of its interrupted rebuilds.
+
+    Raises ConflictError STORE_LOCKED while a writer holds it.
+    """
     with disk_errors("remove the store in", root / name), _writer_kept_out(root, name):
-        # The store itself goes last: a store that a rebuild had replaced comes back where there is none.
+        # The store itself goes last: a replaced store comes back if no store has its name.
         _remove_unfinished(root, name)
         for left in (*_of_store(root, REPLACED, name), name):
             (root / left).rename(root / f"{DROPPED}{uuid.uuid4().hex}")
             sync_folder(root)
-        for doomed in names_in(root):  # and what an interrupted drop left behind
+        for doomed in names_in(root):  # also the remains of an interrupted drop
             if doomed.startswith(DROPPED):
                 shutil.rmtree(root / doomed, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def rebuilt_folder(root: Path, name: str) -> Iterator[Path]:
-    """A folder in which a rebuild makes the store anew; removed if the block fails, and by the next rebuild or drop if
-    its process dies."""
+    """Create a folder in which a rebuild makes the new store.
+
+    The folder is removed if the block fails, and by the next rebuild or drop if the process dies.
+    """
     folder = root / f"{REBUILT}{uuid.uuid4().hex}-{name}"
-    with disk_errors("make the store anew in", folder):
+    with disk_errors("rebuild the store in", folder):
         _remove_unfinished(root, name)
         folder.mkdir()
         try:
@@ -74,34 +78,34 @@ def _remove_unfinished(root: Path, name: str) -> None:
 
 
 def replace_store(root: Path, name: str, folder: Path, store_id: str, version: int) -> None:
-    """Put the store in ``folder`` where ``name`` is, unless that is not ``store_id`` any more, or was written to since
+    """Replace the store ``name`` by the one in ``folder``, unless it is not ``store_id`` or has writes after
     ``version``.
 
-    Raises ConflictError REBUILD_OVERTAKEN, with everything as it was before, or STORE_LOCKED.
+    Raises ConflictError REBUILD_OVERTAKEN, which leaves everything as it was, or STORE_LOCKED.
     """
     place, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
     with disk_errors("replace the store in", place), _writer_kept_out(root, name), _held(place) as mine:
         if not mine:
             raise _busy(root, name)
         place.rename(replaced)
-        # No commit begins by this name from here on; those that had begun are waited for, and then seen.
+        # No commit begins by this name from here on; commits that had begun are waited for, and are then visible.
         if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
             replaced.rename(place)
             raise ConflictError(
                 "REBUILD_OVERTAKEN",
-                f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, then rebuild "
-                "again",
+                f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, "
+                "then rebuild again",
             )
         folder.rename(place)
         sync_folder(root)
-        for left in _of_store(root, REPLACED, name):  # and what an interrupted rebuild left behind
+        for left in _of_store(root, REPLACED, name):  # also the remains of an interrupted rebuild
             shutil.rmtree(root / left, ignore_errors=True)
 
 
 def undo_replacement(root: Path, name: str) -> None:
-    """Bring back the store that a rebuild had moved away when it was interrupted.
+    """Restore the store that an interrupted rebuild had moved away.
 
-    Raises ConflictError STORE_BUSY where the rebuild still goes on.
+    Raises ConflictError STORE_BUSY while the rebuild is still running.
     """
     for found in _of_store(root, REPLACED, name):
         path = root / found
@@ -117,7 +121,7 @@ def undo_replacement(root: Path, name: str) -> None:
 
 
 def replaced_stores(root: Path) -> set[str]:
-    """The names of stores that a rebuild has moved away, whether it goes on or was interrupted."""
+    """Return the names of stores that a running or interrupted rebuild has moved away."""
     behind = len(REPLACED) + ID_DIGITS
     return {
         found[behind + 1 :]
@@ -127,7 +131,7 @@ def replaced_stores(root: Path) -> set[str]:
 
 
 def _of_store(root: Path, prefix: str, name: str) -> list[str]:
-    """The folders that rebuilds of a store have made."""
+    """Return the folders that rebuilds of a store have made."""
     return [
         found for found in names_in(root) if found.startswith(prefix) and found[len(prefix) + ID_DIGITS :] == f"-{name}"
     ]
@@ -135,7 +139,7 @@ def _of_store(root: Path, prefix: str, name: str) -> list[str]:
 
 @contextlib.contextmanager
 def _writer_kept_out(root: Path, name: str) -> Iterator[None]:
-    """Hold the lock of the store's writer, wherever its folder goes."""
+    """Hold the lock of the store's writer, even while its folder is renamed."""
     lock = take_writer_lock(root / name, name)
     try:
         yield
@@ -145,7 +149,7 @@ def _writer_kept_out(root: Path, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Hold a lock on a folder as long as its name is changed; yields False if another process holds it."""
+    """Hold a lock on a folder, also while its name is changed; yield False if another process holds it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

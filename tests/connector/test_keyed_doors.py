@@ -66,7 +66,7 @@ def test_versions_that_are_not_kept(made: Made) -> None:
     for version in (0, 3, 7, 8):
         with pytest.raises(NotFoundError, match="VERSION_NOT_FOUND"):
             statestore.sql(made.path, f"SELECT * FROM sessions.counts VERSION AS OF {version}")
-    with pytest.raises(NotFoundError, match=r"VERSION_NOT_FOUND.*there are 1, 2, 4, 5, 6"):
+    with pytest.raises(NotFoundError, match=r"VERSION_NOT_FOUND.*kept are 1, 2, 4, 5, 6"):
         made.table("counts").scan(version=3)
     with pytest.raises(InvalidInputError, match="INVALID_VERSION"):
         made.table("counts").scan(version=True)

@@ -1,4 +1,4 @@
-"""The local database of a keyed backend: RocksDB, one column family a state, no write-ahead log."""
+"""The local database of a keyed backend: RocksDB, with one column family for each state and no write-ahead log."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from statestore.formats.rocksdb.native_errors import system_error
 CACHE_BYTES = 50 << 20
 WRITE_BUFFER_BYTES = 16 << 20
 SORTED_RUNS = 6
-"""How many runs of table files a read may have to look into before some are merged."""
+"""A read may have to search this many runs of table files before some of them are merged."""
 
 RANGE_ROWS = 1000
-"""So many rows are deleted as a range, fewer one by one."""
+"""Rows that are deleted as one range; fewer rows are deleted one by one."""
 
 _COPIED_BYTES = 4 << 20
 
@@ -49,21 +49,24 @@ class LocalDatabase:
     """The rows of all states.
 
     Every call after `close` raises InvalidInputError BACKEND_CLOSED, and in a fork of the process that opened it
-    UnsupportedError FORKED. What RocksDB refuses is StorageError DISK_FAILED, and CorruptError LOCAL_STATE where the
-    files are damaged: then what is not in a snapshot is lost, and never answered in part.
+    UnsupportedError FORKED. A refusal of RocksDB raises StorageError DISK_FAILED, or CorruptError LOCAL_STATE if the
+    files are damaged. In that case rows that are in no snapshot are lost, and reads never return a part of them.
 
-    RocksDB refuses all writes after one of its own to the disk has failed, also when the disk works again, and without
-    a write-ahead log it cannot be opened anew without loss: rows are in its memory only. Reads go on, and a write that
-    was refused is in none of them. So when a call fails again, all rows are copied into a new database, which takes
-    the place of the old one; `lineage` changes then, as its files are others under the same names.
+    RocksDB refuses all writes after one of its own writes to the disk has failed, even when the disk works again.
+    Without a write-ahead log the database cannot be reopened without loss, because rows are in its memory only. Reads
+    continue, and none of them returns a refused write. Therefore, when a second call fails, all rows are copied into a
+    new database, which takes the place of the old one. `lineage` changes then, because the files differ under the same
+    names.
     """
 
     def __init__(self, directory: Path, states: Iterable[str] = ()) -> None:
-        """With what is in the directory; ``states`` are created where they are missing, all at once: one by one each
-        costs a write of all options."""
+        """Open the database in the directory and create missing ``states``.
+
+        They are created all at once, because creating them one by one writes all options for each.
+        """
         self.directory = directory
         self.lineage = uuid.uuid4().hex
-        self._suspect = False  # a write has failed, and none has gone well since
+        self._suspect = False  # a write has failed, and none has succeeded since
         self._left = False
         self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
         writing_rocksdb()
@@ -80,7 +83,7 @@ class LocalDatabase:
         return sorted(self._tables)
 
     def create(self, state: str) -> None:
-        """A column family for a state, unless it has one."""
+        """Create a column family for a state unless it has one."""
         self.check()
         if state not in self._tables:
             self._changed(lambda: self._create(state))
@@ -98,17 +101,17 @@ class LocalDatabase:
         return found
 
     def get_many(self, state: str, keys: list[bytes]) -> list[bytes | None]:
-        """The value of each key."""
+        """Return the value of each key."""
         table = self._table(state)
         with self._native():
             found: list[bytes | None] = table.get(keys)
         return found
 
     def keys_between(self, state: str, first: bytes, stop: bytes) -> list[bytes]:
-        """The keys of the rows from ``first`` to before ``stop``."""
+        """Return the keys of the rows from ``first`` to before ``stop``."""
         table = self._table(state)
         with self._native():
-            cursor = self._cursor(table, first, stop)  # held as long as its iterator
+            cursor = self._cursor(table, first, stop)  # kept alive as long as its iterator
             rows, found = cursor.rows, []
             while rows.valid():
                 found.append(rows.key())
@@ -131,13 +134,15 @@ class LocalDatabase:
             self._again(error, lambda: self._tables[state].delete(key))
 
     def delete_prefix(self, state: str, prefix: bytes) -> None:
-        """All rows whose keys begin so."""
+        """Delete all rows whose keys begin with ``prefix``."""
         self.write(state, [], prefixes=[prefix])
 
     def write(
         self, state: str, rows: Iterable[Row], *, keys: Iterable[bytes] = (), prefixes: Iterable[bytes] = ()
     ) -> None:
-        """Rows, all or none. Before them rows go that have these ``keys``, and all that begin with ``prefixes``."""
+        """Write rows, all or none, after deleting the rows with these ``keys`` and all rows that begin with
+        ``prefixes``.
+        """
         self.check()
         rows, keys, prefixes = list(rows), list(keys), list(prefixes)
         self._changed(lambda: self._write(state, rows, keys, prefixes))
@@ -154,11 +159,14 @@ class LocalDatabase:
         table.write(batch, self._unlogged)
 
     def _delete_prefix(self, state: str, prefix: bytes, batch: Any, family: Any) -> None:
-        """Row by row where they are few: each read after a deleted range goes through all such ranges that are still
-        in memory, so that one for each key that is cleared would take quadratic time."""
-        cursor = self._sought(state, prefix)  # held as long as its iterator
+        """Delete a few rows one by one, and many as a range.
+
+        A read behind deleted ranges passes all of them that are still in memory. A range for each cleared key would
+        therefore take quadratic time.
+        """
+        cursor = self._sought(state, prefix)  # kept alive as long as its iterator
         found = cursor.rows
-        end = successor(prefix)  # None: nothing but ff, no key is behind these rows
+        end = successor(prefix)  # None: the prefix has only ff bytes, so no key is behind these rows
         most = RANGE_ROWS if end is not None else sys.maxsize
         for _ in range(most):
             if not found.valid():
@@ -169,17 +177,17 @@ class LocalDatabase:
         batch.delete_range(prefix, end, family)
 
     def rows(self, state: str, prefix: bytes = b"") -> Iterator[Row]:
-        """The rows whose keys begin so, in the order of their bytes, as they are at this call."""
+        """Return the rows whose keys begin with ``prefix``, in the order of their bytes, as they are at this call."""
         return self._walked(self._sought(state, prefix))
 
     def keys(self, state: str, prefix: bytes) -> Iterator[bytes]:
-        """Those of `rows`; values are not read."""
+        """Return the keys of `rows` without reading the values."""
         cursor = self._sought(state, prefix)
         while (found := self._at(cursor, values=False)) is not None:
             yield found[0]
 
     def _sought(self, state: str, prefix: bytes) -> _Cursor:
-        """A cursor at the first of these rows."""
+        """Return a cursor at the first of these rows."""
         table = self._table(state)
         with self._native():
             return self._cursor(table, prefix, successor(prefix) if prefix else None)
@@ -194,7 +202,7 @@ class LocalDatabase:
             yield found
 
     def _at(self, cursor: _Cursor, values: bool = True) -> Row | None:
-        """The row that the cursor is at, which goes on to the next; None behind the last. Damage raises."""
+        """Return the next row of the cursor; None behind the last row. Damage raises."""
         self.check()
         rows = cursor.rows
         try:
@@ -209,7 +217,7 @@ class LocalDatabase:
         return None
 
     def load(self, state: str, rows: pa.RecordBatch) -> None:
-        """Many rows (key, value: binary) at once."""
+        """Write many rows (key, value: binary) at once."""
         self.check()
         self._changed(lambda: self._load(state, rows))
 
@@ -221,7 +229,7 @@ class LocalDatabase:
         table.write(batch, self._unlogged)
 
     def checkpoint(self, directory: Path) -> None:
-        """All rows as they are now, as files in a new directory: hard links that no later write touches."""
+        """Write all rows as they are now into a new directory, as hard links to files that no later write touches."""
         self.check()
         try:
             self._changed(lambda: self._checkpoint(directory))
@@ -230,17 +238,20 @@ class LocalDatabase:
             raise
 
     def _checkpoint(self, directory: Path) -> None:
-        self._remove_checkpoint(directory)  # of the call before, which failed
+        self._remove_checkpoint(directory)  # of the previous call, which failed
         Checkpoint(self._root).create_checkpoint(str(directory))
 
     def _remove_checkpoint(self, directory: Path) -> None:
-        for path in (directory, directory.with_name(f"{directory.name}.tmp")):  # RocksDB renames it in the end
+        for path in (
+            directory,
+            directory.with_name(f"{directory.name}.tmp"),
+        ):  # RocksDB renames the .tmp folder at the end
             shutil.rmtree(path, ignore_errors=True)
 
     # After failures
 
     def _changed(self, change: Callable[[], None]) -> None:
-        """Make a change, if need be in a new database."""
+        """Make a change, in a new database if necessary."""
         try:
             change()
         except Exception as error:
@@ -249,7 +260,11 @@ class LocalDatabase:
             self._suspect = False
 
     def _again(self, error: Exception, change: Callable[[], None]) -> None:
-        """After ``error`` of a change: raise it as ours, or if the call before has failed, too, renew and repeat it."""
+        """Handle the ``error`` of a change: raise it as an error of this project, or renew the database and repeat the
+        change.
+
+        The database is renewed if the previous change has failed, too.
+        """
         failure = self._failure(error)
         if failure is error:
             raise error
@@ -269,11 +284,12 @@ class LocalDatabase:
             for state, table in tables.items():
                 self._copy(state, table, root.get_column_family_handle(state))
         except BaseException:
-            tables, root = {}, None  # closes what was opened
+            tables, root = {}, None  # closes the opened database
             shutil.rmtree(directory, ignore_errors=True)
             raise
         old, self.directory = self.directory, directory
-        # The old one is not closed but forgotten: cursors may go on in it, over files that the system keeps for them.
+        # The old database is not closed but dropped: cursors may continue in it, on files that the system keeps for
+        # them.
         self._root, self._tables, self.lineage = root, tables, uuid.uuid4().hex
         shutil.rmtree(old, ignore_errors=True)
 
@@ -292,18 +308,18 @@ class LocalDatabase:
         return self._root is None
 
     def close(self) -> None:
-        """Families first, the database last; once is enough."""
+        """Close the families first and the database last. Later calls have no effect."""
         if self._root is None:
             return
         tables = list(self._tables.values())
         root, self._root = self._root, None
         self._tables.clear()
         for native in (*tables, root):
-            with contextlib.suppress(Exception):  # it flushes as it closes, for nobody: the files are removed
+            with contextlib.suppress(Exception):  # closing flushes rows in vain, as the files are removed
                 native.close()
 
     def leave(self) -> None:
-        """In a forked child: closed, without a call of RocksDB; the database is the parent's."""
+        """Mark the database of a forked child as closed without a call of RocksDB; it belongs to the parent."""
         if self._root is not None:
             keep_for_ever(self._root, *self._tables.values(), self._unlogged)
             for cursor in list(self._cursors):
@@ -313,7 +329,7 @@ class LocalDatabase:
             self._root = None
 
     def _open(self, directory: Path, families: Iterable[str]) -> tuple[Any, dict[str, Any]]:
-        """A database and the tables of its families, which are created where they are missing."""
+        """Return a database and the tables of its families; missing families are created."""
         own = {name: _options() for name in families if name != "default"}
         options = _options()
         options.create_missing_column_families(True)
@@ -337,7 +353,7 @@ class LocalDatabase:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
-        """An error of RocksDB or of the system as ours."""
+        """Return an error of RocksDB or of the system as an error of this project."""
         if isinstance(error, StateStoreError) or (type(error) is not Exception and not isinstance(error, OSError)):
             return error
         refusal = system_error(error)
@@ -345,12 +361,12 @@ class LocalDatabase:
             return storage_error(refusal, "use the local database", self.directory)
         return CorruptError(
             "LOCAL_STATE",
-            f"{self.directory}: {error}; the backend's local files are damaged: dispose it and open another one, which "
-            "has what is in the snapshot",
+            f"{self.directory}: {error}; the backend's local files are damaged: dispose it and open "
+            "another one, which has the rows of the snapshot",
         )
 
     def check(self) -> None:
-        """Raises InvalidInputError BACKEND_CLOSED after `close`, UnsupportedError FORKED in a fork."""
+        """Raise InvalidInputError BACKEND_CLOSED after `close`, UnsupportedError FORKED in a fork."""
         if self._root is None:
             if self._left:
                 raise forked_error(f"the keyed backend in {self.directory} cannot be used")
@@ -360,7 +376,7 @@ class LocalDatabase:
 
 
 class _Cursor:
-    """A native iterator from a key on, and its options, out of whose memory it reads its bound."""
+    """A native iterator from a key on, with its options, because it reads its bound from their memory."""
 
     def __init__(self, table: Any, first: bytes, stop: bytes | None) -> None:
         self.begun = False

@@ -1,9 +1,10 @@
-"""Stored rows of keyed states, as bytes: key group, key, namespace and what tells rows under them apart; then a value.
+"""Stored rows of keyed states as bytes: the key group, the key, the namespace, a last distinguishing cell, and the
+value.
 
-A stored key has the natural serde (``formats.serdes.plain_keys``) with the columns of `stored_key`: the group, those
-of the key and the namespace, and a last one, which is a map's key, an element's place in a list, or a constant. So the
-bytes of key and namespace begin those of all rows under them, rows sort by group, key and namespace, and whole columns
-are taken apart by ``formats.serdes.natural_keys``.
+A stored key has the natural serde (``formats.serdes.plain_keys``) with the columns of `stored_key`: the group, the
+columns of the key and of the namespace, and a last column. The last column is the key of a map, the position of an
+element in a list, or a constant. Therefore the bytes of key and namespace are a prefix of all their rows, and rows sort
+by group, key and namespace. Whole columns are decoded by ``formats.serdes.natural_keys``.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Decode = Callable[[bytes, int], tuple[Any, int]]
 
 
 def prefix_encoder(schema: pa.Schema) -> Encode:
-    """A function from what users write for these columns to the bytes that stored keys begin with; of no column none.
+    """Return a function from users' values for these columns to the bytes with which stored keys begin.
 
-    It raises InvalidInputError NULL_KEY or WRONG_KEY.
+    Without columns the bytes are empty. The function raises InvalidInputError NULL_KEY or WRONG_KEY.
     """
     if not len(schema):
         return lambda given: b""
@@ -49,7 +50,10 @@ def prefix_encoder(schema: pa.Schema) -> Encode:
 
 
 def prefix_decoder(schema: pa.Schema) -> Decode:
-    """The way back, from a place in a stored key: what users see, and where the next bytes begin."""
+    """Return the inverse of `prefix_encoder`.
+
+    It takes a stored key and an offset, and returns the users' values and the offset of the next bytes.
+    """
     if not len(schema):
         return lambda data, at: (None, at)
     codec = KeyCodec(schema)
@@ -67,7 +71,7 @@ def prefix_decoder(schema: pa.Schema) -> Decode:
 
 @dataclass(frozen=True)
 class StateRows:
-    """Bytes of a state's namespaces, user keys and values, and back."""
+    """Encoders and decoders of a state's namespaces, user keys and values."""
 
     namespace: Encode
     user_key: Encode
@@ -77,8 +81,10 @@ class StateRows:
 
 
 def state_rows(spec: StateDescriptor) -> StateRows:
-    """What a state's rows are made with. Raises UnsupportedError UNSUPPORTED_KEY_TYPE or UNSUPPORTED_TYPE."""
-    values = ValueCodec(pa.schema([pa.field(spec.name, spec.value)]))  # the name is for errors
+    """Return the encoders and decoders of a state's rows. Raises UnsupportedError UNSUPPORTED_KEY_TYPE or
+    UNSUPPORTED_TYPE.
+    """
+    values = ValueCodec(pa.schema([pa.field(spec.name, spec.value)]))  # the name appears in errors
     layout = value_layout(values.schema)
     user_key: Encode = _none
     user_key_of: Callable[[bytes], Any] = _none_of
@@ -96,19 +102,19 @@ def state_rows(spec: StateDescriptor) -> StateRows:
 
 
 def _cell_encoder(codec: KeyCodec) -> Encode:
-    """Of a column's value, even where that looks like a row with the column."""
+    """Return an encoder of a column's value, including a value that looks like a row with the column."""
     encode = plain_keys.key_encoder(codec)
     return (lambda given: encode((given,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
 
 
 def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
-    """The columns of a state's stored keys."""
+    """Return the columns of a state's stored keys."""
     last = ONE
     if spec.kind == "list":
         last = PLACE
     elif spec.user_key is not None:
         last = pa.field("user_key", spec.user_key, nullable=False)
-    if spec.kind == "timer":  # by time, so that what is due comes first
+    if spec.kind == "timer":  # ordered by time, so that due timers come first
         return pa.schema([GROUP, DUE, *key, ONE])
     return pa.schema([GROUP, *key, *spec.namespace, last])
 

@@ -1,4 +1,4 @@
-"""What is told of a named state when it is registered, and whether it may be told differently later."""
+"""A registered state's kind and types, and the later registrations that are compatible with them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from statestore.formats.values.wider_types import widest_type
 StateKind = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
 KINDS: tuple[StateKind, ...] = get_args(StateKind)
 DEFAULT = "default"
-"""RocksDB's own column family, which no state may be called."""
+"""RocksDB's own column family; no state may have this name."""
 TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one", "_due")
-"""Columns that tables of states have beside those of keys and namespaces."""
+"""Columns that tables of states have beside the key and the namespace."""
 _FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.\ud800-\udfff]")
 _MAX_NAME_BYTES = 200
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -28,8 +28,11 @@ _EXACT_AS_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
 @dataclass(frozen=True)
 class StateDescriptor:
-    """``value`` is the type of a value, an element, a map's value or an accumulator; ``user_key`` that of a map's keys.
-    ``namespace`` has no column for a state without one (Flink's void namespace)."""
+    """The name, kind and types of a state.
+
+    ``value`` is the type of a value, an element, a map's value or an accumulator; ``user_key`` is the type of a map's
+    keys. ``namespace`` has no column for a state without namespaces (Flink's void namespace).
+    """
 
     name: str
     kind: StateKind
@@ -44,7 +47,7 @@ class StateDescriptor:
 
 
 def spec_from_json(found: dict[str, Any]) -> StateDescriptor:
-    """The way back; ValueError for what `StateDescriptor.to_json` does not write."""
+    """Return the state in the JSON of `StateDescriptor.to_json`. Raises ValueError for other JSON."""
     check_text(found["name"], "name of a state")
     check_choice(found["kind"], KINDS, "kind of a state")
     *keys, value = schema_from_json(found["columns"])
@@ -57,13 +60,12 @@ def spec_from_json(found: dict[str, Any]) -> StateDescriptor:
 
 
 def migrated(old: StateDescriptor, new: StateDescriptor) -> StateDescriptor | None:
-    """None where ``new`` is as the state was; ``new`` where rows have to be written again: a struct has more fields, or
-    numbers are wider.
+    """Return ``new`` if rows have to be rewritten, because a struct has more fields or numbers are wider; None if not.
 
-    Raises InvalidInputError INCOMPATIBLE_STATE, with both sides.
+    Raises InvalidInputError INCOMPATIBLE_STATE, which names both types.
     """
     if old.kind != new.kind:
-        raise _incompatible(old, new, f"it is a {old.kind} state, not a {new.kind} state")
+        raise _incompatible(old, new, f"it is a {old.kind} state and cannot become a {new.kind} state")
     if (old.user_key, old.namespace) != (new.user_key, new.namespace):
         raise _incompatible(old, new, "the keys of a map and namespaces are parts of stored keys, and cannot change")
     if old.value == new.value:
@@ -74,7 +76,7 @@ def migrated(old: StateDescriptor, new: StateDescriptor) -> StateDescriptor | No
 
 
 def widest(specs: Iterable[StateDescriptor]) -> dict[str, StateDescriptor]:
-    """One state of each name, in the type that all of that name can be migrated to.
+    """Return one state for each name, in the type to which all states of that name can be migrated.
 
     Raises InvalidInputError INCOMPATIBLE_STATE.
     """
@@ -89,20 +91,20 @@ def widest(specs: Iterable[StateDescriptor]) -> dict[str, StateDescriptor]:
 
 
 def merged(first: StateDescriptor, second: StateDescriptor) -> StateDescriptor:
-    """The state in a type that the rows of both can be read in, whichever of them is the older one.
+    """Return the state in a type in which the rows of both can be read, regardless of which one is older.
 
     Raises InvalidInputError INCOMPATIBLE_STATE.
     """
     kind = widest_type(first.value, second.value)
     if kind is None:
-        return migrated(first, second) or first  # says what does not go together
+        return migrated(first, second) or first  # raises an error that names the difference
     wide = replace(first, value=kind)
     migrated(replace(second, value=kind), wide)
     return wide
 
 
 def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of ``old`` is one of ``new``."""
+    """Return whether every value of ``old`` is a value of ``new``."""
     types = pa.types
     if old == new or (old in _EXACT_AS_DOUBLE and types.is_float64(new)):
         return True
@@ -122,12 +124,13 @@ def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
 
 def _incompatible(old: StateDescriptor, new: StateDescriptor, why: str) -> InvalidInputError:
     return InvalidInputError(
-        "INCOMPATIBLE_STATE", f"state {old.name!r}: {why}; stored is {told(old)}, asked for is {told(new)}"
+        "INCOMPATIBLE_STATE",
+        f"state {old.name!r}: {why}; stored is {description(old)}, asked for is {description(new)}",
     )
 
 
-def told(spec: StateDescriptor) -> str:
-    """A state for people: ``map of string -> bigint by window_start timestamp``."""
+def description(spec: StateDescriptor) -> str:
+    """Return a readable description of a state: ``map of string -> bigint by window_start timestamp``."""
     kind = type_name(spec.value)
     if spec.user_key is not None:
         kind = f"{type_name(spec.user_key)} -> {kind}"
@@ -136,7 +139,7 @@ def told(spec: StateDescriptor) -> str:
 
 
 def check_name(name: Any) -> str:
-    """InvalidInputError INVALID_NAME for what cannot be the name of a state."""
+    """Return the name. Raises InvalidInputError INVALID_NAME if it cannot be the name of a state."""
     if (
         not isinstance(name, str)
         or not name.strip()
@@ -146,17 +149,18 @@ def check_name(name: Any) -> str:
     ):
         raise InvalidInputError(
             "INVALID_NAME",
-            f"state name {name!r}; expected a text of 1 to {_MAX_NAME_BYTES} bytes without dot, slash, dollar or "
-            f"control character, other than {DEFAULT!r}, which is RocksDB's own",
+            f"state name {name!r}; expected a text of 1 to {_MAX_NAME_BYTES} bytes without dot, "
+            f"slash, dollar or control character, other than {DEFAULT!r}, which RocksDB reserves",
         )
     return name
 
 
 def check_columns(key: pa.Schema, namespace: pa.Schema, state: str) -> None:
-    """InvalidInputError WRONG_SCHEMA where a namespace has a column that the state's table has otherwise."""
+    """Raise InvalidInputError WRONG_SCHEMA if a namespace has the name of another column of the state's table."""
     taken = {*(name.lower() for name in key.names), *TAKEN_COLUMNS}
     shared = [name for name in namespace.names if name.lower() in taken]
     if shared:
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"state {state!r}: namespace columns {shared} are columns of its table; rename them"
+            "WRONG_SCHEMA",
+            f"state {state!r}: its table already has the columns {shared}; rename these namespace columns",
         )

@@ -1,4 +1,4 @@
-"""The rows of a state as columns: key, namespace, a map's key or an element's place, and value; by key group."""
+"""The rows of a state as columns by key group: key, namespace, a map's key or an element's position, and value."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Grouped:
 
 
 def table_schema(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
-    """The columns that users see of a state."""
+    """Return the columns that users see of a state."""
     columns = [field for field in stored_key(key, spec) if field != ONE][1:]
     return pa.schema([*columns, pa.field("value", spec.value)])
 
 
 def decoder(key: pa.Schema, spec: StateDescriptor) -> Callable[[pa.RecordBatch], Grouped]:
-    """From stored rows (key, value: binary) to columns. It raises CorruptError ROW_CORRUPT."""
+    """Return a function from stored rows (key, value: binary) to columns; it raises CorruptError ROW_CORRUPT."""
     keys, schema = stored_key(key, spec), table_schema(key, spec)
     layout = value_layout(pa.schema([pa.field("value", spec.value)]))
 
@@ -47,7 +47,7 @@ def decoder(key: pa.Schema, spec: StateDescriptor) -> Callable[[pa.RecordBatch],
 
 
 def widened(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], Grouped]:
-    """From rows of a state before a migration to those after: fields that were added are null."""
+    """Return a function from rows of a state before a migration to rows after it; added fields are null."""
     schema = table_schema(key, spec)
 
     def wide(found: Grouped) -> Grouped:
@@ -62,7 +62,7 @@ def widened(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], Groupe
 
 
 def encoder(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], pa.RecordBatch]:
-    """The way back."""
+    """Return the inverse of `decoder`, a function from columns to stored rows."""
     keys = stored_key(key, spec)
     layout = value_layout(pa.schema([pa.field("value", spec.value)]))
 

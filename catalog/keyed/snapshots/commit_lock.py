@@ -1,8 +1,7 @@
-"""How the commits of a keyed store and its vacuum keep out of each other's way: a lock of the system on
-the log's folder, not a clock.
+"""Mutual exclusion of a keyed store's commits and its vacuum by a system lock on the log's folder, not by a clock.
 
-A commit holds the lock, with others, from the look at its files until they are named in the log. Vacuum holds it alone
-while it reads the log and removes what that does not name.
+A commit shares the lock with other commits from the check of its files until the log names them. Vacuum holds the lock
+alone while it reads the log and removes the files that the log does not name.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ def commit_lock(root: Path, *, alone: bool) -> Iterator[None]:
             if time.monotonic() > deadline:
                 holder = "a commit" if alone else "a vacuum"
                 raise ConflictError(
-                    "STORE_BUSY", f"{path} is held by {holder} for more than {LOCK_WAIT:.0f} seconds; try again later"
+                    "STORE_BUSY",
+                    f"{path} has been held by {holder} for more than {LOCK_WAIT:.0f} seconds; try again later",
                 )
             time.sleep(POLL)
         yield

@@ -1,5 +1,8 @@
-"""Filling a new local database from the parts of a snapshot: linked and opened in place where one part is for just
-these key groups, else row by row for the groups that are asked for, whatever other groups and parts there are."""
+"""Restoring a new local database from the parts of a snapshot.
+
+If there is one part with exactly the requested key groups, its files are linked and opened in place. Otherwise rows of
+the requested groups are inserted, regardless of which other groups and parts there are.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ Specs = dict[str, StateDescriptor]
 
 
 def opens_in_place(handles: Sequence[SnapshotPart], key_groups: range) -> bool:
-    """Whether `place` will do."""
+    """Return whether `place` can restore the key groups from these parts."""
     return len(handles) == 1 and handles[0].kind == "incremental" and handles[0].key_groups == key_groups
 
 
 def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
-    """The files of an incremental part as a database: table files linked, as RocksDB never writes to them again.
+    """Make the files of an incremental part a database; table files are linked, as RocksDB never writes to them again.
 
-    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT; then the directory is gone.
+    Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, after which the directory is removed.
     """
     with disk_errors("make a folder", directory):
         directory.mkdir(parents=True)
@@ -50,8 +53,10 @@ def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
 def insert(
     folder: Path, handle: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
 ) -> None:
-    """The rows of a part whose groups are in the range, as ``specs`` have them, into a database that has column
-    families for these."""
+    """Insert the rows of a part whose groups are in the range into a database, in the types of ``specs``.
+
+    The database has column families for these states.
+    """
     groups = range(max(handle.key_groups.start, key_groups.start), min(handle.key_groups.stop, key_groups.stop))
     if not groups:
         return
@@ -75,7 +80,7 @@ def _of_tables(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range
 
 
 def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Grouped]:
-    """The rows of some groups of a state in a full snapshot, in batches; only their bytes are compared and read.
+    """Yield the rows of some groups of a state in a full snapshot, in batches; only their bytes are compared and read.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
     """
@@ -97,7 +102,9 @@ def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Gro
 
 
 def _of_files(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
-    """By way of a database in ``local``, where its files go if the process is killed."""
+    """Yield rows from a temporary database in ``local``; its files are removed with that folder if the process is
+    killed.
+    """
     directory = local / f"restoring-{uuid.uuid4().hex}"
     try:
         place(folder, handle, directory)
@@ -110,7 +117,7 @@ def _of_files(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range,
 
 
 def converter(key: pa.Schema, old: StateDescriptor, new: StateDescriptor) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """From stored rows of a state to those that it has after a migration."""
+    """Return a function from stored rows of a state to its stored rows after a migration."""
     if old.value == new.value:
         return _same
     decode, wide, encode = decoder(key, old), widened(key, new), encoder(key, new)
@@ -118,7 +125,7 @@ def converter(key: pa.Schema, old: StateDescriptor, new: StateDescriptor) -> Cal
 
 
 def stored_range(groups: range) -> KeyRange:
-    """The stored keys of some key groups."""
+    """Return the range of the stored keys of some key groups."""
     return KeyRange(group_bytes(groups.start), group_bytes(groups.stop) if groups.stop < 1 << 15 else None)
 
 

@@ -1,4 +1,4 @@
-"""The log of a keyed store as this process knows it: each read takes in only what was committed since the last."""
+"""The log of a keyed store in the memory of this process; each read adds only the entries that were committed since."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _known: OrderedDict[tuple[str, str], SnapshotLog] = OrderedDict()
 
 
 def shared_log(root: Path, store_id: str) -> SnapshotLog:
-    """The log of the store with this identity in the folder ``root``.
+    """Return the log of the store with this identity in the folder ``root``.
 
-    Raises CorruptError LOG_CORRUPT, NotFoundError STORE_NOT_FOUND if the folder has that store no more: what was opened
-    on it must not go on with another.
+    Raises CorruptError LOG_CORRUPT, and NotFoundError STORE_NOT_FOUND if the folder no longer has that store: what was
+    opened on it must not continue with another store.
     """
     name = str(root), store_id
     found = newer_log(LocalStorage(root), store_id, _known.get(name, SnapshotLog(())))
@@ -32,14 +32,14 @@ def shared_log(root: Path, store_id: str) -> SnapshotLog:
 
 
 def newer_log(storage: LocalStorage, store_id: str, known: SnapshotLog) -> SnapshotLog:
-    """The log as it is now, from what was ``known``; as `shared_log`."""
+    """Return the current log, read from the end of ``known`` on; errors are those of `shared_log`."""
     _check_identity(storage, store_id)
     if known.entries and not storage.exists(entry_name(known.newest)):
-        known = SnapshotLog(())  # an older copy of the store was put in its place
+        known = SnapshotLog(())  # an older copy of the store has taken its place
     found = read_log(storage, known)
     if found.newest > known.newest:
-        _check_identity(storage, store_id)  # the entries are this store's, and not of one that came meanwhile
-    # Else a process that goes on for ever would remember the parts of all snapshots that there ever were.
+        _check_identity(storage, store_id)  # the entries belong to this store, not to one that replaced it meanwhile
+    # Without folding, a long-running process would keep the parts of all snapshots that ever existed.
     crossed = found.newest // CHECKPOINT_INTERVAL > known.newest // CHECKPOINT_INTERVAL
     return folded(found) if crossed else found
 
@@ -52,6 +52,6 @@ def _check_identity(storage: LocalStorage, store_id: str) -> None:
     if found != store_id:
         raise NotFoundError(
             "STORE_NOT_FOUND",
-            f"the keyed store that was opened in {storage.root} is not there any more: it was dropped, or another was "
-            "put in its place; open it again",
+            f"the keyed store that was opened in {storage.root} no longer exists: it was dropped, or "
+            "another store has taken its place; open it again",
         )

@@ -1,8 +1,9 @@
-"""The log of a keyed store: which snapshots were committed and which discarded, so which files are needed.
+"""The log of a keyed store: the committed and the discarded snapshots, which determine the needed files.
 
-One JSON file per version, created once (``catalog.log.entries`` has the names); version 0 is the empty store. Files are
-counted by replaying: a file is needed while a snapshot that was not discarded names it. Every so often what is still
-needed of the log is folded into one file, so that opening a store does not read what was discarded.
+The log has one JSON file per version, created once (``catalog.log.entries`` has the names); version 0 is the empty
+store. A file is needed while a snapshot that was not discarded names it, which is computed from the entries. At
+intervals the part of the log that is still needed is folded into one file, so that opening a store does not read
+discarded snapshots.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ _CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """What one version did; ``timestamp`` is epoch microseconds. A discard names the version that it takes away.
-    ``outputs`` are files that a snapshot's batch made beside its state."""
+    """The record of one version; ``timestamp`` is epoch microseconds.
+
+    A discard names the version that it removes. ``outputs`` are files that a snapshot's batch made beside its state.
+    """
 
     version: int
     timestamp: int
@@ -58,7 +61,7 @@ class SnapshotEntry:
 
 @dataclass(frozen=True)
 class SnapshotLog:
-    """All entries, by version from 1 on; of snapshots that were discarded long ago without their parts."""
+    """All entries by version, from 1 on; snapshots that were discarded long ago come without their parts."""
 
     entries: tuple[SnapshotEntry, ...]
 
@@ -67,13 +70,16 @@ class SnapshotLog:
         return len(self.entries)
 
     def retained(self) -> dict[int, SnapshotEntry]:
-        """The snapshots that can be restored, by version, oldest first."""
+        """Return the snapshots that can be restored, by version, oldest first."""
         gone = {entry.discarded for entry in self.entries if entry.operation == _DISCARD}
         return {e.version: e for e in self.entries if e.operation == _SNAPSHOT and e.version not in gone}
 
     def files(self) -> dict[str, FileRef]:
-        """All files that are needed: those of retained snapshots with their outputs, and the outputs of each
-        application's last batch, which is asked for again after a crash."""
+        """Return all needed files: those of retained snapshots with their outputs, and the outputs of each
+        application's last batch.
+
+        The outputs of a last batch are read again after a crash.
+        """
         parts = (handle for entry in self.retained().values() for handle in entry.handles)
         found = {name: file for handle in parts for name, file in handle.files().items()}
         for entry in self.with_outputs().values():
@@ -81,29 +87,33 @@ class SnapshotLog:
         return found
 
     def forsaken(self) -> set[str]:
-        """Files that were needed and are no more, as far as the log still tells: somebody removes them, or has."""
+        """Return the files that were needed and no longer are, as far as the log has them; they are removed or will
+        be."""
         named = {name for entry in self.entries for handle in entry.handles for name in handle.files()}
         return named - self.files().keys()
 
     def transaction(self, asked: Transaction) -> int | None:
-        """The version that committed it, whether it was discarded since or not."""
+        """Return the version that committed a transaction, even if it was discarded since."""
         return next((entry.version for entry in reversed(self.entries) if entry.transaction == asked), None)
 
     def outputs(self, version: int) -> tuple[FileRef, ...]:
-        """Those of a version that is retained, or was the last of its application. NotFoundError VERSION_NOT_FOUND."""
+        """Return the outputs of a version that is retained or is the last of its application.
+
+        Raises NotFoundError VERSION_NOT_FOUND.
+        """
         found = self.with_outputs().get(version)
         if found is None:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
-                f"version {version!r} is neither a snapshot that is kept nor the last batch of an application: only "
-                "the outputs of these are kept",
+                f"version {version!r} is neither a kept snapshot nor the last batch of an "
+                "application: only the outputs of these are kept",
             )
         return found.outputs
 
     def snapshot(self, version: int | None) -> SnapshotEntry | None:
-        """A retained snapshot, the newest by default; None if there is none yet, and for version 0.
+        """Return a retained snapshot, the newest by default; None if there is none yet, and for version 0.
 
-        Raises NotFoundError VERSION_NOT_FOUND, naming those that are kept.
+        Raises NotFoundError VERSION_NOT_FOUND, which lists the kept versions.
         """
         kept = self.retained()
         if version == 0 or (version is None and not kept):
@@ -111,22 +121,22 @@ class SnapshotLog:
         if version is None:
             return kept[max(kept)]
         if version not in kept:
-            told = ", ".join(map(str, kept)) or "none"
-            raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; there are {told}")
+            listed = ", ".join(map(str, kept)) or "none"
+            raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; kept are {listed}")
         return kept[version]
 
     def last_batches(self) -> list[SnapshotEntry]:
-        """The newest transaction of each application."""
+        """Return the newest transaction of each application."""
         last = {entry.transaction[0]: entry for entry in self.entries if entry.transaction is not None}
         return list(last.values())
 
     def with_outputs(self) -> dict[int, SnapshotEntry]:
-        """The versions whose outputs are kept."""
+        """Return the versions whose outputs are kept."""
         return self.retained() | {entry.version: entry for entry in self.last_batches()}
 
 
 def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
-    """The log as it is now, from what was read before, or the newest checkpoint, on.
+    """Return the current log, read on from ``known`` or from the newest checkpoint.
 
     Raises CorruptError LOG_CORRUPT, UnsupportedError LOG_FORMAT.
     """
@@ -140,9 +150,12 @@ def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> Snapshot
 
 
 def _check_no_gap(storage: Storage, newest: int) -> None:
-    """Nothing is read as the newest version, and nothing written behind it, while later ones are there."""
+    """Raise CorruptError LOG_CORRUPT if the entry after ``newest`` is missing while later ones exist.
+
+    Otherwise an older version would be read as the newest, and commits would follow it.
+    """
     later = [item.name for item in storage.list("log/", after=entry_name(newest)) if ENTRY.fullmatch(item.name)]
-    if later and not storage.exists(entry_name(newest + 1)):  # it may have come meanwhile
+    if later and not storage.exists(entry_name(newest + 1)):  # it may have been committed meanwhile
         raise CorruptError(
             "LOG_CORRUPT",
             f"{entry_name(newest + 1)} is missing, but there is {later[0]}; restore the file from a copy",
@@ -150,19 +163,19 @@ def _check_no_gap(storage: Storage, newest: int) -> None:
 
 
 def read_snapshot_entry(storage: Storage, version: int) -> SnapshotEntry:
-    """One version as its own file says. Raises CorruptError LOG_CORRUPT, NotFoundError FILE_NOT_FOUND."""
+    """Return one version from its own file. Raises CorruptError LOG_CORRUPT, NotFoundError FILE_NOT_FOUND."""
     name = entry_name(version)
     (found,) = _decoded(name, storage.read(name), [version])
     return found
 
 
 def checkpoints(storage: Storage) -> list[str]:
-    """Names of the folded logs, newest first."""
+    """Return the names of the folded logs, newest first."""
     return sorted((item.name for item in storage.list(FOLDER) if _CHECKPOINT.fullmatch(item.name)), reverse=True)
 
 
 def read_log_checkpoint(name: str, data: bytes) -> SnapshotLog:
-    """Raises CorruptError LOG_CORRUPT."""
+    """Return the log in the bytes of the checkpoint ``name``. Raises CorruptError LOG_CORRUPT."""
     found = _CHECKPOINT.fullmatch(name)
     assert found is not None
     return SnapshotLog(tuple(_decoded(name, data, range(1, int(found[1]) + 1))))
@@ -173,15 +186,15 @@ def _from_checkpoint(storage: Storage) -> SnapshotLog:
         try:
             return read_log_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
-            continue  # the entries say the same
+            continue  # the entries have the same content
     return SnapshotLog(())
 
 
 def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
-    """Make the version exist behind those that are ``known``: the log with it, or None if another writer has it.
+    """Create the version behind the ``known`` ones; return the log with it, or None if another writer took the version.
 
-    Raises NotFoundError STORE_REPLACED if the store with this identity is not there any more, StorageError if the
-    version was not made, CommitUnknownError COMMIT_UNKNOWN if that is open.
+    Raises NotFoundError STORE_REPLACED if the store with this identity no longer exists, StorageError if the version
+    was not made, CommitUnknownError COMMIT_UNKNOWN if that is unknown.
     """
     guard, attempt = identity_guard(store_id), uuid.uuid4().hex
     data = _encoded([entry], attempt)
@@ -190,13 +203,13 @@ def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id
     log = SnapshotLog((*known.entries, entry))
     if entry.version % CHECKPOINT_INTERVAL == 0:
         log = folded(log)
-        with contextlib.suppress(StateStoreError, OSError):  # the version exists; the entries say the same
+        with contextlib.suppress(StateStoreError, OSError):  # the version exists; the entries have the same content
             _fold(storage, log, guard)
     return log
 
 
 def was_committed(storage: Storage, commit_id: str) -> bool:
-    """Whether the attempt with this id is in the log (`statestore.catalog.log.entries.was_committed`)."""
+    """Return whether the attempt with this id is in the log (`statestore.catalog.log.entries.was_committed`)."""
     version, attempt = split_commit_id(commit_id)
     name = entry_name(version)
     try:
@@ -211,7 +224,7 @@ def was_committed(storage: Storage, commit_id: str) -> bool:
 
 
 def folded(log: SnapshotLog) -> SnapshotLog:
-    """The log without what nobody needs any more: parts of snapshots that were discarded, outputs of older batches."""
+    """Return the log without parts of discarded snapshots and outputs of older batches, which are no longer needed."""
     retained, with_outputs = log.retained(), log.with_outputs()
     entries = (
         replace(
@@ -235,12 +248,12 @@ def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
 
 
 def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> None:
-    """InvalidInputError INCOMPLETE_SNAPSHOT unless the parts have every key group once."""
+    """Raise InvalidInputError INCOMPLETE_SNAPSHOT unless the parts have every key group once."""
     for part in handles:
         if not isinstance(part, SnapshotPart):
             raise InvalidInputError(
                 "INCOMPLETE_SNAPSHOT",
-                f"a part is a {type(part).__name__}; expected what snapshot(…).result() of each backend answers",
+                f"a part is a {type(part).__name__}; expected the results of snapshot(…).result() of each backend",
             )
     at = 0
     for handle in sorted(handles, key=lambda part: part.key_groups.start):
@@ -250,10 +263,10 @@ def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> Non
     else:
         if at == max_parallelism:
             return
-    told = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
+    listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
     raise InvalidInputError(
         "INCOMPLETE_SNAPSHOT",
-        f"parts with key groups {told}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
+        f"parts with key groups {listed}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
     )
 
 
@@ -280,15 +293,15 @@ def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEn
         document = json.loads(data)
         found: Mapping[str, Any] = document["log"]
         if document["checksum"] != _checksum(found):
-            raise ValueError(f"checksum {_checksum(found)} where the file says {document['checksum']}")
+            raise ValueError(f"checksum {_checksum(found)}, but the file records {document['checksum']}")
         if found["format"] != FORMAT_VERSION:
             raise UnsupportedError(
                 "LOG_FORMAT",
-                f"{name}: log format {found['format']!r}, this release reads {FORMAT_VERSION}; use a newer release",
+                f"{name}: log format {found['format']!r}, but this release reads {FORMAT_VERSION}; use a newer release",
             )
         entries = [_entry(each) for each in found["versions"]]
         if [entry.version for entry in entries] != list(versions):
-            raise ValueError("it has other versions than its name says")
+            raise ValueError("its versions are not those of its name")
         return entries
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptError(
@@ -310,7 +323,7 @@ def _entry(found: Mapping[str, Any]) -> SnapshotEntry:
         check_int(batch, INT64, "batch of the transaction")
         transaction = application, batch
     if found["discarded"] is not None:
-        check_int(found["discarded"], VERSION, "version that is discarded")
+        check_int(found["discarded"], VERSION, "discarded version")
     outputs = tuple(file_ref_from_json(file) for file in found["outputs"])
     for file in outputs:
         check_stored(file)

@@ -1,4 +1,4 @@
-"""What a task wrote of its part of a snapshot: which key groups, states and files. It travels and is logged as JSON."""
+"""One task's part of a snapshot: its key groups, states and files. It is sent and logged as JSON."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ class StateSegment:
 
 @dataclass(frozen=True)
 class SnapshotPart:
-    """A task's part. ``states`` are all that were registered; of a full snapshot ``tables`` has those with rows, of an
-    incremental one ``shared`` its table files and ``private`` the others, by their names in the database. ``reused``
-    are files of ``shared`` that the snapshot it builds on has. ``next_place`` is behind all places in lists;
-    ``backend`` tells which one took it."""
+    """One task's part of a snapshot.
+
+    ``states`` are all registered states. In a full snapshot ``tables`` has the states with rows. In an incremental one
+    ``shared`` has its table files and ``private`` the other files, by their names in the database. ``reused`` are the
+    files of ``shared`` that the snapshot on which it builds already has. ``next_place`` is behind all list positions.
+    ``backend`` identifies the backend that took the snapshot.
+    """
 
     kind: SnapshotKind
     backend: str
@@ -48,7 +51,7 @@ class SnapshotPart:
     reused: frozenset[str] = frozenset()
 
     def files(self) -> dict[str, FileRef]:
-        """All files that it names, by name."""
+        """Return all files that the part names, by name."""
         found = [table.file for table in self.tables.values()]
         return {file.name: file for file in (*found, *self.shared.values(), *self.private.values())}
 
@@ -59,7 +62,7 @@ class SnapshotPart:
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "states": [spec.to_json() for spec in self.states],
             "next_place": self.next_place,
-            "tables": {  # not asdict of all: it would copy each place by itself
+            "tables": {  # asdict of everything would copy each number by itself
                 name: {"file": asdict(table.file), "first_group": table.first_group, "groups": list(table.groups)}
                 for name, table in self.tables.items()
             },
@@ -70,7 +73,8 @@ class SnapshotPart:
 
 
 def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
-    """The way back; ValueError, KeyError or TypeError for what `SnapshotPart.to_json` does not write."""
+    """Return the part in the JSON of `SnapshotPart.to_json`. Raises ValueError, KeyError or TypeError for other
+    JSON."""
     first, stop = found["key_groups"]
     handle = SnapshotPart(
         found["kind"],
@@ -91,7 +95,7 @@ def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
 
 
 def check_stored(file: FileRef) -> None:
-    """ValueError unless the file lies in one of a keyed store's folders and has the checksums of its length."""
+    """Raise ValueError unless the file lies in one of a keyed store's folders and has the checksums of its length."""
     if not STORED_FILE.fullmatch(file.name):
         raise ValueError(f"file name is {file.name!r}, expected one in {SEGMENTS}, {SHARED}, {PRIVATE} or {EMITTED}")
     check_file_ref(file)
@@ -112,17 +116,17 @@ def _check(handle: SnapshotPart) -> None:
     for pattern, files in ((TABLE_FILE, handle.shared), (PRIVATE_FILE, handle.private)):
         for name in files:
             if not pattern.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a database's file")
+                raise ValueError(f"{name!r} is not the name of a database's file")
     if not handle.reused <= handle.files().keys():
-        raise ValueError("files are named again that are not in the snapshot")
+        raise ValueError("reused files are not in the snapshot")
 
 
 def _check_table(name: str, table: StateSegment, groups: range, known: set[str]) -> None:
     if name not in known:
-        raise ValueError(f"rows of {name!r}, which is no state of the snapshot")
+        raise ValueError(f"rows of {name!r}, which is not a state of the snapshot")
     if table.first_group != groups.start or len(table.groups) != len(groups) + 1:
-        raise ValueError(f"key groups of the rows of {name!r} are not those of the snapshot")
+        raise ValueError(f"key groups of the rows of {name!r} differ from those of the snapshot")
     for count in table.groups:
-        check_int(count, COUNT, f"place of a key group of {name!r}")
+        check_int(count, COUNT, f"offset of a key group of {name!r}")
     if table.groups[0] != 0 or any(a > b for a, b in itertools.pairwise(table.groups)):
-        raise ValueError(f"places of the key groups of {name!r} do not ascend")
+        raise ValueError(f"offsets of the key groups of {name!r} do not ascend")

@@ -1,4 +1,4 @@
-"""Files of snapshots in a store's folder: written whole or not at all, with the checksums of what was written."""
+"""Files of snapshots in a store's folder: written whole or not at all, with checksums of the written bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 @dataclass
 class NewFile:
-    """A file that is being written, as pyarrow and others write; ``check`` is called between its regions."""
+    """A file that is being written, with the interface that pyarrow expects; ``check`` is called between its
+    regions."""
 
     name: str
     sink: IO[bytes]
@@ -61,13 +62,13 @@ class NewFile:
         return self.sink.closed
 
     def flush(self) -> None:
-        """Done at the end."""
+        """Do nothing: the file is flushed at the end."""
 
     def close(self) -> None:
-        """Whoever writes is done; the file is finished by `new_file`."""
+        """Do nothing: `new_file` finishes the file after its writer is done."""
 
     def ref(self) -> FileRef:
-        """What it is now; nothing may be written later."""
+        """Return the reference to the file as it is now; nothing may be written later."""
         if self.bytes % REGION_BYTES:
             self._region()
         return FileRef(self.name, self.bytes, "".join(self.checksums))
@@ -78,15 +79,16 @@ class NewFile:
 
 
 def _no_check() -> None:
-    """Nobody cancels."""
+    """Do nothing: the write cannot be cancelled."""
 
 
 @contextmanager
 def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
-    """A file ``<place>/<unique><suffix>`` in the store's folder; it is there, and durable, when the block ends well.
+    """Create a file ``<place>/<unique><suffix>`` in the store's folder; it exists and is durable when the block ends
+    well.
 
-    Raises StorageError DISK_FAILED, also for what the system refuses to the block, and NotFoundError
-    SNAPSHOT_FILE_MISSING where somebody removed the file meanwhile.
+    Raises StorageError DISK_FAILED, also for refusals of the system within the block, and NotFoundError
+    SNAPSHOT_FILE_MISSING if another process removed the file meanwhile.
     """
     name = f"{place}/{uuid.uuid4().hex}{suffix}"
     unfinished = folder / f"{name}{UNFINISHED}"
@@ -103,7 +105,7 @@ def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = 
             sync_folder(folder / place)
     except BaseException as error:
         for left in (folder / name, unfinished):
-            with contextlib.suppress(OSError):  # a file that stays is removed by vacuum
+            with contextlib.suppress(OSError):  # vacuum removes a file that stays
                 left.unlink(missing_ok=True)
         if isinstance(error, StorageError) and error.errno == errno.ENOENT and error.filename == str(folder / name):
             raise NotFoundError(
@@ -115,14 +117,14 @@ def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = 
 
 
 def remove_if_possible(folder: Path, files: Iterable[FileRef]) -> None:
-    """Remove stored files that nobody needs. Those that cannot be removed are left to vacuum."""
+    """Remove stored files that are no longer needed; files that cannot be removed are left to vacuum."""
     for file in files:
         with contextlib.suppress(OSError):
             (folder / file.name).unlink(missing_ok=True)
 
 
 def store_copy(folder: Path, place: str, source: Path, check: Callable[[], None] = _no_check) -> FileRef:
-    """A copy of a file; ``check`` is called every MiB and may raise to end it."""
+    """Store a copy of a file; ``check`` is called every MiB and may raise to end the copying."""
     with new_file(folder, place, source.suffix, check) as target:
         with disk_errors("open", source):
             data = source.open("rb")
@@ -144,7 +146,7 @@ def store_batches(
     batches: Iterator[pa.RecordBatch],
     check: Callable[[], None] = _no_check,
 ) -> FileRef | None:
-    """An Arrow file of batches, which are written as they come; None if there is none."""
+    """Store an Arrow file of batches, which are written as they come; return None if there are none."""
     first = next(batches, None)
     if first is None:
         return None
@@ -165,11 +167,11 @@ def store_batches(
 
 _MOST_KNOWN = 10_000
 _KNOWN_GOOD: dict[tuple[str, int, int, int], str] = {}
-"""Checksums of files that this process has compared, by path, inode, size and time of change."""
+"""Checksums of files that this process has compared, by path, inode, size and modification time."""
 
 
 def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) -> None:
-    """A stored file under another name: as a link where nobody will write to it.
+    """Place a stored file under another name, as a link if it is read only.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED, StorageError.
     """
@@ -187,14 +189,19 @@ def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) ->
 
 
 def check_there(folder: Path, file: FileRef) -> None:
-    """Raise NotFoundError SNAPSHOT_FILE_MISSING or CorruptError SEGMENT_TRUNCATED unless a file that is about to be
-    committed is there; the bytes are not compared."""
+    """Check that a file that is about to be committed exists and has its length; its bytes are not compared.
+
+    Raises NotFoundError SNAPSHOT_FILE_MISSING or CorruptError SEGMENT_TRUNCATED.
+    """
     with opened(folder, file):
         pass
 
 
 def checked(folder: Path, file: FileRef) -> Path:
-    """Where a stored file is, after all its regions were compared: once in a process, unless it was changed since."""
+    """Return the path of a stored file after comparing all its regions.
+
+    A process compares a file once, unless the file has changed since.
+    """
     path = folder / file.name
     with opened(folder, file) as verified:
         with _there(folder, file, "look at"):
@@ -210,7 +217,7 @@ def checked(folder: Path, file: FileRef) -> Path:
 
 @contextmanager
 def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
-    """A stored file, mapped; its bytes are compared as they are asked for.
+    """Map a stored file; its bytes are compared when they are read.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_TRUNCATED or NOT_A_FILE, StorageError.
     """
@@ -221,8 +228,10 @@ def opened(folder: Path, file: FileRef) -> Iterator[VerifiedBytes]:
 
 @contextmanager
 def _there(folder: Path, file: FileRef, doing: str) -> Iterator[None]:
-    """Raise NotFoundError SNAPSHOT_FILE_MISSING for a file that is gone, also if it was there a moment ago, and what
-    else the system refuses as StorageError DISK_FAILED."""
+    """Raise NotFoundError SNAPSHOT_FILE_MISSING for a file that is gone, even if it existed a moment ago.
+
+    Other refusals of the system are raised as StorageError DISK_FAILED.
+    """
     path = folder / file.name
     try:
         yield
@@ -233,6 +242,6 @@ def _there(folder: Path, file: FileRef, doing: str) -> Iterator[None]:
             if gone:
                 raise NotFoundError(
                     "SNAPSHOT_FILE_MISSING",
-                    f"{path} is not there, but a snapshot needs it; restore it from a copy, or use another snapshot",
+                    f"{path} is missing, but a snapshot needs it; restore it from a copy, or use another snapshot",
                 ) from None
         raise storage_error(error, doing, path) from error

@@ -1,9 +1,8 @@
-"""Taking snapshots: at once a RocksDB checkpoint of hard links, which later writes do not touch; then, in a thread,
-what the snapshot keeps of it is written into the store's folder.
+"""Taking snapshots: a RocksDB checkpoint of hard links at once, from which a thread then writes the store's files.
 
-A full snapshot has an Arrow segment for each state, its rows by key group. An incremental one has RocksDB's own files:
-table files that the last confirmed snapshot of the same backend has are named again and not written. Cancelled or
-failed, it leaves nothing.
+Later writes do not touch the checkpoint. A full snapshot has an Arrow segment for each state, with its rows by key
+group. An incremental snapshot has RocksDB's own files; table files that the last confirmed snapshot of the same backend
+has are named again and not written. A cancelled or failed snapshot leaves nothing.
 """
 
 from __future__ import annotations
@@ -51,35 +50,37 @@ class Running:
     process: int
 
     def result(self, timeout: float | None = None) -> SnapshotPart:
-        """Waits for the task's part, at most ``timeout`` seconds (TimeoutError).
+        """Wait for the task's part, at most ``timeout`` seconds (TimeoutError).
 
-        Raises ConflictError SNAPSHOT_CANCELLED, or what went wrong; UnsupportedError FORKED in a fork, which does not
-        have the thread that writes it.
+        Raises ConflictError SNAPSHOT_CANCELLED, or the error of the snapshot; UnsupportedError FORKED in a fork, which
+        does not have the thread that writes it.
         """
         if os.getpid() != self.process:
-            raise forked_error("a snapshot cannot be waited for")
+            raise forked_error("the result of a snapshot cannot be waited for")
         return self.future.result(timeout)
 
     def done(self) -> bool:
-        """Whether `result` answers at once."""
+        """Return whether `result` returns without waiting."""
         return self.future.done()
 
     def cancel(self) -> None:
-        """Have it end soon and leave nothing; one that is done stays."""
+        """Make the snapshot end soon and leave nothing; a finished snapshot stays."""
         self.cancelled.set()
 
 
 def start(
     checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, base: SnapshotPart | None, owner: object
 ) -> Running:
-    """Write the snapshot that ``handle`` begins to describe, of the RocksDB checkpoint in ``checkpoint``, which is
-    removed in the end. ``base``: the confirmed snapshot that an incremental one builds on. ``owner`` is held until
-    then: a backend that nobody holds removes its local files."""
+    """Write the snapshot that ``handle`` begins to describe from the RocksDB checkpoint in ``checkpoint``.
+
+    The checkpoint is removed at the end. ``base`` is the confirmed snapshot on which an incremental one builds.
+    ``owner`` is kept alive until then: a backend without references removes its local files.
+    """
     running = Running(Future(), threading.Event(), os.getpid())
 
     def check() -> None:
         if running.cancelled.is_set():
-            raise ConflictError("SNAPSHOT_CANCELLED", "the snapshot was cancelled; nothing of it was kept")
+            raise ConflictError("SNAPSHOT_CANCELLED", "the snapshot was cancelled; none of it was kept")
 
     def work(_owner: object) -> None:
         written: list[FileRef] = []
@@ -93,7 +94,7 @@ def start(
             try:
                 remove_if_possible(folder, written)
                 _remove(checkpoint)
-            finally:  # whoever waits gets an answer, whatever fails
+            finally:  # a waiting caller gets a result, whatever fails
                 running.future.set_exception(error)
         else:
             try:
@@ -111,7 +112,7 @@ def start(
 
 
 def _remove(checkpoint: Path) -> None:
-    """What the disk refuses to remove goes with the backend's other local files."""
+    """Remove the checkpoint where possible; remaining files are removed with the backend's other local files."""
     with contextlib.suppress(OSError):
         shutil.rmtree(checkpoint, ignore_errors=True)
 
@@ -134,7 +135,7 @@ def _full(
 def _rows(
     checkpoint: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a state, which are counted by key group as they come."""
+    """Yield the rows of a state and count them by key group."""
     for found in scan_rocksdb(checkpoint, decoder(key, spec), family=spec.name):
         check()
         counts += np.bincount(found.groups - groups.start, minlength=len(groups))

@@ -1,4 +1,4 @@
-"""Files in a keyed store's folder that no kept snapshot needs, such as those of tasks that were killed."""
+"""Files in a keyed store's folder that no kept snapshot needs, such as those of killed tasks."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from statestore.catalog.log.storage import TEMPORARY, LocalStorage, ObjectInfo, 
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.places.local_directory import remove_abandoned
 
-# What tasks make and may leave behind when they die; nothing else is looked at, so no file of somebody else is removed.
+# Files that tasks create and may leave behind when they die. No other file is considered, so foreign files stay.
 OURS = re.compile(rf"{STORED_FILE.pattern}(?:{re.escape(UNFINISHED)})?|(?:.*/)?{re.escape(TEMPORARY)}\w+")
 
 
 def unneeded_files(storage: Storage) -> list[ObjectInfo]:
-    """All of them, whatever their age; those of snapshots that are being taken are among them."""
-    listed = storage.list("")  # before the log: what is committed meanwhile is then known to be needed
+    """Return all unneeded files of any age, including those of snapshots that are being taken."""
+    listed = storage.list("")  # before the log is read: files committed meanwhile are then known to be needed
     needed = read_log(storage).files()
     return [item for item in listed if item.name not in needed and OURS.fullmatch(item.name)]
 
 
 def remove_unneeded(root: Path, store_id: str, older_than_us: int, dry_run: bool) -> list[Unneeded]:
-    """Remove (or only list) those that were not changed for ``older_than_us`` microseconds.
+    """Remove (or only list) the unneeded files that were not changed for ``older_than_us`` microseconds.
 
-    A commit that is under way is waited for, so that no file goes which the log names in the end. Raises ConflictError
-    STORE_BUSY, NotFoundError STORE_NOT_FOUND if the store is not there any more.
+    The call waits for a commit that is under way, so that no file is removed that the log then names. Raises
+    ConflictError STORE_BUSY, NotFoundError STORE_NOT_FOUND if the store no longer exists.
     """
     storage = LocalStorage(root)
     cutoff = time.time_ns() // 1000 - older_than_us
@@ -40,8 +40,8 @@ def remove_unneeded(root: Path, store_id: str, older_than_us: int, dry_run: bool
         found = [Unneeded(item.name, item.bytes) for item in unneeded_files(storage) if item.modified_us <= cutoff]
         newest = newer_log(storage, store_id, SnapshotLog(())).newest
         if not dry_run:
-            storage.settle(entry_name(newest))  # what is removed must not be needed by what a power failure leaves
+            storage.settle(entry_name(newest))  # a log that a power failure leaves must not need removed files
             for item in found:
                 storage.delete(item.name)
-            remove_abandoned()  # what backends of processes that were killed left in the temporary folder
+            remove_abandoned()  # files of killed processes' backends in the temporary folder
     return found

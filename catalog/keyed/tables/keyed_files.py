@@ -1,4 +1,4 @@
-"""The files that a snapshot has a state in."""
+"""The files in which a snapshot has a state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL, INCREMENTAL = "state", "database"
 
 
 def files_of(part: SnapshotPart, state: str) -> dict[str, FileRef]:
-    """The files of a part that hold rows of a state: of a database all its table files."""
+    """Return the files of a part that may hold rows of a state: of a database, all its table files."""
     if all(spec.name != state for spec in part.states):
         return {}
     found = list(part.shared.values())
@@ -24,12 +24,12 @@ def files_of(part: SnapshotPart, state: str) -> dict[str, FileRef]:
 
 
 def new_files(part: SnapshotPart, state: str) -> dict[str, FileRef]:
-    """Files of a part that the snapshot it builds on did not have."""
+    """Return the files of a part that the snapshot on which it builds did not have."""
     return {name: file for name, file in files_of(part, state).items() if name not in part.reused}
 
 
 def state_files(entry: SnapshotEntry, state: str, retained: Iterable[SnapshotEntry]) -> Iterator[StateFile]:
-    """The files of a snapshot; each came with the first snapshot that still names it."""
+    """Yield the files of a snapshot, each with the first kept snapshot that names it."""
     first: dict[str, int] = {}
     for kept in retained:
         for part in kept.handles:

@@ -1,4 +1,4 @@
-"""Whole keys that filters name, as stored keys begin: only these, and only their key groups, are read."""
+"""Lookup of the whole keys that filters name: only these keys and their key groups are read."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_groups import key_group_function
 
 LOOKED_UP = 64
-"""More keys than this are not looked up in a database, but found while their groups stream past."""
+"""Beyond this many keys, whole key groups are read from a database instead of single keys."""
 
 
 @dataclass(frozen=True)
 class KeyLookup:
-    """What stored keys begin with, and the key group of each, ascending."""
+    """The beginnings of stored keys with their key groups, ascending."""
 
     keys: tuple[tuple[int, bytes], ...]
 
     def runs(self, groups: range) -> Iterator[range]:
-        """The key groups among these that have a key, as ranges."""
+        """Yield the key groups among these that have a key, as ranges."""
         wanted = sorted({group for group, _ in self.keys if group in groups})
         for _, run in itertools.groupby(enumerate(wanted), lambda pair: pair[1] - pair[0]):
             found = [group for _, group in run]
             yield range(found[0], found[-1] + 1)
 
     def ranges(self, groups: range) -> list[KeyRange]:
-        """The stored keys in a database."""
+        """Return the ranges of the stored keys in a database."""
         return [KeyRange(prefix, successor(prefix)) for group, prefix in self.keys if group in groups]
 
 
 def key_lookup(store: StoreSpec, filters: Sequence[Filter]) -> KeyLookup | None:
-    """The keys that the filters allow; None if they do not name whole keys, or what no key of this type can be."""
+    """Return the keys that the filters allow.
+
+    None if the filters do not name whole keys, or name a value that no key of this type can have.
+    """
     pinned = key_lookups(filters, store.key.names)
     if pinned is None:
         return None
@@ -55,13 +58,15 @@ def key_lookup(store: StoreSpec, filters: Sequence[Filter]) -> KeyLookup | None:
 
 
 def runs_of(lookup: KeyLookup | None, groups: range) -> list[range]:
-    """The key groups to read among these."""
+    """Return the key groups to read among these, as ranges."""
     return [groups] if lookup is None else list(lookup.runs(groups))
 
 
 def ranges_of(lookup: KeyLookup | None, groups: range, kind: StateKind) -> list[KeyRange]:
-    """The stored keys to read in a database, of these key groups: of many keys, and of timers, whose stored keys have
-    the time before the key, all of their groups."""
+    """Return the ranges of stored keys to read in a database for these key groups.
+
+    Whole groups are read for many keys, and for timers, whose stored keys have the time before the key.
+    """
     found = None if lookup is None or kind == "timer" else lookup.ranges(groups)
     if found is not None and len(found) <= LOOKED_UP:
         return found

@@ -1,4 +1,4 @@
-"""How much a keyed store keeps of one state, from its log and the sizes of its files: no state is read."""
+"""The size of one state of a keyed store, from its log and the sizes of its files: no state is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from statestore.formats.engine import StateSize
 
 
 def size_of(root: Path, retained: Sequence[SnapshotEntry], state: str) -> StateSize:
-    """Bytes of the files that the newest snapshot has the state in; states of incremental snapshots share them.
+    """Return the size of the files in which the newest snapshot has the state; states of incremental snapshots share
+    files.
 
-    ``unreferenced_bytes`` are those of the whole store. Raises CorruptError LOG_CORRUPT.
+    ``unreferenced_bytes`` covers the whole store. Raises CorruptError LOG_CORRUPT.
     """
     newest = retained[-1]
     listed = {item.name: item.bytes for item in LocalStorage(root).list("")}
@@ -25,7 +26,7 @@ def size_of(root: Path, retained: Sequence[SnapshotEntry], state: str) -> StateS
     needed = {name: file for part in newest.handles for name, file in part.files().items()}
     damage = [f"damaged: {name} is missing" for name in sorted(needed.keys() - listed.keys())]
     damage += [
-        f"damaged: {name} has {listed[name]} bytes of {file.bytes}"
+        f"damaged: {name} has {listed[name]} bytes, expected {file.bytes}"
         for name, file in needed.items()
         if listed.get(name, file.bytes) != file.bytes
     ]

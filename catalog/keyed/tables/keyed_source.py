@@ -1,4 +1,4 @@
-"""A keyed store of ours as a `Source` of states: a version is a snapshot, state time is when it was committed.
+"""A keyed store as a `Source` of states: a version is a snapshot, and its state time is the time of its commit.
 
 A part is some key groups of one task's part of a snapshot, so that Spark reads by key group; filters that name a whole
 key leave one group. Snapshots are compared by ranges of key groups.
@@ -34,9 +34,9 @@ from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.values.filters import Filter
 
 SPLIT_BYTES = 1 << 26
-"""Of files, about so many hold the rows of a slice in one snapshot."""
+"""Bytes of files, approximately, that hold the rows of a slice in one snapshot."""
 SMALL_BYTES = 1 << 20
-"""So many are read as one."""
+"""Bytes of files that are read as one part."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,16 @@ class GroupsPart:
 
 
 def open_keyed(root: Path, spec: StoreSpec) -> KeyedSource:
-    """The store with the snapshots that are committed by now. Raises CorruptError LOG_CORRUPT, NotFoundError
-    STORE_NOT_FOUND."""
+    """Open the store with the snapshots that are committed by now.
+
+    Raises CorruptError LOG_CORRUPT, NotFoundError STORE_NOT_FOUND.
+    """
     return KeyedSource(root, spec, shared_log(root, spec.store_id))
 
 
 @dataclass(frozen=True)
 class KeyedSource(Source):
-    """The snapshots of a keyed store. In another process it reads the log again: snapshots never change."""
+    """The snapshots of a keyed store. After unpickling it reads the log again: snapshots never change."""
 
     root: Path
     spec: StoreSpec
@@ -94,12 +96,15 @@ class KeyedSource(Source):
         return self.log.retained()
 
     def states(self) -> Sequence[str]:
-        """The states of the newest kept snapshot."""
+        """Return the states of the newest kept snapshot."""
         entries = list(self.retained.values())[-1:]
         return sorted({spec.name for entry in entries for part in entry.handles for spec in part.states})
 
     def info(self, state: str) -> StateInfo:
-        """Raises NotFoundError STATE_NOT_FOUND, or NO_SNAPSHOT where there is none yet."""
+        """Return the description of a state.
+
+        Raises NotFoundError STATE_NOT_FOUND, or NO_SNAPSHOT if there is no snapshot yet.
+        """
         spec, keys = self._newest_state(state), tuple(self.spec.key_names)
         columns = table_schema(self.spec.key, spec)
         row_key = tuple(columns.names[:-1])
@@ -122,11 +127,11 @@ class KeyedSource(Source):
         if self.log.snapshot(version) is None:
             self.kept(state)
             raise NotFoundError(
-                "VERSION_NOT_FOUND", f"{self.spec.name}.{state}: version 0 is the empty store; read one after it"
+                "VERSION_NOT_FOUND", f"{self.spec.name}.{state}: version 0 is the empty store; read a later version"
             )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """By default all entries of the log, those that only discard a snapshot too."""
+        """Return the versions, by default for all entries of the log, including those that discard a snapshot."""
         chosen = self.log.entries if numbers is None else [self.log.entries[number - 1] for number in numbers]
         return [self._version(entry, state) for entry in chosen]
 
@@ -138,8 +143,10 @@ class KeyedSource(Source):
         return KeyedAt(self, state, version)
 
     def shared_schema(self, state: str) -> pa.Schema:
-        """Columns in the type that all kept snapshots can be read in; InvalidInputError INCOMPATIBLE_STATE if there is
-        none."""
+        """Return the columns in types in which all kept snapshots can be read.
+
+        Raises InvalidInputError INCOMPATIBLE_STATE if there are no such types.
+        """
         return table_schema(self.spec.key, self._widest_state(state))
 
     def size(self, state: str) -> StateSize:
@@ -147,7 +154,7 @@ class KeyedSource(Source):
         return size_of(self.root, list(self.retained.values()), state)
 
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[range]:
-        """Ranges of key groups."""
+        """Return ranges of key groups."""
         lookup = key_lookup(self.spec, filters)
         size = max(_bytes(part for part in entry.handles) for entry in self.retained.values())
         count = self.spec.key_groups
@@ -155,7 +162,7 @@ class KeyedSource(Source):
         return [groups for groups in _cut(range(count), parts) if runs_of(lookup, groups)]
 
     def slice_parts(self, at: StateAt, piece: range, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
-        """Those of a snapshot that may not have the state at all."""
+        """Return the parts of a slice in a snapshot, which may not have the state at all."""
         entry, found = self.entry(at.version), []
         if not _has_state(entry, at.state if isinstance(at, KeyedAt) else ""):
             return []
@@ -166,8 +173,10 @@ class KeyedSource(Source):
         return found
 
     def content(self, at: StateAt, piece: range) -> Hashable | None:
-        """The files of databases that have the key groups; None where some part is no database, as such have other
-        files each time."""
+        """Return the database files that have the key groups; None if a part is no database.
+
+        Other parts have different files in each snapshot.
+        """
         entry = self.entry(at.version)
         parts = [p for p in entry.handles if p.key_groups.start < piece.stop and piece.start < p.key_groups.stop]
         if any(part.kind == "full" for part in parts):
@@ -175,19 +184,21 @@ class KeyedSource(Source):
         return tuple((p.key_groups, frozenset(f.name for f in p.shared.values()), p.states) for p in parts)
 
     def check_resumable(self, state: str, version: int) -> None:
-        """NotFoundError VERSION_NOT_FOUND if the snapshot up to which changes were read is gone."""
+        """Raise NotFoundError VERSION_NOT_FOUND if the snapshot up to which changes were read is gone."""
         read = [entry.version for entry in self.log.entries[:version] if entry.operation == "snapshot"]
         if read and read[-1] not in self.retained:
             kept = ", ".join(map(str, self.retained)) or "none"
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
-                f"the changes of {self.spec.name}.{state} were told up to snapshot {read[-1]}, which was discarded "
-                f"since; kept are {kept}: restart the query with a new checkpoint, and retain snapshots until the "
-                "stream has read them",
+                f"changes of {self.spec.name}.{state} were read up to snapshot {read[-1]}, which was "
+                f"discarded since; kept are {kept}: restart the query with a new checkpoint, and "
+                "retain snapshots until the stream has read them",
             )
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        """VERSION_NOT_FOUND for a file of a snapshot that was discarded meanwhile."""
+        """Return VERSION_NOT_FOUND for a missing file of a snapshot that was discarded meanwhile, other errors
+        unchanged.
+        """
         if error.code != "SNAPSHOT_FILE_MISSING":
             return error
         kept = shared_log(self.root, self.spec.store_id).retained()
@@ -197,18 +208,18 @@ class KeyedSource(Source):
         known = ", ".join(map(str, kept)) or "none"
         return NotFoundError(
             "VERSION_NOT_FOUND",
-            f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; there are "
-            f"{known}: read again",
+            f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; "
+            f"kept are {known}: read again",
         )
 
     def entry(self, version: int) -> SnapshotEntry:
-        """A kept snapshot. NotFoundError VERSION_NOT_FOUND."""
+        """Return a kept snapshot. Raises NotFoundError VERSION_NOT_FOUND."""
         found = self.log.snapshot(version)
-        assert found is not None  # version 0 is never asked for
+        assert found is not None  # no caller passes version 0
         return found
 
     def state_of(self, entry: SnapshotEntry, state: str) -> StateDescriptor:
-        """What a snapshot says of the state. NotFoundError STATE_NOT_FOUND."""
+        """Return the state's description in a snapshot. Raises NotFoundError STATE_NOT_FOUND."""
         known = widest(spec for handle in entry.handles for spec in handle.states)
         if state not in known:
             names = ", ".join(sorted(known)) or "none"
@@ -222,7 +233,7 @@ class KeyedSource(Source):
         return known[state]
 
     def _newest_state(self, state: str) -> StateDescriptor:
-        """As the newest snapshot that has it says."""
+        """Return the state's description in the newest snapshot that has the state."""
         entry = next((each for each in reversed(self.retained.values()) if _has_state(each, state)), None)
         return self.state_of(self.retained[self.kept(state)[-1]] if entry is None else entry, state)
 
@@ -259,7 +270,7 @@ class KeyedAt(StateAt):
 
     @cached_property
     def spec(self) -> StateDescriptor:
-        """Raises NotFoundError STATE_NOT_FOUND."""
+        """The state's description in the snapshot. Raises NotFoundError STATE_NOT_FOUND."""
         return self.source.state_of(self.entry, self.state)
 
     @property
@@ -271,7 +282,7 @@ class KeyedAt(StateAt):
         return table_schema(self.source.spec.key, self.spec)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
-        """Key groups that may have keys of the filters. Raises NotFoundError STATE_NOT_FOUND."""
+        """Return the key groups that may have keys of the filters. Raises NotFoundError STATE_NOT_FOUND."""
         assert self.spec
         lookup = key_lookup(self.source.spec, filters)
         found, handles = [], self.entry.handles
@@ -284,7 +295,7 @@ class KeyedAt(StateAt):
         return found
 
     def rows(self, part: GroupsPart, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
-        """Rows in the order of key groups and, within one, of stored keys.
+        """Yield rows in the order of key groups and, within a group, of stored keys.
 
         Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, SEGMENT_TRUNCATED or ROCKSDB_FILE.
         """
@@ -300,7 +311,7 @@ class KeyedAt(StateAt):
         return self.source.explain_loss(error, state, versions)
 
     def stored_rows(self, handle: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
-        """The rows of a part as it has them, before any migration; with a ``lookup`` at least those of its keys."""
+        """Yield the rows of a part before any migration; with a ``lookup``, at least the rows of its keys."""
         known = {spec.name: spec for spec in handle.states}
         if self.state not in known:
             return
@@ -322,7 +333,7 @@ class KeyedAt(StateAt):
 
 
 def side_by_side(size: int) -> int:
-    """In how many parts to read files of ``size`` bytes at a time."""
+    """Return the number of parts in which to read files of ``size`` bytes at a time."""
     return min(processors(), -(-size // SMALL_BYTES)) or 1
 
 
@@ -340,7 +351,7 @@ def _cut(groups: range, parts: int) -> Iterator[range]:
 
 
 def _rows_in(handle: SnapshotPart, state: str, groups: range) -> int | None:
-    """None where nothing says how many."""
+    """Return the number of rows in the key groups; None if it is unknown."""
     if handle.kind != "full" or not groups:
         return None if groups else 0
     table = handle.tables.get(state)

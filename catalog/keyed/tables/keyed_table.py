@@ -10,5 +10,5 @@ from statestore.catalog.log.store_spec import StoreSpec
 
 
 def keyed_table(root: Path, spec: StoreSpec, state: str) -> EngineTable:
-    """The table of one state of the store in the folder ``root``, called ``store.state``."""
+    """Return the table of one state of the store in the folder ``root``; its name is ``store.state``."""
     return EngineTable(KeyedOpening(root, spec), f"{spec.name}.{state}", state)

@@ -1,8 +1,8 @@
-"""Marks of databases: what tells whether a RocksDB directory still holds all that it held at a certain moment.
+"""Marks of databases, which show whether a RocksDB directory still holds the content of a certain moment.
 
-RocksDB opens a directory whose MANIFEST has lost its end as the older database that it was, without a word, and one
-that was put in another's place as itself. So a mark holds the database's id, its last sequence number, and the length
-and hash of its MANIFEST, which is only ever appended to.
+RocksDB opens a directory whose MANIFEST has lost its end as the older database without an error, and it does not notice
+a replaced directory. Therefore a mark holds the database's id, its last sequence number, and the length and hash of its
+MANIFEST, which is only ever appended to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class DatabaseMark:
-    """The mark of one database. ``manifest`` is a file's name; the hash is of its first ``manifest_bytes``."""
+    """The mark of one database. ``manifest`` is a file name; the hash covers its first ``manifest_bytes``."""
 
     segment: int
     identity: str
@@ -35,7 +35,7 @@ class DatabaseMark:
 
 
 class Marker:
-    """Makes marks of one open database; what it has hashed of the MANIFEST is not read again."""
+    """Makes marks of one open database; the hashed part of the MANIFEST is not read again."""
 
     def __init__(self, segment: int, directory: Path) -> None:
         self._segment = segment
@@ -46,7 +46,7 @@ class Marker:
         self._hash = xxhash.xxh3_64()
 
     def mark(self, database: Any) -> DatabaseMark:
-        """Of what the database holds now; it has to be flushed."""
+        """Return the mark of the database's current content, which has to be flushed."""
         sequence = database.latest_sequence_number()
         name = _current(self._directory)
         if name != self._manifest:
@@ -62,17 +62,18 @@ class Marker:
 
 
 def check_directory(directory: Path, mark: DatabaseMark) -> None:
-    """Raise TierBrokenError if the database, which is not open yet, is not the marked one or lost what it had then."""
+    """Raise TierBrokenError if the database, which is not open yet, is not the marked one or lost content of the
+    mark."""
     for entry in directory.iterdir():
         if not stat.S_ISREG(entry.lstat().st_mode):  # RocksDB would wait for ever for the end of a pipe
-            raise TierBrokenError(f"{entry} is no regular file")
+            raise TierBrokenError(f"{entry} is not a regular file")
     if _identity(directory) != mark.identity:
         raise TierBrokenError(f"{directory} is another database")
     name = _current(directory)
     if name != mark.manifest:
         if _number(name) < _number(mark.manifest):
             raise TierBrokenError(f"{directory} has {name}, expected {mark.manifest} or a later one")
-        return  # opened since by a process that died before it could make a mark
+        return  # opened by a process that died before it could make a mark
     left, found = mark.manifest_bytes, xxhash.xxh3_64()
     with (directory / name).open("rb") as file:
         while left and (chunk := file.read(min(left, _CHUNK))):
@@ -90,7 +91,7 @@ def check_sequence(directory: Path, database: Any, mark: DatabaseMark) -> None:
 
 
 def _current(directory: Path) -> str:
-    """The name of the MANIFEST in use."""
+    """Return the name of the MANIFEST in use."""
     name = _start_of(directory / "CURRENT").strip()
     if not _MANIFEST.fullmatch(name):
         raise TierBrokenError(f"{directory}/CURRENT names {name!r}, expected a MANIFEST")

@@ -1,7 +1,7 @@
-"""The hot tier: the rows a live store answers from, as bytes in RocksDB, one database or one per time segment.
+"""The hot tier: the rows from which a live store answers, as bytes in RocksDB, one database or one per time segment.
 
-A cache of what changelog and segments hold, never more: its own write-ahead log is off, and whatever is wrong with it
-is cured by making it anew. Keys sort as unsigned bytes. The directories are those of Kafka Streams
+The tier is a cache of the changelog and the segments and holds nothing else. Its own write-ahead log is off, and a tier
+with any defect is recreated. Keys sort as unsigned bytes. The directories are those of Kafka Streams
 (``formats/kafka``): ``rocksdb/<store>`` for one database, ``<store>/<store>.<start>`` for a segment.
 """
 
@@ -31,7 +31,7 @@ from statestore.catalog.stores.live.tier_scan import Row, TierScan
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
-ONE = 0  # the segment number of a tier that is one database
+ONE = 0  # the segment number of a tier with one database
 WRITE_BUFFER_BYTES = 64 << 20
 CACHE_BYTES = 50 << 20
 
@@ -39,9 +39,9 @@ SegmentName = Callable[[int], str]
 
 
 class HotTier:
-    """Databases under ``root``. ``segment_name`` names the directory of a segment, None for one database.
+    """Databases under ``root``. ``segment_name`` returns the directory of a segment; None for one database.
 
-    Whatever RocksDB or the disk refuses is a TierBrokenError; then the tier is closed, and another one is made.
+    Every refusal of RocksDB or the disk is a TierBrokenError, after which the tier is closed and recreated.
     """
 
     def __init__(self, root: Path, store: str, segment_name: SegmentName | None = None) -> None:
@@ -51,7 +51,7 @@ class HotTier:
         self._closed = False
         self._databases: dict[int, Any] = {}
         self._markers: dict[int, Marker] = {}
-        self._scans: dict[TierScan, Any] = {}  # those that have not ended, with their databases
+        self._scans: dict[TierScan, Any] = {}  # scans that have not ended, with their databases
         self._options = _options()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
@@ -60,7 +60,10 @@ class HotTier:
     # Databases
 
     def open(self, marks: Iterable[DatabaseMark]) -> None:
-        """Open what was left there; TierBrokenError if a database is damaged, missing, or lost what its mark tells."""
+        """Open the existing databases.
+
+        Raises TierBrokenError if a database is damaged, missing, or lost content of its mark.
+        """
         with _native():
             for mark in marks:
                 path = self._path(mark.segment)
@@ -70,16 +73,16 @@ class HotTier:
                 check_sequence(path, self._open(mark.segment), mark)
 
     def segments(self) -> list[int]:
-        """The segments there are, ascending."""
+        """Return the existing segments, ascending."""
         return sorted(self._databases)
 
     def database(self, segment: int) -> Any:
-        """The database of a segment, made where absent."""
+        """Return the database of a segment, and create it if it does not exist."""
         found = self._databases.get(segment)
         return self._made(segment) if found is None else found
 
     def drop_before(self, segment: int) -> bool:
-        """Remove all segments before ``segment``; whether there were any. Scans of them end."""
+        """Remove all segments before ``segment``; return whether there were any. Scans of them end."""
         dead = [number for number in self._databases if number < segment]
         for old in dead:
             self._markers.pop(old, None)
@@ -90,19 +93,19 @@ class HotTier:
         return bool(dead)
 
     def flush(self) -> None:
-        """Make what was written survive the end of this process."""
+        """Make all writes survive the end of this process."""
         with _native():
             for database in list(self._databases.values()):
                 database.flush()
 
     def marks(self) -> tuple[DatabaseMark, ...]:
-        """What tells later whether these databases still hold all that they hold now; to be called after `flush`."""
+        """Return marks of the current content, by which a later process can check it; to be called after `flush`."""
         with _native():
             found = sorted(self._databases.items())
             return tuple(self._marker(segment).mark(database) for segment, database in found)
 
     def close(self) -> None:
-        """Give up all databases; what was not flushed may be lost, and iterators end with a TierBrokenError."""
+        """Close all databases; writes that were not flushed may be lost, and iterators end with a TierBrokenError."""
         self._closed = True
         self._end_scans()
         while self._databases:
@@ -110,7 +113,7 @@ class HotTier:
         self._markers.clear()
 
     def leave(self) -> None:
-        """In a forked child: forget the databases, which are the parent's."""
+        """Forget the databases in a forked child; they belong to the parent."""
         keep_for_ever(*self._databases.values(), self._options, self._unlogged)
         for scan in list(self._scans):
             scan.leave()
@@ -118,7 +121,7 @@ class HotTier:
         self._databases.clear()
 
     def remove_files(self) -> None:
-        """Remove everything, of this and of earlier tiers, so that an empty one begins."""
+        """Remove all files of this and of earlier tiers, so that the tier is empty."""
         with _native():
             _remove(self.root)
 
@@ -159,7 +162,7 @@ class HotTier:
         return found
 
     def ingest(self, segment: int, rows: dict[bytes, bytes | None]) -> None:
-        """Write many rows at once, over those that are there; None removes."""
+        """Write many rows at once, replacing existing ones; None removes."""
         if not rows:
             return
         with _native():
@@ -180,19 +183,19 @@ class HotTier:
     def scan(
         self, segment: int, low: bytes | None = None, high: bytes | None = None, backwards: bool = False
     ) -> Iterator[Row]:
-        """Rows with ``low`` <= key < ``high`` (None: without end) of one segment, as of the scan's first row.
+        """Yield rows with ``low`` <= key < ``high`` (None: without end) of one segment, as of the scan's first row.
 
-        Raises TierBrokenError where damage ends it early, or the tier is closed under it. A segment that is dropped
-        meanwhile ends.
+        Raises TierBrokenError if damage ends the scan early, or if the tier is closed during the scan. A scan of a
+        segment that is dropped meanwhile ends.
         """
         database = self._existing(segment)
         if database is None:
             return
         scan = TierScan(low, high, backwards)
-        self._scans[scan] = database  # from here on, whoever closes the database ends the scan first
+        self._scans[scan] = database  # from now on, closing the database ends the scan first
         try:
             if self._closed or self._databases.get(segment) is not database:
-                raise TierBrokenError("the tier was closed under an iterator")
+                raise TierBrokenError("the tier was closed during an iteration")
             scan.begin(database)
             while rows := scan.some():
                 yield from rows
@@ -204,7 +207,7 @@ class HotTier:
             self._scans.pop(scan, None)
 
     def estimated_rows(self) -> int:
-        """RocksDB's estimate of the number of rows."""
+        """Return RocksDB's estimate of the number of rows."""
         rows = 0
         for segment, database in list(self._databases.items()):
             try:
@@ -214,27 +217,29 @@ class HotTier:
                     raise broken(error) from error
         return rows
 
-    # Inside
+    # Internals
 
     def _existing(self, segment: int) -> Any:
-        """The database of a segment, None where there is none."""
+        """Return the database of a segment; None if there is none."""
         found = self._databases.get(segment)
         if found is None and self._closed:
             raise TierBrokenError("the tier is closed")
         return found
 
     def _is_dropped(self, segment: int, database: Any) -> bool:
-        """Whether the stream time has ended a segment under a call of another thread, which is no damage."""
+        """Return whether another thread has dropped the segment during a call, as the stream time moved; that is no
+        damage.
+        """
         return not self._closed and self._databases.get(segment) is not database
 
     def _end_scans(self, database: Any = None) -> None:
-        """Take the native iterators away from the scans of a database (None: of all), which is to be closed."""
+        """End the native iterators of the scans of a database (None: of all) before it is closed."""
         for scan, scanned in list(self._scans.items()):
             if database is None or scanned is database:
                 scan.close()
 
     def _made(self, segment: int) -> Any:
-        """The database of a segment that has none yet: empty, whatever an earlier tier has left in its place."""
+        """Create the database of a segment, empty; files that an earlier tier left are removed."""
         with _native():
             _remove(self._path(segment))
             return self._open(segment)
@@ -263,7 +268,7 @@ class HotTier:
 
 @contextlib.contextmanager
 def _native() -> Iterator[None]:
-    """Raise what RocksDB or the system refuses as TierBrokenError."""
+    """Raise refusals of RocksDB or the system as TierBrokenError."""
     try:
         yield
     except StateStoreError:
@@ -273,7 +278,7 @@ def _native() -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, or whatever has its name."""
+    """Remove a directory, or another file of its name."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(path.lstat().st_mode):
             shutil.rmtree(path)
@@ -282,7 +287,7 @@ def _remove(path: Path) -> None:
 
 
 def _close(database: Any) -> None:
-    """RocksDB flushes as it closes, and may fail; the database is given up all the same."""
+    """Close a database; RocksDB flushes as it closes, and a failure of that is ignored."""
     with contextlib.suppress(Exception):
         database.close()
 

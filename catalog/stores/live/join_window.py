@@ -1,8 +1,8 @@
 """The window store of 2016 (KAFKA-3016), made for stream-stream joins: every put is a row of its own.
 
 Rows are (key, time, sequence number) -> value; nothing is overwritten or deleted. The newest ``num_segments`` segments
-are kept, whatever their rows' age. `fetch` finds what lies in the window around a time. Unlike the original, keys that
-are prefixes of others do not leak into each other.
+are kept, regardless of the age of their rows. `fetch` returns the rows in the window around a time. Unlike in the
+original, rows of a key never appear among those of another key of which it is a prefix.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from statestore.formats.kafka_rows.window_keys import SUFFIX
 
 
 class JoinWindowStore(TimeSegmentedStore):
-    """A live handle on a join-window store; see `LiveStore` for who may write.
+    """A live handle on a join-window store; `LiveStore` describes which handle may write.
 
-    With ``batched_changelog`` the changelog is written as in 2016 (`ChangeLogger`): a put is acknowledged by the flush
-    or commit after it, or when more than a hundred rows wait.
+    With ``batched_changelog`` the changelog is written as in 2016 (`ChangeLogger`): a put is acknowledged by the next
+    flush or commit, or when more than a hundred rows wait.
     """
 
     def __init__(
@@ -37,11 +37,13 @@ class JoinWindowStore(TimeSegmentedStore):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         batched = spec.windowing is not None and spec.windowing.batched_changelog
         self._logger = ChangeLogger() if batched else None
-        self._unsent: dict[bytes, bytes | None] = {}  # the rows that wait to be sent: a tier may be lost meanwhile
+        self._unsent: dict[bytes, bytes | None] = {}  # rows that wait to be sent, kept because a tier may be lost
 
     def put(self, key: Any, value: Any, timestamp: Time) -> bytes | None:
-        """Add a row; answers its row key, or None if its segment is older than the newest ``num_segments`` (then it is
-        counted in ``dropped_records``). A value of None stores nothing, but is logged."""
+        """Add a row; return its row key, or None if its segment is older than the newest ``num_segments``.
+
+        A refused row is counted in ``dropped_records``. A value of None stores nothing, but is logged.
+        """
         name = self._forms.serde.key_bytes(key)
         cells = None if value is None else self._forms.serde.value_bytes(value)
         moment = self._time(timestamp, "timestamp")
@@ -68,8 +70,10 @@ class JoinWindowStore(TimeSegmentedStore):
         return row_key
 
     def fetch(self, key: Any, timestamp: Time) -> Iterator[Windowed]:
-        """Rows of a key from ``window_before`` before to ``window_after`` after a time, both inclusive, by time and
-        put; ``start`` and ``end`` of each are its time."""
+        """Return the rows of a key from ``window_before`` before to ``window_after`` after a time, both inclusive.
+
+        Rows come by time and put; ``start`` and ``end`` of each are its time.
+        """
         self._latencies["fetch"].count += 1
         moment, rule = self._time(timestamp, "timestamp"), self._rule
         first, last = max(0, moment - rule.before), max(0, moment + rule.after)
@@ -80,7 +84,7 @@ class JoinWindowStore(TimeSegmentedStore):
         return map(self._row, rows)
 
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
-        """Replay changelog records (key, value or None, time) one after the other: only the newest segments stay."""
+        """Replay changelog records (key, value or None, time) one after the other; only the newest segments stay."""
         with self._mutex, self._latencies.time("restore"):
             dropped = self._dropped
             for key, value, timestamp in records:
@@ -98,8 +102,10 @@ class JoinWindowStore(TimeSegmentedStore):
             self._send(self._logger)
 
     def _send(self, logger: ChangeLogger) -> None:
-        """Log the rows that wait; those that the changelog refuses go on waiting. As in 2016, a row whose segment is
-        gone by now is logged as removed."""
+        """Log the waiting rows; rows that the changelog refuses continue to wait.
+
+        As in 2016, a row whose segment is gone by now is logged as removed.
+        """
         if not self._unsent:
             return
         append = self._append or self._changelogs.writer().append_row

@@ -1,8 +1,8 @@
 """The key-value store: Kafka Streams' ``KeyValueStore`` on RocksDB, and a table with history by commit.
 
 The newest put of a key is its value. Keys are in the order of their bytes: with serde "natural" that is the order of
-their type, with "kafka" that of the serialized key, where negative numbers come after positive ones. The state time of
-its table is the time of the commit.
+their type, with "kafka" the order of the serialized key, where negative numbers come after positive ones. The state
+time of its table is the time of the commit.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
 from statestore.formats.errors import InvalidInputError
 
-EXACT_COUNT = 100_000  # up to so many rows are counted rather than estimated
+EXACT_COUNT = 100_000  # up to this many rows are counted rather than estimated
 
 
 class KeyValue(NamedTuple):
-    """A row as ranges give it."""
+    """A row in the result of a range."""
 
     key: Any
     value: Any
 
 
 class KeyValueStore(LiveStore):
-    """A live handle on a key-value store; see `LiveStore` for who may write."""
+    """A live handle on a key-value store; `LiveStore` describes which handle may write."""
 
     def __init__(
         self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
@@ -41,14 +41,14 @@ class KeyValueStore(LiveStore):
         self._key_bytes, self._value_bytes = self._forms.serde.key_bytes, self._forms.serde.value_bytes
         self._value_of = self._forms.serde.value_of
         self._puts, self._gets = self._latencies["put"], self._latencies["get"]
-        self._database: Any = None  # the open database of the own tier: gets ask it directly
+        self._database: Any = None  # the open database of the own tier, which gets read directly
 
     def _opened(self, tier: HotTier) -> None:
-        # A reader's tier has to look for new commits first, so it is never asked directly.
+        # A reader's tier has to look for new commits first, so it is never read directly.
         self._database = tier.database(ONE) if self._lock is not None else None
 
     def get(self, key: Any) -> Any:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         gets = self._gets
         gets.count = number = gets.count + 1
         begin = 0 if number & SAMPLE else perf_counter_ns()
@@ -62,9 +62,9 @@ class KeyValueStore(LiveStore):
         return value
 
     def put(self, key: Any, value: Any, timestamp: Time | None = None) -> None:
-        """Set the value of a key, or (None) delete it. Survives the end of this process when it returns.
+        """Set the value of a key, or (None) delete it. The put survives the end of this process when the call returns.
 
-        ``timestamp`` (default: now) is kept in the changelog; it has no influence on which value is the newest.
+        ``timestamp`` (default: now) is kept in the changelog; it does not influence which value is the newest.
         """
         row_key = self._key_bytes(key)
         cells = None if value is None else self._value_bytes(value)
@@ -79,7 +79,7 @@ class KeyValueStore(LiveStore):
                     del self._database[row_key]
                 else:
                     self._database[row_key] = cells
-            except BaseException as error:  # acknowledged: a tier that is opened again gets it from the changelog
+            except BaseException as error:  # acknowledged: a reopened tier gets it from the changelog
                 self._lose_tier(self._tier, broken(error))
                 if not isinstance(error, Exception):
                     raise
@@ -89,7 +89,7 @@ class KeyValueStore(LiveStore):
             puts.add(perf_counter_ns() - begin)
 
     def put_if_absent(self, key: Any, value: Any, timestamp: Time | None = None) -> Any:
-        """Put unless the key has a value; answers the value it had, or None."""
+        """Put a value unless the key has one; return the value that it had, or None."""
         with self._mutex:
             self._own()
             found = self.get(key)
@@ -98,8 +98,10 @@ class KeyValueStore(LiveStore):
             return found
 
     def put_all(self, data: Any) -> PutAllResult:
-        """Put (key, value) pairs in their order, or an Arrow table, RecordBatchReader or pandas DataFrame with the key
-        and value columns and optionally ``timestamp`` and ``_change_type``."""
+        """Put (key, value) pairs in their order, or the rows of an Arrow table, RecordBatchReader or pandas DataFrame.
+
+        A table has the key and value columns and optionally ``timestamp`` and ``_change_type``.
+        """
         if not isinstance(data, list | tuple | dict):
             return super().put_all(data)
         pairs: Iterable[tuple[Any, Any]] = data.items() if isinstance(data, dict) else data
@@ -110,7 +112,7 @@ class KeyValueStore(LiveStore):
         return PutAllResult(done, 0)
 
     def delete(self, key: Any, timestamp: Time | None = None) -> Any:
-        """Remove a key; answers the value it had, or None."""
+        """Remove a key; return the value that it had, or None."""
         with self._mutex:
             self._own()
             found = self.get(key)
@@ -118,23 +120,23 @@ class KeyValueStore(LiveStore):
             return found
 
     def range(self, low: Any = None, high: Any = None) -> Iterator[KeyValue]:
-        """Rows with ``low`` <= key <= ``high`` (None: without end) in ascending order; none where low > high."""
+        """Return the rows with ``low`` <= key <= ``high`` (None: without end), ascending; none if low > high."""
         return self._range(low, high, backwards=False)
 
     def reverse_range(self, low: Any = None, high: Any = None) -> Iterator[KeyValue]:
-        """The same rows in descending order."""
+        """Return the rows with ``low`` <= key <= ``high`` (None: without end), descending; none if low > high."""
         return self._range(low, high, backwards=True)
 
     def all(self) -> Iterator[KeyValue]:
-        """All rows in ascending order."""
+        """Return all rows in ascending order."""
         return self._range(None, None, backwards=False)
 
     def reverse_all(self) -> Iterator[KeyValue]:
-        """All rows in descending order."""
+        """Return all rows in descending order."""
         return self._range(None, None, backwards=True)
 
     def prefix_scan(self, prefix: bytes | str) -> Iterator[KeyValue]:
-        """Rows whose serialized key starts with ``prefix`` (text: its UTF-8 bytes), ascending."""
+        """Return the rows whose serialized key starts with ``prefix`` (text: its UTF-8 bytes), ascending."""
         start = prefix.encode() if isinstance(prefix, str) else prefix
         if not isinstance(start, bytes):
             raise InvalidInputError(
@@ -143,14 +145,14 @@ class KeyValueStore(LiveStore):
         return self._pairs(start, after(start), backwards=False)
 
     def approximate_num_entries(self) -> int:
-        """The number of rows: exact in small stores, RocksDB's estimate in large ones."""
+        """Return the number of rows: exact in small stores, RocksDB's estimate in large ones."""
         guess = self._read(lambda tier: tier.estimated_rows())
         if guess > EXACT_COUNT:
             return guess
         return sum(1 for _ in self._rows([ONE], None, None, False))
 
     def restore(self, records: Iterable[tuple[Any, ...]]) -> None:
-        """Replay changelog records (key, value or None[, timestamp]) in their order: the last of a key wins."""
+        """Replay changelog records (key, value or None[, timestamp]) in their order: the last record of a key wins."""
         with self._mutex, self._latencies.time("restore"):
             self._own()
             now = int(time.time() * 1000)
@@ -187,6 +189,6 @@ class KeyValueStore(LiveStore):
 
 
 def after(prefix: bytes) -> bytes | None:
-    """The least key that is greater than every key with this prefix; None if there is none (only ff bytes)."""
+    """Return the least key that is greater than every key with this prefix; None if there is none (only ff bytes)."""
     rest = prefix.rstrip(b"\xff")
     return rest[:-1] + bytes([rest[-1] + 1]) if rest else None

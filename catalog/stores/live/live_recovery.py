@@ -1,4 +1,4 @@
-"""Bringing a hot tier up to date: from its checkpoint by the changelog's tail, or anew from segments and changelog."""
+"""Recovery of a hot tier: from its position by the changelog's tail, or anew from segments and changelog."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ UPKEEP = frozenset(("compact", "expire"))
 
 @dataclass(frozen=True)
 class TierState:
-    """What a tier was brought to: observed stream time (epoch milliseconds), the last sequence number, and how many
-    records were refused since the last commit."""
+    """The state of a tier: observed stream time (epoch milliseconds), last sequence number, and refused records.
+
+    ``dropped`` counts the records that were refused since the last commit.
+    """
 
     stream_time: int
     sequence: int
@@ -45,10 +47,11 @@ class TierState:
 
 @dataclass(frozen=True)
 class Content:
-    """How a kind's rows get into a tier.
+    """Functions that bring a kind's rows into a tier.
 
-    ``fill``: the committed rows, into an empty one. ``apply``: a batch of the changelog. ``follow``: what the commits
-    after a version changed, into one that holds exactly that version; None where it is filled anew instead.
+    ``fill`` writes the committed rows into an empty tier. ``apply`` writes a batch of the changelog. ``follow`` writes
+    the changes of the commits after a version into a tier that holds exactly that version; None if the kind fills a new
+    tier instead.
     """
 
     fill: Callable[[HotTier, LogState], TierState]
@@ -64,10 +67,10 @@ def catch_up(
     changelogs: Changelogs,
     anew: bool = False,
 ) -> tuple[HotTier, TierState]:
-    """Open the tier that is there and replay the tail; make it anew if it is lost, stale or damaged, or if ``anew``.
+    """Open the existing tier and replay the tail; recreate the tier if it is lost, stale or damaged, or if ``anew``.
 
-    Raises TierBrokenError where a new one cannot be made, either, and CorruptError CHANGELOG_CORRUPT if the tier's
-    checkpoint knows of acknowledged writes that are gone: the tier would answer what no table will ever have.
+    Raises TierBrokenError if a new tier cannot be made either, and CorruptError CHANGELOG_CORRUPT if acknowledged
+    writes are missing that the tier's position records: the tier would return rows that no table will ever have.
     """
     spec, tier = files.spec, new_tier()
     checkpoint = None if anew else read_position(tier.root)
@@ -101,9 +104,9 @@ def _expect_acknowledged(
 
 
 def _rebuild(content: Content, tier: HotTier, snapshot: LogState, changelogs: Changelogs) -> TierState:
-    """Make the tier anew from what is committed and then what is acknowledged."""
+    """Recreate the tier from the committed rows and then from the acknowledged ones."""
     try:
-        with contextlib.suppress(OSError):  # first: a removal that is interrupted must not look like a tier
+        with contextlib.suppress(OSError):  # first, so that an interrupted removal does not look like a tier
             remove_position(tier.root)
         tier.remove_files()
         return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, snapshot))
@@ -113,13 +116,13 @@ def _rebuild(content: Content, tier: HotTier, snapshot: LogState, changelogs: Ch
 
 
 def can_follow(content: Content, snapshot: LogState, version: int) -> bool:
-    """Whether a tier that holds exactly commit ``version`` (-1: nothing) can be brought to ``snapshot``."""
+    """Return whether a tier that holds exactly commit ``version`` (-1: nothing) can be brought to ``snapshot``."""
     horizon = snapshot.horizon
     return version >= 0 and content.follow is not None and not (horizon is not None and version < horizon.version)
 
 
 def rows_content(files: SegmentFiles, forms: RowForms) -> Content:
-    """Of kinds whose rows are in the tier as they are in the changelog."""
+    """Return the content of kinds whose rows have the same form in the tier and in the changelog."""
     return Content(partial(_fill, files, forms), partial(_apply, forms), partial(_follow, files, forms))
 
 
@@ -159,7 +162,11 @@ def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: LogSt
 
 
 def _apply(forms: RowForms, tier: HotTier, batch: pa.RecordBatch, state: TierState) -> TierState:
-    """As in Kafka, the stream time of a batch moves first, then rows of dead segments are left out, uncounted."""
+    """Write a batch of the changelog as Kafka does: the stream time moves first, then rows of dead segments are left
+    out.
+
+    Such rows are not counted as refused.
+    """
     rule = forms.spec.windowing
     row_keys = batch.column("key")
     stream_time, sequence = latest(batch, state), state.sequence
@@ -173,21 +180,24 @@ def _apply(forms: RowForms, tier: HotTier, batch: pa.RecordBatch, state: TierSta
 
 
 def latest(batch: pa.RecordBatch, state: TierState) -> int:
-    """The stream time after a batch of the changelog."""
+    """Return the stream time after a batch of the changelog."""
     return max(state.stream_time, int(batch.column("timestamp").to_numpy().max(initial=NO_TIME)))
 
 
 def _stream_time(spec: StoreSpec, snapshot: LogState) -> int:
-    """Of what is committed. That of a key-value store is the time of the commit and says nothing of its puts."""
+    """Return the stream time of the committed rows.
+
+    The stream time of a key-value store is the time of the commit and is unrelated to its puts.
+    """
     return NO_TIME if spec.kind == "key_value" else snapshot.stream_time_us // TICK
 
 
 def _usable(checkpoint: TierPosition, spec: StoreSpec, snapshot: LogState) -> bool:
-    """Whether the tier holds all commits: since its checkpoint there was only upkeep."""
+    """Return whether the tier holds all commits, which is so if there was only upkeep since its position."""
     if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
         return False
     if not is_of_this_boot(checkpoint) and checkpoint.changelog:
-        return False  # the end of the changelog may have been lost with the machine, but not in the tier
+        return False  # the machine may have lost the end of the changelog, but not that of the tier
     return set(snapshot.versions.operation[checkpoint.version + 1 :]) <= UPKEEP
 
 

@@ -1,7 +1,7 @@
 """The three forms of a live store's row: bytes in hot tier and changelog, Arrow columns in tables, Python for users.
 
-Here are the conversions of whole batches; ``formats/serdes`` makes bytes of keys and values, `RowLayout` adds the
-kind's times to a key.
+This module converts whole batches; ``formats/serdes`` makes bytes of keys and values, and `RowLayout` adds the kind's
+times to a key.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from statestore.formats.serdes.row_serde import RowSerde, row_serde
 
 Ints = npt.NDArray[np.int64]
 
-INGEST_ROWS = 2_000  # from here on a sorted file costs less than single writes
+INGEST_ROWS = 2_000  # from this many rows on, a sorted file costs less than single writes
 
 
 @dataclass(frozen=True)
 class RowForms:
-    """How the rows of one store are written in each form."""
+    """The forms of the rows of one store, and the conversions between them."""
 
     spec: StoreSpec
     serde: RowSerde
     layout: RowLayout
 
     def records(self, row_keys: pa.BinaryArray, values: pa.BinaryArray, times: Ints) -> Records:
-        """Rows as records of the store's table, valid from ``times`` (epoch microseconds) on."""
+        """Return rows as records of the store's table, valid from ``times`` (epoch microseconds) on."""
         keys, columns, _ = self.layout.split(row_keys)
         dead = values.is_null().to_numpy(zero_copy_only=False)
         return Records([*self.serde.keys_from_bytes(keys), *columns], self.serde.values_from_bytes(values), times, dead)
 
     def rows(self, batch: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        """(row keys, values) of a batch with the table's key and value columns, in their order."""
+        """Return (row keys, values) of a batch with the table's key and value columns, in their order."""
         width, user = len(self.spec.key), len(self.spec.user_key)
         keys = self.serde.keys_to_bytes(batch.columns[:user])
         row_keys = self.layout.join(keys, batch.columns[user:width])
         return row_keys, self.serde.values_to_bytes(batch.columns[width : width + len(self.spec.value)], batch.num_rows)
 
     def times(self, row_keys: pa.BinaryArray) -> Ints | None:
-        """Epoch milliseconds of the rows, None where the kind has no times of its own."""
+        """Return the epoch milliseconds of the rows; None if the kind has no times of its own."""
         times = self.layout.split(row_keys)[2]
         return None if times is None else times // TICK
 
     def segments(self, times: Ints | None) -> Ints | None:
-        """The segment of each time, None for a kind without segments."""
+        """Return the segment of each time; None for a kind without segments."""
         if times is None or self.spec.windowing is None:
             return None
         interval = self.spec.windowing.segment_interval
@@ -66,7 +66,7 @@ def row_forms(spec: StoreSpec) -> RowForms:
 def apply_rows(
     tier: HotTier, row_keys: pa.BinaryArray, values: pa.BinaryArray, segments: Ints | None, first_live: int
 ) -> None:
-    """Write rows (null values remove) into the tier, in order; those of dead segments are left out."""
+    """Write rows (null values remove) into the tier, in order; rows of dead segments are left out."""
     for segment, chosen in _by_segment(segments, len(row_keys)):
         if segments is not None and segment < first_live:
             continue
@@ -89,5 +89,5 @@ def _by_segment(segments: Ints | None, rows: int) -> Iterator[tuple[int, pa.Arra
 
 
 def binary_columns(batches: Sequence[pa.RecordBatch], name: str) -> pa.BinaryArray:
-    """One column of several batches as one array."""
+    """Return one column of several batches as one array."""
     return pa.concat_arrays([batch.column(name) for batch in batches]) if batches else pa.array([], pa.binary())

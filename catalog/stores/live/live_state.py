@@ -1,4 +1,4 @@
-"""One key as this handle sees it: committed versions with the handle's own uncommitted puts on top."""
+"""One key as its handle sees it: committed versions with the handle's own uncommitted puts on top."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ALL_TIMES = -(2**63)
 
 
 class LiveState:
-    """Timelines of keys with pending puts, made when first asked for; other keys are answered from segments.
+    """Timelines of keys with pending puts, made at the first read; other keys are read from segments.
 
-    A timeline starts with the committed rows that end at or after the key's earliest pending put: what ends before
-    cannot change, so a put costs the same however long the key's history is.
+    A timeline starts with the committed rows that end at or after the key's earliest pending put. Rows that end earlier
+    cannot change, so the cost of a put does not depend on the length of the key's history.
     """
 
     def __init__(self, lookup: PointLookup, pending: Pending, codec: KeyCodec) -> None:
@@ -28,16 +28,18 @@ class LiveState:
         self._timelines: dict[Key, tuple[int, Timeline]] = {}
 
     def follow(self, lookup: PointLookup) -> None:
-        """Answer from another snapshot from now on."""
+        """Read from another log state from now on."""
         self._lookup = lookup
         self._timelines.clear()
 
     def forget(self) -> None:
-        """Make timelines anew: what is pending has changed."""
+        """Drop all timelines, because the pending puts have changed."""
         self._timelines.clear()
 
     def valid_at(self, key: Key, moment: int) -> tuple[int, int, tuple[Any, ...] | None] | None:
-        """The version valid at ``moment`` (epoch microseconds) as the members of a `Found`; may be a tombstone."""
+        """Return the version valid at ``moment`` (epoch microseconds) as the members of a `Found`; it may be a
+        tombstone.
+        """
         if self._pending.parts:
             known = self._timeline(key)
             if known is not None:
@@ -50,7 +52,7 @@ class LiveState:
         return self._lookup.valid_at(key, self._codec.hash(key), moment)
 
     def versions_of(self, key: Key) -> list[Found]:
-        """All versions and tombstones of the key by start."""
+        """Return all versions and tombstones of the key by start."""
         committed = self._lookup.ending_from(key, self._codec.hash(key), ALL_TIMES)
         known = self._timeline(key) if self._pending.parts else None
         if known is None:
@@ -60,20 +62,20 @@ class LiveState:
         return older + [Found(e.start, e.end, e.value) for e in timeline.entries]
 
     def timeline_for_put(self, key: Key, moment: int) -> Timeline:
-        """The key's timeline, holding what is pending, good for one more put at ``moment``."""
+        """Return the key's timeline with the pending puts, ready for one more put at ``moment``."""
         known = self._timeline(key) if self._pending.parts else None
         if known is None or moment < known[0]:
             known = self._timelines[key] = (moment, self._make(key, moment))
         return known[1]
 
     def keep(self, key: Key, timeline: Timeline) -> None:
-        """Forget the key's timeline unless it is this one, which has taken a put that the other has not."""
+        """Drop the key's timeline unless it is this one, which has taken a put that the other has not."""
         known = self._timelines.get(key)
         if known is not None and known[1] is not timeline:
             del self._timelines[key]
 
     def _timeline(self, key: Key) -> tuple[int, Timeline] | None:
-        """(earliest pending put, timeline from there on), None for a key with no pending puts."""
+        """Return (earliest pending put, timeline from there on); None for a key without pending puts."""
         known = self._timelines.get(key)
         if known is None:
             puts = self._pending.puts_of(key, self._codec.hash(key))

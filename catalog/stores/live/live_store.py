@@ -1,8 +1,9 @@
-"""Live stores: what every kind with a hot tier has in common.
+"""Live stores: the common part of all kinds with a hot tier.
 
-A write is acknowledged when the changelog has it and is then put into the hot tier, from which the store answers;
-`commit` turns what the changelog holds into segments and a version of the table that all doors read. The hot tier is a
-cache: lost, stale or damaged, it is made anew from segments and changelog. Who may write: `tier_handle`.
+A write is acknowledged when the changelog has it. It is then put into the hot tier, from which the store answers.
+`commit` turns the content of the changelog into segments and a version of the table that all doors read. The hot tier
+is a cache: a lost, stale or damaged tier is recreated from segments and changelog. `tier_handle` describes which handle
+may write.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ RESTORE_ROWS = 1 << 16
 
 
 class LiveStore(TierHandle):
-    """A handle on a store with a hot tier; the kinds add their verbs."""
+    """A handle on a store with a hot tier; the kinds add their methods."""
 
     def commit(self, transaction: tuple[str, int] | None = None) -> int:
-        """Turn everything acknowledged into one commit; answers its version.
+        """Turn all acknowledged writes into one commit; return its version.
 
-        ``transaction`` (application, batch number): if the log holds it already, what this handle wrote is discarded as
-        a repetition; what it took over from a writer that died stays pending. With nothing to commit the newest version
-        is answered and nothing is written.
+        ``transaction`` (application, batch number): if the log has it already, the writes of this handle are discarded
+        as a repetition; writes taken over from a writer that died stay pending. Without anything to commit, the newest
+        version is returned and nothing is written.
 
-        After an error the commit was not made, what was put is still acknowledged, and the call can be repeated; after
-        CommitUnknownError it may have been made. Repeating the call then first finds out, and commits nothing twice.
+        After an error the commit was not made, the writes are still acknowledged, and the call can be repeated. After
+        CommitUnknownError the commit may have been made; a repeated call first determines that, and commits nothing
+        twice.
         """
         transaction = check_transaction(transaction)
         with self._mutex:
@@ -79,7 +81,7 @@ class LiveStore(TierHandle):
             return snapshot.version
 
     def _finish_attempt(self) -> None:
-        """Find out whether a commit that raised took place; if it did, what it took in is uncommitted no more."""
+        """Determine whether a commit that raised took place; if it did, its records are no longer uncommitted."""
         attempt = self._attempt
         if attempt is None:
             return
@@ -92,7 +94,7 @@ class LiveStore(TierHandle):
         self._attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
-        """Commit a table (as for ``put_all``) at once; answers the version. What is pending is committed before it.
+        """Commit a table (as for ``put_all``) at once, after pending writes; return the version.
 
         ``overwrite``: afterwards the current state is exactly these rows; history stays.
         """
@@ -116,7 +118,7 @@ class LiveStore(TierHandle):
                     self._files, self._snapshot, lambda base: self._change(operation, base, found, transaction, ())
                 )
             except CommitUnknownError:
-                self._make_anew()  # of what the table has, if it has these rows
+                self._make_anew()  # from the table, which may have these rows
                 raise
             self._observe(found.stream_time)
             self._snapshot = snapshot
@@ -125,10 +127,11 @@ class LiveStore(TierHandle):
             return snapshot.version
 
     def put_all(self, data: Any) -> PutAllResult:
-        """Bulk put of an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in
-        row order; answers how many rows were accepted and refused.
+        """Put an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in row
+        order.
 
-        Rows whose optional ``_change_type`` is ``delete`` remove. Refused rows are counted in ``dropped_records``.
+        Returns how many rows were accepted and refused. Rows whose optional ``_change_type`` is ``delete`` remove.
+        Refused rows are counted in ``dropped_records``.
         """
         accepted = refused = 0
         with self._mutex:
@@ -142,7 +145,7 @@ class LiveStore(TierHandle):
         return PutAllResult(accepted, refused)
 
     def flush(self) -> None:
-        """Make what was acknowledged survive the end of the machine, too, and a restart cost nothing."""
+        """Make acknowledged writes survive the end of the machine, too, and make a restart fast."""
         with self._mutex:
             self._own_log()
             with self._latencies.time("flush"):
@@ -152,7 +155,7 @@ class LiveStore(TierHandle):
                 self._save_tier()
 
     def changelog(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(row key, value, epoch milliseconds) of everything acknowledged since the last commit, as logged."""
+        """Yield (row key, value, epoch milliseconds) of everything acknowledged since the last commit, as logged."""
         with self._mutex:
             self._own_log()
             with disk_errors("read the changelog", self._root):
@@ -165,7 +168,7 @@ class LiveStore(TierHandle):
     def _put_row(self, segment: int, key: bytes, value: bytes | None, time: int) -> None:
         """Acknowledge one row and put it into the tier; the caller holds the mutex and owns the store.
 
-        From the changelog on the row is acknowledged: a tier that fails gets it from there when it is opened again.
+        The row is acknowledged when the changelog has it: a tier that fails gets it from there when it is reopened.
         """
         (self._append or self._open_changelog())(key, value, time)
         tier = self._tier
@@ -178,7 +181,7 @@ class LiveStore(TierHandle):
                     raise
 
     def _restore_rows(self, rows: Iterable[tuple[bytes, bytes | None, int]]) -> None:
-        """Take in (row key, value, time) of a changelog, many at once; those of dead segments are left out."""
+        """Take in (row key, value, time) of a changelog, many at once; rows of dead segments are left out."""
         windowing = self.spec.windowing
         first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
         remaining = iter(rows)
@@ -193,17 +196,19 @@ class LiveStore(TierHandle):
                 found = found.chosen(alive)
             self._acknowledge(found)
 
-    # Inside
+    # Internals
 
     def _open_changelog(self) -> Callable[[bytes, bytes | None, int], Any]:
-        """How rows are appended to the changelog, which is made if it is not there yet."""
+        """Return the function that appends rows to the changelog, which is created if it does not exist."""
         self._own()
         with disk_errors("make a changelog", self._root):
             self._append = self._changelogs.writer().append_row
         return self._append
 
     def _own_log(self) -> None:
-        """Own the store, with or without a tier: one that has failed is not needed by what only reads the changelog."""
+        """Own the store, with or without a tier: operations that only read the changelog do not need a tier that has
+        failed.
+        """
         if self._lock is None or self._ost == NO_TIME:
             self._own()
 
@@ -216,7 +221,8 @@ class LiveStore(TierHandle):
             self._into_tier(found)
 
     def _into_tier(self, found: Accepted) -> None:
-        """Put rows that changelog or table hold into the tier; one that fails gets them when it is opened again."""
+        """Put rows that the changelog or the table holds into the tier; a failing tier gets them when it is
+        reopened."""
         tier = self._tier
         if tier is not None:
             try:
@@ -234,15 +240,15 @@ class LiveStore(TierHandle):
         apply_rows(tier, found.row_keys, found.values, segments, first_live)
 
     def _overwriting(self, found: Accepted) -> Accepted:
-        """Hook: the rows, and what removes all others."""
+        """Hook: return the rows together with deletes of all others."""
         return self._read(lambda tier: overwritten(self._forms, tier, found))
 
     def _take_written(self, operation: str, found: Accepted) -> None:
-        """Hook: put what ``write`` has committed into the tier."""
+        """Hook: put the rows that ``write`` has committed into the tier."""
         self._into_tier(found)
 
     def _accept(self, data: Any) -> Accepted:
-        """The rows of a table that the kind's rules accept, in the form of the changelog."""
+        """Return the rows of a table that the kind's rules accept, in the form of the changelog."""
         found, self._sequence = live_table(self._forms, data, self._ost, self._sequence)
         return found
 
@@ -255,7 +261,8 @@ class LiveStore(TierHandle):
         changelogs: tuple[tuple[str, int], ...],
     ) -> Change:
         if self.spec.kind == "key_value":
-            # Without a time of its own: one moment per commit, later than that of every commit before.
+            # A key-value store has no time of its own: each commit has one moment, later than that of every commit
+            # before.
             stream_time = max(commit_time(base), base.stream_time_us + TICK)
             times = np.full(len(found.row_keys), stream_time)
         else:
@@ -267,11 +274,11 @@ class LiveStore(TierHandle):
         )
 
     def _after_commit(self, snapshot: LogState) -> None:
-        """Go on from the published version: nothing that fails here may fail the commit.
+        """Continue from the published version; a failure here must not fail the commit.
 
-        The changelog's records are in the table, so it may go, though the tier is not flushed: its checkpoint is older
-        than the commit, and such a tier is not used. A changelog that cannot be removed is named by the log, so that
-        nobody applies it again.
+        The table has the changelog's records, so the changelog can be removed although the tier is not flushed: a tier
+        whose position is older than the commit is not used. The log names a changelog that cannot be removed, so that
+        its records are never applied again.
         """
         self._snapshot = snapshot
         self._changelogs.version = snapshot.version
@@ -284,21 +291,23 @@ class LiveStore(TierHandle):
         self._committed(snapshot)
 
     def _version_of(self, transaction: tuple[str, int] | None) -> int | None:
-        """The version that a transaction has in the log, None if it is new."""
+        """Return the version that a transaction has in the log; None if it is new."""
         self.refresh()
         return None if transaction is None else self._snapshot.versions.find_transaction(*transaction)
 
     def _discard_own(self) -> None:
-        """Forget what this handle acknowledged, in the tier, too."""
-        remove_position(self._root / FOLDER)  # whoever comes next must not find what is discarded in the tier
+        """Forget the acknowledged writes of this handle, in the tier, too."""
+        remove_position(self._root / FOLDER)  # the next owner must not find discarded rows in the tier
         self._append = None
         self._changelogs.discard_own()
         self._ost, self._dropped = NO_TIME, 0
         self._make_anew()
 
     def _make_anew(self) -> None:
-        """Have a tier made of what table and changelog hold; by the next call that needs it, if it fails now."""
-        self._lose_tier(self._tier, TierBrokenError("it holds what the store does not"))
+        """Recreate the tier from table and changelog, or leave that to the next call that needs the tier if it fails
+        now.
+        """
+        self._lose_tier(self._tier, TierBrokenError("it holds rows that the store does not have"))
         self._anew = True
         with contextlib.suppress(StorageError):
             self._own()

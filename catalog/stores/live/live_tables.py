@@ -27,7 +27,7 @@ SEQUENCE_MASK = 0x7FFFFFFF
 
 @dataclass(frozen=True)
 class Accepted:
-    """Rows that a store takes in, in their order; ``stream_time`` (epoch milliseconds) after them."""
+    """Rows that a store accepts, in their order, and the ``stream_time`` (epoch milliseconds) after them."""
 
     row_keys: pa.BinaryArray
     values: pa.BinaryArray
@@ -36,13 +36,13 @@ class Accepted:
     times: Ints | None = None
 
     def times_of(self, forms: RowForms) -> Ints:
-        """Epoch milliseconds of the rows."""
+        """Return the epoch milliseconds of the rows."""
         own = forms.times(self.row_keys) if self.times is None else self.times
         assert own is not None
         return own
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> Accepted:
-        """Only these rows."""
+        """Return only these rows."""
         if rows.all():
             return self
         keep = pa.array(rows)
@@ -50,17 +50,18 @@ class Accepted:
         return replace(self, row_keys=self.row_keys.filter(keep), values=self.values.filter(keep), times=times)
 
     def batch(self, forms: RowForms) -> pa.RecordBatch:
-        """The rows as the changelog holds them."""
+        """Return the rows in the form of the changelog."""
         times = self.times_of(forms)
         return pa.RecordBatch.from_arrays([self.row_keys, self.values, pa.array(times, pa.int64())], schema=ROW_SCHEMA)
 
 
 def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> tuple[Accepted, int]:
-    """The accepted rows of a table, and the last sequence number that was given to one.
+    """Return the accepted rows of a table, and the last sequence number that a row was given.
 
-    Columns: the user's key, the values, the kind's own (``window_start``, or ``event_time``, or ``session_start`` and
-    ``session_end``; epoch milliseconds or zoned timestamps), for a key-value store optionally ``timestamp``, and
-    optionally ``_change_type``, of which ``delete`` removes. Raises InvalidInputError as ``put_all`` says.
+    Columns: the user's key, the values, the kind's own columns (``window_start``, or ``event_time``, or
+    ``session_start`` and ``session_end``; epoch milliseconds or zoned timestamps), for a key-value store optionally
+    ``timestamp``, and optionally ``_change_type``, in which ``delete`` removes a row. Raises InvalidInputError like
+    ``put_all``.
     """
     spec = forms.spec
     batches = [_rows(spec, batch) for batch in batches_of(data)]
@@ -71,7 +72,7 @@ def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> t
     batch = found[0]
     deleted = batch.column("_delete").to_numpy(zero_copy_only=False)
     if spec.windowing is not None and spec.windowing.duplicates:
-        if spec.kind == "window" and deleted.any():  # a null value is no value in a store that keeps duplicates
+        if spec.kind == "window" and deleted.any():  # a store that keeps duplicates ignores null values
             batch, deleted = batch.filter(pa.array(~deleted)), deleted[~deleted]
         batch, sequence = _numbered(batch, sequence)
     row_keys, values = forms.rows(batch)
@@ -84,12 +85,12 @@ def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> t
 
 
 def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
-    """Raises InvalidInputError WRONG_SCHEMA if no table of ``schema`` can be written to the store."""
+    """Raise InvalidInputError WRONG_SCHEMA if no table of ``schema`` can be written to the store."""
     _rows(spec, pa.RecordBatch.from_pylist([], schema=schema))
 
 
 def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
-    """The rows, and before them a delete for each row of the tier that is not among them."""
+    """Return the rows, preceded by a delete for each row of the tier that is not among them."""
     kept = set(found.row_keys.to_pylist())
     gone = [key for segment in tier.segments() for key, _ in tier.scan(segment) if key not in kept]
     return replace(
@@ -101,7 +102,7 @@ def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
 
 
 def _without_late(accepted: Accepted, rule: Windowing | None, stream_time: int) -> Accepted:
-    """Without what falls into a segment that is dead at its turn."""
+    """Return the rows without those that fall into a segment that is dead at their turn."""
     times = accepted.times
     if rule is None or times is None or not len(times):
         return accepted
@@ -138,7 +139,7 @@ def _schema(spec: StoreSpec) -> pa.Schema:
 
 
 def _rows(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in the schema of ``_schema``: the kind's columns filled in, deletes marked."""
+    """Return a batch in the schema of ``_schema``: the kind's columns filled in, deletes marked."""
     names = batch.schema.names
     deleted, kept = np.zeros(batch.num_rows, bool), None
     if CHANGE_TYPE in names:
@@ -168,7 +169,7 @@ def _rows(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _own_columns(spec: StoreSpec, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The kind's key columns, from those that the user has to give."""
+    """Return the kind's key columns, made from those that the user has to give."""
     found: dict[str, pa.Array] = {}
     for field in list(spec.key)[len(spec.user_key) :]:
         if field.name == "sequence":

@@ -1,4 +1,4 @@
-"""Acknowledged writes that are gone: a hot tier's checkpoint says how long the changelogs were that it read."""
+"""Detection of lost acknowledged writes, by the lengths of changelogs that a hot tier's position records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statestore.formats.errors import CorruptError
 
 
 class Extent(NamedTuple):
-    """How much there must be of a changelog: ``synced`` bytes on the disk, whole frames up to ``end``."""
+    """The minimum content of a changelog: ``synced`` bytes on the disk, whole frames up to ``end``."""
 
     name: str
     synced: int
@@ -24,17 +24,19 @@ class Extent(NamedTuple):
 
 
 def is_of_this_boot(checkpoint: TierPosition) -> bool:
-    """Whether nothing that was written when it was made can have been lost with the machine."""
+    """Return whether the position was written in this run of the machine, so that no write before it can have been
+    lost.
+    """
     return checkpoint.boot == this_boot() != ""
 
 
 def expected_extents(
     checkpoint: TierPosition, storage: Storage, spec: StoreSpec, snapshot: LogState
 ) -> Iterator[Extent]:
-    """What there must be of the changelogs that the checkpoint names and no commit has taken in.
+    """Yield the minimum content of the changelogs that the position names and no commit has taken in.
 
-    After a restart of the machine that is what had been forced to the disk. A checkpoint of another store, or of a
-    version that the log does not have, says nothing.
+    After a restart of the machine that is the content that had been forced to the disk. A position of another store, or
+    of a version that the log does not have, gives nothing.
     """
     if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
         return
@@ -46,7 +48,7 @@ def expected_extents(
 
 
 def missing(storage: Storage, extent: Extent, found: int | None) -> CorruptError:
-    """The error for a changelog that has whole frames up to ``found`` only (None: it is gone)."""
+    """Return the error for a changelog that has whole frames only up to ``found`` (None: it is missing)."""
     root = local_root(storage) or Path()
     there = "it is missing" if found is None else f"there are {found}"
     return CorruptError(

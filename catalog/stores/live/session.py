@@ -20,11 +20,15 @@ LAST = b"\x7f" + b"\xff" * 15
 
 
 class SessionStore(TimeSegmentedStore):
-    """A live handle on a session store; see `LiveStore` for who may write. Range ends are inclusive."""
+    """A live handle on a session store; `LiveStore` describes which handle may write. Range ends are inclusive."""
 
     def put(self, key: Any, start: Time, end: Time, value: Any) -> None:
-        """Set the value of a session, or (None) remove it. Refused and counted in ``dropped_records`` if the segment of
-        its end is older than the retention. Survives the end of this process when it returns."""
+        """Set the value of a session, or (None) remove it. The put survives the end of this process when the call
+        returns.
+
+        It is refused and counted in ``dropped_records`` if the segment of the session's end is older than the
+        retention.
+        """
         key_bytes = self._forms.serde.key_bytes(key)
         cells = None if value is None else self._forms.serde.value_bytes(value)
         first, last = self._time(start, "start"), self._time(end, "end")
@@ -42,7 +46,7 @@ class SessionStore(TimeSegmentedStore):
             puts.add(perf_counter_ns() - begin)
 
     def remove(self, key: Any, start: Time, end: Time) -> None:
-        """Remove a session. The stream time moves to its end all the same; nothing is counted as dropped."""
+        """Remove a session. The stream time moves to its end in any case; nothing is counted as dropped."""
         row_key = self._forms.serde.key_bytes(key)
         first, last = self._time(start, "start"), self._time(end, "end")
         with self._mutex:
@@ -52,50 +56,55 @@ class SessionStore(TimeSegmentedStore):
                 self._put_row(segment, row_key + SUFFIX.pack(last, first), None, last)
 
     def fetch_session(self, key: Any, start: Time, end: Time) -> Any:
-        """The value of exactly this session, or None."""
+        """Return the value of exactly this session, or None."""
         with self._latencies.time("fetch"):
             first, last = self._bound(start, "start"), self._bound(end, "end")
             row_key = self._forms.serde.key_bytes(key) + SUFFIX.pack(last, first)
             return self._stored_value(last, row_key) if last >= self._first_visible() else None
 
     def find_sessions(self, key: Any, earliest_end: Time, latest_start: Time) -> Iterator[Windowed]:
-        """Sessions of a key with end >= ``earliest_end`` and start <= ``latest_start``: those that overlap the span
-        between, by end and then start."""
+        """Return the sessions of a key with end >= ``earliest_end`` and start <= ``latest_start``, by end and then
+        start.
+
+        These are the sessions that overlap the span between the two times.
+        """
         return self._find_of(key, earliest_end, latest_start, backwards=False)
 
     def backward_find_sessions(self, key: Any, earliest_end: Time, latest_start: Time) -> Iterator[Windowed]:
-        """``find_sessions`` in the opposite order."""
+        """Return the sessions of ``find_sessions`` in the opposite order."""
         return self._find_of(key, earliest_end, latest_start, backwards=True)
 
     def find_sessions_range(self, low: Any, high: Any, earliest_end: Time, latest_start: Time) -> Iterator[Windowed]:
-        """The same for the keys from ``low`` to ``high`` (None: without end)."""
+        """Return sessions like ``find_sessions``, for the keys from ``low`` to ``high`` (None: without end)."""
         return self._find(low, high, earliest_end, latest_start, backwards=False)
 
     def backward_find_sessions_range(
         self, low: Any, high: Any, earliest_end: Time, latest_start: Time
     ) -> Iterator[Windowed]:
-        """``find_sessions_range`` in the opposite order."""
+        """Return the sessions of ``find_sessions_range`` in the opposite order."""
         return self._find(low, high, earliest_end, latest_start, backwards=True)
 
     def fetch(self, key: Any) -> Iterator[Windowed]:
-        """All visible sessions of a key."""
+        """Return all visible sessions of a key."""
         return self._find_of(key, 0, None, backwards=False)
 
     def backward_fetch(self, key: Any) -> Iterator[Windowed]:
-        """``fetch`` in the opposite order."""
+        """Return the sessions of ``fetch`` in the opposite order."""
         return self._find_of(key, 0, None, backwards=True)
 
     def fetch_range(self, low: Any, high: Any) -> Iterator[Windowed]:
-        """All visible sessions of the keys from ``low`` to ``high`` (None: without end)."""
+        """Return all visible sessions of the keys from ``low`` to ``high`` (None: without end)."""
         return self._find(low, high, 0, None, backwards=False)
 
     def backward_fetch_range(self, low: Any, high: Any) -> Iterator[Windowed]:
-        """``fetch_range`` in the opposite order."""
+        """Return the sessions of ``fetch_range`` in the opposite order."""
         return self._find(low, high, 0, None, backwards=True)
 
     def restore(self, records: Iterable[tuple[Any, Time, Time, Any]]) -> None:
-        """Replay changelog records (key, start, end, value or None) as one batch: the stream time moves first, then
-        what falls into dead segments is left out, uncounted."""
+        """Replay changelog records (key, start, end, value or None) as one batch.
+
+        The stream time moves first; then records in dead segments are left out, uncounted.
+        """
         with self._mutex, self._latencies.time("restore"):
             self._own()
             serde, rows = self._forms.serde, []
@@ -136,7 +145,7 @@ class SessionStore(TimeSegmentedStore):
         return map(self._session, self._stored(first, MAX_TIME, bounds, take, backwards))
 
     def _span(self, earliest_end: Time, latest_start: Time | None) -> tuple[int, int]:
-        """(the earliest end that is asked for and visible, the latest start)."""
+        """Return (the earliest end that is requested and visible, the latest start)."""
         first = max(self._bound(earliest_end, "earliest_end"), self._first_visible(), 0)
         return first, MAX_TIME if latest_start is None else self._bound(latest_start, "latest_start")
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a hot tier. It is a cache, so none of it reaches a user while the tier can be made anew."""
+"""Failures of a hot tier. It is a cache, so no failure reaches a user while the tier can be recreated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from statestore.formats.rocksdb.native_errors import system_error
 
 
 class TierBrokenError(Exception):
-    """The tier cannot be used; it has to be opened again, or made anew. Never leaves the package.
+    """The tier cannot be used; it has to be reopened or recreated. The error never leaves the package.
 
-    ``refusal`` is what the system refused, None where the tier's files are damaged.
+    ``refusal`` is the error of the system; None if the tier's files are damaged.
     """
 
     def __init__(self, text: str, refusal: OSError | None = None) -> None:
@@ -22,11 +22,11 @@ class TierBrokenError(Exception):
         return self.refusal is None
 
     def as_storage_error(self, path: object) -> StorageError:
-        """For the user, when making the tier anew has failed, too."""
+        """Return the error for the user, when recreating the tier has failed, too."""
         refusal = self.refusal or OSError(5, str(self))
         return storage_error(OSError(refusal.errno, f"{refusal.strerror} ({self})"), "open the hot tier", path)
 
 
 def broken(error: BaseException) -> TierBrokenError:
-    """An exception of rocksdict or of the system as a TierBrokenError."""
+    """Return an exception of rocksdict or of the system as a TierBrokenError."""
     return error if isinstance(error, TierBrokenError) else TierBrokenError(str(error), system_error(error))

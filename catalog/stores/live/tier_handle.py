@@ -1,9 +1,9 @@
-"""Who holds the hot tier of a live store: the one writer, by its lock, or a reader with a tier of its own.
+"""Ownership of a live store's hot tier: one writer holds it by its lock, and a reader has a tier of its own.
 
-One handle at a time writes to a store, and owns its directory by a lock that the system takes back from a process that
-dies. It is taken at the first use of a live verb, not by opening: table reads need none. While another handle
-holds it, a store opened here answers what is committed and refuses writes (``STORE_LOCKED``). Handles may be shared by
-threads: writes take turns.
+One handle at a time writes to a store. It owns the directory by a lock that the operating system releases when its
+process dies. The lock is taken at the first call of a live method, not at opening, because table reads need none. While
+another handle holds it, a store opened here answers from the committed state and refuses writes (``STORE_LOCKED``).
+Threads may share a handle: writes take turns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 FOLDER = "live"
 MAX_TIME = 2**63 - 1
 ATTEMPTS = 3
-"""A tier that fails is opened again; if it fails again it is made anew; if that fails the call does."""
+"""A failing tier is reopened; if it fails again it is recreated; if that fails, too, the call fails."""
 
 
 class TierHandle(StoreHandle):
@@ -66,28 +66,29 @@ class TierHandle(StoreHandle):
         self._lock: int | None = None
         self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
         self._tier: HotTier | None = None
-        self._anew = False  # the tier that is there is not to be opened again
+        self._anew = False  # the existing tier must not be reopened
         self._remove_private: Callable[[], Any] | None = None  # removes the directory of a private tier
         self._tier_version = -1  # of a private tier
         self._ost = NO_TIME  # observed stream time, epoch milliseconds
         self._sequence = 0
         self._latencies = Latencies()
-        self._attempt: CommitAttempt | None = None  # a commit whose outcome is open
+        self._attempt: CommitAttempt | None = None  # a commit whose outcome is unknown
         self._segment_name = segment_name_of(spec)
-        # Bound methods of others only: a handle in a cycle would keep its lock until the collector comes by.
+        # Bound methods of other objects only: a handle in a cycle would keep its lock until the next garbage
+        # collection.
         self._append: Callable[[bytes, bytes | None, int], Any] | None = None
         leave_in_forks(self._leave)
 
     def __del__(self) -> None:
-        """A handle that is dropped without being closed gives up its lock, too."""
+        """Give up the lock of a handle that is dropped without being closed."""
         with contextlib.suppress(Exception):
             self.close()
 
     def close(self) -> None:
-        """Give up the handle and the store's lock; safe to call twice.
+        """Close the handle and give up the store's lock; safe to call twice.
 
-        Raises StorageError DISK_FAILED if the end of the changelog cannot be forced to the disk; the handle and its
-        lock are given up all the same, and what was acknowledged belongs to the next handle.
+        Raises StorageError DISK_FAILED if the end of the changelog cannot be forced to the disk. The handle and its
+        lock are given up even then, and acknowledged writes belong to the next handle.
         """
         with self._mutex:
             if self._closed:
@@ -105,8 +106,8 @@ class TierHandle(StoreHandle):
                     super().close()
 
     def _leave(self) -> None:
-        """In a forked child: forget what belongs to the parent. Live verbs are refused from now on, tables are read."""
-        self._mutex = threading.RLock()  # a thread that is not here may have held it
+        """Forget the parent's resources in a forked child; live methods are refused from now on, tables can be read."""
+        self._mutex = threading.RLock()  # a thread that the child does not have may have held it
         self._changelogs.leave()
         if self._tier is not None:
             self._tier.leave()
@@ -116,13 +117,15 @@ class TierHandle(StoreHandle):
         leave_in_forks(self._leave)
 
     def metrics(self) -> dict[str, Any]:
-        """Counts as of now, and for each kind of call its count and, in microseconds, mean and 99th percentile of a
-        sample of the calls."""
+        """Return current counts, and the latencies of each kind of call.
+
+        These are the count and, in microseconds, the mean and 99th percentile of a sample of the calls.
+        """
         with self._mutex:
             tier = self._tier
             rows = segments = 0
             if tier is not None:
-                with contextlib.suppress(TierBrokenError):  # the table's count is an answer, too
+                with contextlib.suppress(TierBrokenError):  # the table's count is reported instead
                     rows, segments = tier.estimated_rows(), len(tier.segments())
         table = self._table_metrics()
         return {
@@ -133,7 +136,7 @@ class TierHandle(StoreHandle):
         }
 
     def physical(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """(directory, row key, value) of every row in the hot tier, as stored."""
+        """Yield (directory, row key, value) of every row in the hot tier, as stored."""
         for segment in self._read(lambda tier: tier.segments()):
             name = self._segment_name(segment) if self._segment_name else f"rocksdb/{self.name}"
             for key, value in self._rows([segment], None, None, False):
@@ -141,7 +144,7 @@ class TierHandle(StoreHandle):
 
     @property
     def dropped_records(self) -> int:
-        """Records refused because their segment was too old, in the life of the store."""
+        """The number of records refused because their segment was too old, over the life of the store."""
         self._readable()
         return super().dropped_records
 
@@ -154,14 +157,14 @@ class TierHandle(StoreHandle):
     # For the kinds
 
     def _observe(self, time: int) -> None:
-        """Move the stream time on, and drop the segments that this ends."""
+        """Advance the stream time, and drop the segments that this ends."""
         if time > self._ost:
             self._ost = time
             if self._tier is not None and self._drop_dead(self._tier) and self._lock is not None:
-                self._save_tier()  # the checkpoint must not name segments that are gone
+                self._save_tier()  # the position must not name segments that are gone
 
     def _read(self, ask: Callable[[HotTier], Answer]) -> Answer:
-        """The answer of the tier; of another one, if it turns out to be damaged."""
+        """Return the answer of the tier; a tier that turns out to be damaged is replaced and read again."""
         failures = 0
         while True:
             tier = self._readable()
@@ -174,9 +177,10 @@ class TierHandle(StoreHandle):
                         raise error.as_storage_error(self._root / FOLDER) from error
 
     def _rows(self, segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool) -> Iterator[Row]:
-        """Rows with ``low`` <= key < ``high`` segment by segment; segments that are dropped meanwhile disappear.
+        """Yield rows with ``low`` <= key < ``high`` segment by segment; rows of segments that are dropped meanwhile
+        disappear.
 
-        Damage that is met on the way is repaired, and the rows go on behind the last one that was given.
+        Damage on the way is repaired, and the rows continue behind the last one that was yielded.
         """
         for segment in segments:
             first, last = low, high
@@ -199,22 +203,22 @@ class TierHandle(StoreHandle):
                             raise error.as_storage_error(self._root / FOLDER) from error
 
     def _time(self, time: Any, what: str) -> int:
-        """Epoch milliseconds of a time as users give it."""
+        """Return the epoch milliseconds of a time as users give it."""
         if type(time) is int and MIN_MS <= time <= MAX_MS:
             return time
         return to_us(time, what) // 1000
 
     def _bound(self, time: Any, what: str) -> int:
-        """The same for an end of a range, which may lie before or after all times there are."""
+        """Return the epoch milliseconds of an end of a range, which may lie before or after all existing times."""
         return time if type(time) is int and -MAX_TIME <= time <= MAX_TIME else self._time(time, what)
 
     def _before_commit(self) -> None:
-        """Hook: what a kind holds back from the changelog is written now."""
+        """Hook: write the rows that a kind holds back from the changelog."""
 
-    # Inside
+    # Internals
 
     def _own(self) -> HotTier:
-        """The tier of the store's own directory, held by its lock; opened and caught up at the first call."""
+        """Return the tier of the store's own directory, held by its lock; the first call opens it and catches up."""
         tier = self._tier
         if self._lock is not None and tier is not None:
             return tier
@@ -228,7 +232,7 @@ class TierHandle(StoreHandle):
             self._lock = lock
             try:
                 with disk_errors("open the changelog", self._root):
-                    self._advance(self._files.snapshot())  # others may have committed until the lock was free
+                    self._advance(self._files.snapshot())  # others may have committed while they held the lock
                     self._changelogs.version = self._snapshot.version
                     self._changelogs.take_over(self._committed_changelogs)
                 return self._open_tier(first=True)
@@ -238,16 +242,18 @@ class TierHandle(StoreHandle):
                 raise
 
     def _open_tier(self, first: bool = False) -> HotTier:
-        """Open the tier and bring it up to date, or make it anew; StorageError DISK_FAILED if neither can be done."""
+        """Open the tier and bring it up to date, or recreate it. Raises StorageError DISK_FAILED if neither is
+        possible.
+        """
         for _ in range(ATTEMPTS):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
-                    self._advance(self._files.snapshot())  # it may have a commit whose outcome was unknown
+                    self._advance(self._files.snapshot())  # the log may have a commit whose outcome was unknown
                     tier, state = catch_up(
                         self._content(), self._new_tier, self._files, self._snapshot, self._changelogs, self._anew
                     )
                 try:
-                    self._opened(tier)  # first: other threads use the tier as soon as they see it
+                    self._opened(tier)  # first, because other threads use the tier once it is visible
                 except BaseException:
                     tier.close()
                     raise
@@ -265,7 +271,7 @@ class TierHandle(StoreHandle):
         if first:
             self._dropped += state.dropped
         self._drop_dead(tier)
-        with contextlib.suppress(TierBrokenError):  # it answers now; the next call that it fails makes it anew
+        with contextlib.suppress(TierBrokenError):  # the tier answers now; the next call that fails recreates it
             self._write_position(tier)
         return tier
 
@@ -273,19 +279,19 @@ class TierHandle(StoreHandle):
         return HotTier(self._root / FOLDER, self.name, self._segment_name)
 
     def _drop_dead(self, tier: HotTier) -> bool:
-        """Remove the segments that the stream time has ended; whether there were any."""
+        """Remove the segments that the stream time has ended; return whether there were any."""
         windowing = self.spec.windowing
         return windowing is not None and tier.drop_before(windowing.first_live_segment(self._ost))
 
     def _content(self) -> Content:
-        """How the kind's rows get into a tier."""
+        """Return the functions that bring the kind's rows into a tier."""
         return rows_content(self._files, self._forms)
 
     def _opened(self, tier: HotTier) -> None:
-        """Hook: the tier is there, or was made anew."""
+        """Hook: the tier was opened or recreated."""
 
     def _readable(self) -> HotTier:
-        """The own tier, or one of what is committed where another handle owns the store."""
+        """Return the own tier, or a tier of the committed state where another handle owns the store."""
         tier = self._tier
         if tier is not None and self._lock is not None:
             return tier
@@ -299,7 +305,7 @@ class TierHandle(StoreHandle):
             return self._follow_commits()
 
     def _follow_commits(self) -> HotTier:
-        """A private tier with the newest committed state."""
+        """Return a private tier with the newest committed state."""
         writing_rocksdb()
         snapshot = self._files.snapshot()
         if self._tier is not None and self._tier_version == snapshot.version:
@@ -320,7 +326,7 @@ class TierHandle(StoreHandle):
         raise failure.as_storage_error("the reader's own hot tier, in the folder for temporary files")
 
     def _brought_to(self, snapshot: LogState) -> HotTier:
-        """The private tier, or a new one, with exactly what a snapshot holds."""
+        """Return the private tier, or a new one, with exactly the rows of a log state."""
         content = self._content()
         if self._tier is not None and can_follow(content, snapshot, self._tier_version):
             assert content.follow is not None
@@ -335,9 +341,10 @@ class TierHandle(StoreHandle):
         return self._tier
 
     def _lose_tier(self, tier: HotTier | None, error: TierBrokenError, anew: bool = False) -> bool:
-        """Give up a tier that fails. The next call that needs one opens it again, or makes it anew if it is damaged.
+        """Close a failing tier; return False if another thread closed it before.
 
-        False where another thread has given it up before: then the error says nothing of the tier that there is now.
+        The next call that needs a tier reopens it, or recreates it if it is damaged. After False the error does not
+        concern the current tier.
         """
         with self._mutex:
             if tier is None or self._tier is not tier:
@@ -348,10 +355,10 @@ class TierHandle(StoreHandle):
             return True
 
     def _save_tier(self) -> None:
-        """Flush the tier and say how far it has come.
+        """Flush the tier and record its position.
 
-        Where the disk refuses, the tier goes on answering from memory what a later flush may still write; the first row
-        that it does not take has it opened again.
+        If the disk refuses, the tier continues to answer from memory, which a later flush may still write; it is
+        reopened when it refuses a row.
         """
         tier = self._tier
         if tier is not None:
@@ -376,7 +383,7 @@ class TierHandle(StoreHandle):
             boot=this_boot(),
             held=self._changelogs.extents(),
         )
-        with contextlib.suppress(OSError):  # the one before holds, too: it only says less
+        with contextlib.suppress(OSError):  # the previous position is still true, but covers less
             write_position(self._root / FOLDER, checkpoint)
 
     def _drop_tier(self) -> None:

@@ -1,7 +1,7 @@
-"""How far a hot tier has come: the file that makes a restart cost the tail of the changelog only.
+"""The position of a hot tier: a file that reduces a restart to the tail of the changelog.
 
-The tier holds everything up to commit ``version`` and, of the rows after it, those of changelogs before ``changelog``
-and of that one up to ``offset``. It may hold later ones, too; replaying them again changes nothing.
+The tier holds everything up to commit ``version``. Of later rows it holds those of changelogs before ``changelog``, and
+those of that changelog up to ``offset``. It may hold further rows; replaying them again changes nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class TierPosition:
-    """``stream_time`` in epoch milliseconds, ``sequence`` the last number given to a row, ``dropped`` the records
-    refused since the last commit, ``segments`` the databases there are: one that holds less than its mark says is not
-    used.
+    """The position of a hot tier.
 
-    ``boot`` is the run of the machine it was written in: rows that were never forced to the disk end with it, in the
-    changelog and perhaps not in the tier. ``held`` are the changelogs that were waiting for a commit: name, how much of
-    it was forced to the disk, how much was written. So a changelog that loses its end, or is lost, is missed.
+    ``stream_time`` is in epoch milliseconds, ``sequence`` is the last number given to a row, ``dropped`` counts the
+    records refused since the last commit, and ``segments`` are the existing databases; a database that holds less than
+    its mark is not used.
+
+    ``boot`` is the run of the machine in which the position was written: rows that were never forced to the disk are
+    lost at its end from the changelog, but perhaps not from the tier. ``held`` are the changelogs that waited for a
+    commit: name, length forced to the disk, length written. By it a changelog that is missing or has lost its end is
+    noticed.
     """
 
     store_id: str
@@ -47,7 +50,7 @@ class TierPosition:
 
 
 def this_boot() -> str:
-    """An id of the machine's current run; empty where the system has none."""
+    """Return an id of the machine's current run; empty where the system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -55,7 +58,7 @@ def this_boot() -> str:
 
 
 def write_position(folder: Path, checkpoint: TierPosition) -> None:
-    """Replace the checkpoint, all at once."""
+    """Replace the position file atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     body = json.dumps(asdict(checkpoint), sort_keys=True)
     temporary = folder / f"{FILE}.new"
@@ -64,7 +67,10 @@ def write_position(folder: Path, checkpoint: TierPosition) -> None:
 
 
 def remove_position(folder: Path) -> None:
-    """Have the tier made anew the next time, and forget which changelogs there must be: durably, before they go."""
+    """Remove the position, so that the tier is recreated the next time and no changelog is expected.
+
+    The removal is durable before the changelogs are removed.
+    """
     path = folder / FILE
     with disk_errors("remove", path):
         try:
@@ -75,7 +81,7 @@ def remove_position(folder: Path) -> None:
 
 
 def read_position(folder: Path) -> TierPosition | None:
-    """None if there is none or it cannot be trusted: then the tier is made anew."""
+    """Return the position; None if there is none or it cannot be trusted, after which the tier is recreated."""
     try:
         document = json.loads(read_regular(folder / FILE, _MOST_BYTES))
         if xxhash.xxh3_64_hexdigest(document["tier"].encode()) != document["checksum"]:

@@ -1,8 +1,8 @@
-"""A scan of one database of a hot tier, which knows whether it has seen all rows.
+"""A scan of one database of a hot tier, which detects whether it has seen all rows.
 
-It is one native iterator from its first row to its status at the end. rocksdict's iterators of rows end at a block that
-cannot be read as they end behind the last row, and its snapshots show what is written after them: a second look at the
-end cannot tell damage from a row that another thread has put meanwhile.
+The scan is one native iterator from its first row to its status at the end. rocksdict's row iterators end at an
+unreadable block as they end behind the last row, and its snapshots show later writes: a second look at the end cannot
+distinguish damage from a row that another thread has put meanwhile.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Row = tuple[bytes, bytes]
 class TierScan:
     """Rows with ``low`` <= key < ``high``, as of `begin`.
 
-    While its native iterator lives, RocksDB keeps its lock on the directory. The iterator is used and taken away in
-    turns: when `close` returns no thread has it, and none gets one.
+    While its native iterator lives, RocksDB keeps its lock on the directory. Use and removal of the iterator take
+    turns: when `close` returns, no thread has the iterator and none gets one.
     """
 
     def __init__(self, low: bytes | None, high: bytes | None, backwards: bool) -> None:
         self._low, self._backwards = low, backwards
-        self._options = ReadOptions()  # held: an iterator reads its bound out of the options' own memory
+        self._options = ReadOptions()  # kept alive: an iterator reads its bound from their memory
         if high is not None:
             self._options.set_iterate_upper_bound(high)
-        self._turn = threading.RLock()  # a handler of signals may close the store in the middle of a turn
+        self._turn = threading.RLock()  # a signal handler may close the store in the middle of a turn
         self._native: Any = None
         self._closed = False
 
     def begin(self, database: Any) -> None:
-        """Take the view of the database that all rows come from."""
+        """Create the view of the database from which all rows come."""
         with self._turn:
             if self._closed:
-                raise TierBrokenError("the tier was closed under an iterator")
+                raise TierBrokenError("the tier was closed during an iteration")
             self._native = database.iter(self._options)
-            # rocksdict takes a lower bound for an upper one, so it is a place to begin or, backwards, to end.
+            # rocksdict takes a lower bound for an upper one, so ``low`` is where to begin or, backwards, to end.
             if self._backwards:
                 self._native.seek_to_last()
             elif self._low is None:
@@ -51,11 +51,11 @@ class TierScan:
                 self._native.seek(self._low)
 
     def some(self) -> list[Row]:
-        """The next rows, none at the end; raises an exception where damage ends the scan."""
+        """Return the next rows, none at the end. Raises an exception where damage ends the scan."""
         with self._turn:
             native = self._native
             if native is None:
-                raise TierBrokenError("the tier was closed under an iterator")
+                raise TierBrokenError("the tier was closed during an iteration")
             key_at, value_at, step = native.key, native.value, native.prev if self._backwards else native.next
             end = self._low if self._backwards else None
             found: list[Row] = []
@@ -67,13 +67,13 @@ class TierScan:
             return found
 
     def close(self) -> None:
-        """Give up the iterator; a turn of another thread ends first."""
+        """Release the iterator after the turn of any other thread."""
         with self._turn:
             self._closed = True
             self._native = None
 
     def leave(self) -> None:
-        """In a forked child: forget the native iterator, without freeing it."""
-        self._turn = threading.RLock()  # a thread that is not here may have had its turn
+        """Forget the native iterator in a forked child, without freeing it."""
+        self._turn = threading.RLock()  # a thread that the child does not have may have held it
         keep_for_ever(self._native, self._options)
         self.close()

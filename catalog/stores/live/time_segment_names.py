@@ -8,9 +8,9 @@ from statestore.formats.kafka_rows.time_segments import encode_time_segment_name
 
 
 def segment_name_of(spec: StoreSpec) -> SegmentName | None:
-    """From a segment's number to its directory in the hot tier; None for a kind without segments.
+    """Return a function from a segment's number to its directory in the hot tier; None for a kind without segments.
 
-    ``<store>/<store>.<start in ms>``; for the store of 2016 ``rocksdb/<store>-<yyyyMMddHHmm>`` in UTC.
+    The directory is ``<store>/<store>.<start in ms>``; for the store of 2016 ``rocksdb/<store>-<yyyyMMddHHmm>`` in UTC.
     """
     if spec.windowing is None:
         return None

@@ -1,4 +1,4 @@
-"""What window and session stores share: rows in time segments, of which the old ones are dropped whole.
+"""The common part of window and session stores: rows in time segments, of which the old ones are dropped whole.
 
 A row belongs to the segment of its time. Writes are judged by segment, reads see rows by the millisecond
 (``Windowing``). Results of several keys come segment by segment and inside a segment by the bytes of the row key, as in
@@ -20,7 +20,7 @@ Take = Callable[[bytes], bool]
 
 
 class Windowed(NamedTuple):
-    """A row as ranges give it; ``start`` and ``end`` in epoch milliseconds."""
+    """A row in the result of a range; ``start`` and ``end`` in epoch milliseconds."""
 
     key: Any
     start: int
@@ -29,7 +29,7 @@ class Windowed(NamedTuple):
 
 
 class TimeSegmentedStore(LiveStore):
-    """A live handle on a store of windows or sessions; the kinds add their verbs."""
+    """A live handle on a store of windows or sessions; the kinds add their methods."""
 
     def __init__(
         self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
@@ -40,12 +40,12 @@ class TimeSegmentedStore(LiveStore):
 
     @property
     def segments(self) -> list[str]:
-        """Directory names of the segments there are, in order of time."""
+        """Directory names of the existing segments, in order of time."""
         name = self._segment_name
         return [] if name is None else [name(segment) for segment in self._readable().segments()]
 
     def _live_segment(self, time: int) -> int | None:
-        """Where a row of this time is written, None if that segment is dead; moves the stream time first."""
+        """Move the stream time, and return the segment of a row of this time; None if that segment is dead."""
         if time > self._ost:
             self._observe(time)
         rule = self._rule
@@ -53,21 +53,23 @@ class TimeSegmentedStore(LiveStore):
         return segment if segment >= rule.first_live_segment(self._ost) else None
 
     def _first_visible(self) -> int:
-        """The earliest time that reads see now."""
+        """Return the earliest time that reads see now."""
         self._readable()
         return self._rule.first_visible(self._ost)
 
     def _stored(
         self, first: int, last: int, bounds: Bounds, take: Take, backwards: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in segments of the times [first, last] whose row key is in ``bounds`` and taken."""
+        """Yield the rows in segments of the times [first, last] whose row key is in ``bounds`` and accepted by
+        ``take``.
+        """
         low, high = self._rule.segment(first), self._rule.segment(last)
         segments = [n for n in self._read(lambda tier: tier.segments()) if low <= n <= high]
         rows = self._rows(segments[::-1] if backwards else segments, *bounds, backwards)
         return (row for row in rows if take(row[0]))
 
     def _stored_value(self, time: int, row_key: bytes) -> Any:
-        """The value of one row, or None."""
+        """Return the value of one row, or None."""
         segment = self._rule.segment(time)
         found = self._read(lambda tier: _get(tier, segment, row_key))
         return None if found is None else self._forms.serde.value_of(found)
@@ -78,14 +80,18 @@ def _get(tier: HotTier, segment: int, row_key: bytes) -> bytes | None:
 
 
 def one_key(key: bytes, low: bytes, high: bytes) -> Bounds:
-    """Row keys of one key with suffixes from ``low`` to ``high``; longer keys with this prefix lie among them."""
+    """Return the bounds of row keys of one key with suffixes from ``low`` to ``high``.
+
+    Row keys of longer keys with this prefix lie among them.
+    """
     return key + low, key + high + b"\0"
 
 
 def key_range(low: bytes | None, high: bytes | None, greatest: bytes) -> Bounds:
-    """Row keys of the keys from ``low`` to ``high`` (None: without end), where no suffix is greater than ``greatest``.
+    """Return the bounds of row keys of the keys from ``low`` to ``high`` (None: without end).
 
-    A key that is a prefix of ``high`` is smaller, but its row key need not be: its suffix follows at once.
+    No suffix is greater than ``greatest``. A key that is a prefix of ``high`` is smaller, but its row key need not be:
+    its suffix follows at once.
     """
     if high is None:
         return low, None

@@ -1,8 +1,8 @@
 """The window store of Kafka Streams 3.5 and later: rows (key, window start) -> value, and a table of windows.
 
-A put at an existing (key, start) overwrites, and a null deletes; where the store retains duplicates each put is a row
-of its own and nulls are ignored. ``time_ordered`` (the emit-final stores) shows one millisecond more of the retention.
-The state time of its table is the start of the window.
+A put at an existing (key, start) overwrites, and a null deletes. If the store retains duplicates, each put is a row of
+its own and nulls are ignored. ``time_ordered`` (the emit-final stores) shows one millisecond more of the retention. The
+state time of its table is the start of the window.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ LAST = b"\x7f" + b"\xff" * 11  # no suffix of a time from 0 on is greater
 
 
 class WindowStore(TimeSegmentedStore):
-    """A live handle on a window store; see `LiveStore` for who may write. Range ends are inclusive."""
+    """A live handle on a window store; `LiveStore` describes which handle may write. Range ends are inclusive."""
 
     def put(self, key: Any, value: Any, window_start: Time) -> None:
-        """Set the value of a window, or (None) delete it. Refused and counted in ``dropped_records`` if its segment is
-        older than the retention. Survives the end of this process when it returns."""
+        """Set the value of a window, or (None) delete it. The put survives the end of this process when the call
+        returns.
+
+        It is refused and counted in ``dropped_records`` if the window's segment is older than the retention.
+        """
         key_bytes = self._forms.serde.key_bytes(key)
         cells = None if value is None else self._forms.serde.value_bytes(value)
         start = self._time(window_start, "window_start")
@@ -52,8 +55,11 @@ class WindowStore(TimeSegmentedStore):
             puts.add(perf_counter_ns() - begin)
 
     def fetch(self, key: Any, start: Time, end: Time | None = None) -> Any:
-        """With ``end``: the windows of a key that start from ``start`` to ``end``, ascending. Without: the value of
-        the window that starts exactly at ``start``, or None (always None where duplicates are retained)."""
+        """Return the windows of a key that start from ``start`` to ``end``, ascending.
+
+        Without ``end``, return the value of the window that starts exactly at ``start``, or None (always None if
+        duplicates are retained).
+        """
         if end is not None:
             return self._fetch(key, start, end, backwards=False)
         with self._latencies.time("fetch"):
@@ -62,36 +68,39 @@ class WindowStore(TimeSegmentedStore):
             return self._stored_value(at, row_key) if at >= self._first_visible() else None
 
     def backward_fetch(self, key: Any, start: Time, end: Time) -> Iterator[Windowed]:
-        """``fetch`` of a range in the opposite order."""
+        """Return the windows of a range of ``fetch`` in the opposite order."""
         return self._fetch(key, start, end, backwards=True)
 
     def fetch_range(self, low: Any, high: Any, start: Time, end: Time) -> Iterator[Windowed]:
-        """Windows of the keys from ``low`` to ``high`` (None: without end) that start from ``start`` to ``end``."""
+        """Return windows of the keys from ``low`` to ``high`` (None: without end) that start from ``start`` to
+        ``end``."""
         return self._range(low, high, start, end, backwards=False)
 
     def backward_fetch_range(self, low: Any, high: Any, start: Time, end: Time) -> Iterator[Windowed]:
-        """``fetch_range`` in the opposite order."""
+        """Return the windows of ``fetch_range`` in the opposite order."""
         return self._range(low, high, start, end, backwards=True)
 
     def all(self) -> Iterator[Windowed]:
-        """All windows that are visible."""
+        """Return all visible windows."""
         return self._range(None, None, None, None, backwards=False)
 
     def backward_all(self) -> Iterator[Windowed]:
-        """``all`` in the opposite order."""
+        """Return the windows of ``all`` in the opposite order."""
         return self._range(None, None, None, None, backwards=True)
 
     def fetch_all(self, start: Time, end: Time) -> Iterator[Windowed]:
-        """Windows of all keys that start from ``start`` to ``end``."""
+        """Return the windows of all keys that start from ``start`` to ``end``."""
         return self._range(None, None, start, end, backwards=False)
 
     def backward_fetch_all(self, start: Time, end: Time) -> Iterator[Windowed]:
-        """``fetch_all`` in the opposite order."""
+        """Return the windows of ``fetch_all`` in the opposite order."""
         return self._range(None, None, start, end, backwards=True)
 
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
-        """Replay changelog records (key, value or None, window start) as one batch: the stream time moves first, then
-        what falls into dead segments is left out, uncounted."""
+        """Replay changelog records (key, value or None, window start) as one batch.
+
+        The stream time moves first; then records in dead segments are left out, uncounted.
+        """
         with self._mutex, self._latencies.time("restore"):
             self._own()
             serde, duplicates = self._forms.serde, self._rule.duplicates
@@ -135,7 +144,7 @@ class WindowStore(TimeSegmentedStore):
         return map(self._windowed, self._stored(first, last, key_range(lowest, highest, LAST), take, backwards))
 
     def _visible(self, start: Time | None, end: Time | None) -> tuple[int, int]:
-        """The starts to look for: not before 0, nor before what the retention shows."""
+        """Return the bounds of the requested starts: at least 0, and within the retention."""
         first = 0 if start is None else max(0, self._bound(start, "start"))
         last = MAX_TIME if end is None else self._bound(end, "end")
         return max(first, self._first_visible()), last

@@ -1,7 +1,7 @@
-"""The versioned store with Kafka's serdes: KIP-889 from a hot tier that holds the bytes Kafka Streams would.
+"""The versioned store with Kafka's serdes: KIP-889 from a hot tier with the bytes of Kafka Streams.
 
-One handle writes at a time, and puts and gets are answered by RocksDB. (With serde "natural" a versioned store has no
-hot tier, and any number of writers: `VersionedStore`.)
+One handle writes at a time, and RocksDB serves puts and gets. (With serde "natural" a versioned store has no hot tier
+and any number of writers: `VersionedStore`.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from statestore.formats.values.times import from_us
 
 
 class LiveVersionedStore(LiveStore):
-    """A live handle on a versioned store with Kafka's serdes; see `LiveStore` for who may write."""
+    """A live handle on a versioned store with Kafka's serdes; `LiveStore` describes which handle may write."""
 
     def __init__(
         self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
@@ -47,12 +47,13 @@ class LiveVersionedStore(LiveStore):
         self._retention, self._interval = spec.history_retention, spec.segment_interval
         self._versions: VersionedTier | None = None
         self._value_of = self._forms.serde.value_of
-        self._database: Any = None  # of the own tier: gets of the newest ask it directly
+        self._database: Any = None  # of the own tier; reads of the newest version use it directly
 
     def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
-        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Survives the end of this process.
+        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. The put survives the end of this
+        process.
 
-        Older than the stream time minus the history retention: refused and counted in ``dropped_records``.
+        A put older than the stream time minus the history retention is refused and counted in ``dropped_records``.
         """
         key_bytes = self._forms.serde.key_bytes(key)
         cells = None if value is None else self._forms.serde.value_bytes(value)
@@ -74,7 +75,7 @@ class LiveVersionedStore(LiveStore):
             except TierBrokenError as error:
                 self._lose_tier(self._tier, error, anew=True)
                 end = self._end_of(key_bytes, moment, start, before)
-            except BaseException as error:  # an interrupt: the tier has half of it
+            except BaseException as error:  # an interrupt: the tier may have half of the put
                 self._lose_tier(self._tier, broken(error), anew=True)
                 raise
         if begin:
@@ -82,17 +83,19 @@ class LiveVersionedStore(LiveStore):
         return PutResult(True, None if end == NEWEST else end)
 
     def delete(self, key: Any, timestamp: Time) -> Record | None:
-        """Put a tombstone; answers the version that was valid at ``timestamp`` (not the newest), None if there was none
-        or the timestamp is older than the retention (then nothing changes)."""
+        """Put a tombstone; return the version that was valid at ``timestamp`` (not the newest).
+
+        Returns None if there was none, or if the timestamp is older than the retention; then nothing changes.
+        """
         with self._mutex:
             self._own()
             found = self.get(key, as_of=timestamp)
             return found if self.put(key, None, timestamp).accepted else None
 
     def get(self, key: Any, as_of: Time | None = None) -> Record | None:
-        """The newest version, or the one valid at ``as_of``; None if there is none.
+        """Return the newest version, or the one valid at ``as_of``; None if there is none.
 
-        A moment older than the retention answers only if the newest version was valid then already.
+        For a moment older than the retention, only a newest version that was already valid then is returned.
         """
         key_bytes = self._forms.serde.key_bytes(key)
         gets = self._latencies["get"]
@@ -115,9 +118,10 @@ class LiveVersionedStore(LiveStore):
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
     ) -> Iterator[Record]:
-        """Versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first (KIP-968).
+        """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
+        (KIP-968).
 
-        Complete where Kafka's answer misses versions that end in a later segment
+        The answer is complete, whereas Kafka's misses versions that end in a later segment
         (docs/decisions/028-kafka-versioned-stores.md).
         """
         self._latencies["range"].count += 1
@@ -128,8 +132,11 @@ class LiveVersionedStore(LiveStore):
         return map(self._record, found[::-1] if ascending else found)
 
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
-        """Replay changelog records (key, value or None, timestamp) as one batch: each is judged by the stream time at
-        its turn, and what has expired by the end of the batch is not written; nothing is counted."""
+        """Replay changelog records (key, value or None, timestamp) as one batch; nothing is counted.
+
+        Each record is judged by the stream time at its turn, and versions that have expired by the end of the batch are
+        not written.
+        """
         serde = self._forms.serde
         with self._mutex, self._latencies.time("restore"):
             self._own()
@@ -150,7 +157,7 @@ class LiveVersionedStore(LiveStore):
             except TierBrokenError as error:
                 self._lose_tier(self._tier, error, anew=True)
 
-    # Inside
+    # Internals
 
     def _versions_held(self) -> VersionedTier:
         if self._versions is None:
@@ -158,9 +165,9 @@ class LiveVersionedStore(LiveStore):
         return self._versions
 
     def _end_of(self, key: bytes, moment: int, start: int, stream_time: int) -> int:
-        """Where a record ends that the changelog has and the tier did not take: asked of a tier that is made anew.
+        """Return the end of a record that the changelog has and the tier did not take, from a recreated tier.
 
-        Where that cannot be made either, the record is taken back and the put fails.
+        If the tier cannot be recreated, the record is taken back and the put fails.
         """
         try:
             self._own()
@@ -175,7 +182,7 @@ class LiveVersionedStore(LiveStore):
         return moment < self._ost - self._retention or (horizon is not None and moment * TICK < horizon.time)
 
     def _of(self, tier: HotTier) -> VersionedTier:
-        """The rows of a tier; TierBrokenError if another thread has given it up."""
+        """Return the rows of a tier. Raises TierBrokenError if another thread has closed it."""
         versions = self._versions
         if versions is None or versions.tier is not tier:
             raise TierBrokenError("the tier is closed", OSError(errno.EIO, "the hot tier was closed"))
@@ -222,7 +229,7 @@ class LiveVersionedStore(LiveStore):
         put_rows(self._of(tier), found.row_keys, found.values, times, 2**62, state, self._ost)
 
     def _overwriting(self, found: Accepted) -> Accepted:
-        return found  # `_change` adds what removes the others, for each version that it is tried against
+        return found  # `_change` adds the tombstones, for each version that it tries
 
     def _take_written(self, operation: str, found: Accepted) -> None:
         if operation == "overwrite":

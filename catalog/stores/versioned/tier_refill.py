@@ -1,4 +1,4 @@
-"""How versions get into the hot tier of a versioned store: from the changelog, and from segments."""
+"""Filling the hot tier of a versioned store from the changelog and from segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def versions_content(files: SegmentFiles, forms: RowForms, retention: int, interval: int) -> Content:
-    """Of a store with this history retention and segment interval (milliseconds)."""
+    """Return the content of a store with this history retention and segment interval (milliseconds)."""
     return Content(
         partial(_fill, files, forms, retention, interval),
         partial(_apply, retention, interval),
@@ -37,8 +37,10 @@ def put_rows(
     state: TierState,
     limit: int,
 ) -> TierState:
-    """Put records in their order. What is older than the retention at its turn is left out; which segments live is
-    judged by the stream time ``limit``."""
+    """Put records in their order, without those older than the retention at their turn.
+
+    The stream time ``limit`` decides which segments live.
+    """
     stream_time = state.stream_time
     for key, value, time in zip(keys.to_pylist(), values.to_pylist(), times.tolist(), strict=True):
         if time >= stream_time - retention:
@@ -48,7 +50,7 @@ def put_rows(
 
 
 def _apply(retention: int, interval: int, tier: HotTier, batch: pa.RecordBatch, state: TierState) -> TierState:
-    """A batch of the changelog as Kafka restores one: expiry is judged by the stream time at the batch's end."""
+    """Write a batch of the changelog as Kafka restores one: expiry is judged by the stream time at the batch's end."""
     rows = VersionedTier(tier, retention, interval)
     times = batch.column("timestamp").to_numpy()
     return put_rows(rows, batch.column("key"), batch.column("value"), times, retention, state, latest(batch, state))
@@ -57,7 +59,7 @@ def _apply(retention: int, interval: int, tier: HotTier, batch: pa.RecordBatch, 
 def _fill(
     files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, snapshot: LogState
 ) -> TierState:
-    """Versions and tombstones whose segments live, put in the order of their time."""
+    """Put the versions and tombstones whose segments live, in the order of their time."""
     stream_time = snapshot.stream_time_us // TICK
     first_live = (stream_time - retention) // interval
     keys, values, times = [pa.array([], pa.binary())], [pa.array([], pa.binary())], [np.empty(0, np.int64)]
@@ -80,7 +82,7 @@ def _fill(
     chosen = pa.array(order)
     state = TierState(-1, 0)
     rows_of = VersionedTier(tier, retention, interval)
-    everything = 2**62  # what the table still holds was accepted once
+    everything = 2**62  # the records of the table were accepted before
     put_rows(
         rows_of,
         pa.concat_arrays(keys).take(chosen),

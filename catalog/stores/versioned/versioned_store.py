@@ -1,6 +1,6 @@
 """The versioned store: Kafka's KIP-889 semantics on time-travel tables.
 
-Point reads (`get`, `get_versions`, `delete`) see this handle's own uncommitted puts; `scan`, `history` and `changes`
+Point reads (`get`, `get_versions`, `delete`) see the uncommitted puts of their handle. `scan`, `history` and `changes`
 read committed versions, as every other door does. Times are epoch milliseconds or aware datetimes.
 """
 
@@ -52,7 +52,7 @@ class Record(NamedTuple):
     valid_to: int | None
 
 
-_make_record = Record._make  # no keywords to sort out: every point read makes one
+_make_record = Record._make  # without keyword arguments: every point read makes a record
 
 
 class PutResult(NamedTuple):
@@ -63,7 +63,7 @@ class PutResult(NamedTuple):
 
 
 class VersionedStore(StoreHandle):
-    """A live handle on a versioned store. Several may be open; each sees the commits of all."""
+    """A live handle on a versioned store. Several handles may be open; each sees the commits of all."""
 
     def __init__(
         self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
@@ -71,8 +71,8 @@ class VersionedStore(StoreHandle):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
-        # A handle may be shared by threads: writes take turns by the one lock, while the other, which no commit holds
-        # for long, changes in one step what reads see. A write is pending until the snapshot that has it is there.
+        # Threads may share a handle. Writes take turns by the first lock. The second lock, which no commit holds for
+        # long, changes in one step what reads see. A write is pending until the log state that has it is there.
         self._mutex = threading.RLock()
         self._view = threading.RLock()
         self._latencies = Latencies()
@@ -100,9 +100,11 @@ class VersionedStore(StoreHandle):
         leave_in_forks(self._leave)
 
     def _leave(self) -> None:
-        """In a forked child: what is pending belongs to the parent and its changelog; the handle goes on as if just
-        opened, with a changelog of its own."""
-        self._mutex = threading.RLock()  # a thread that is not here may have held it
+        """Forget the parent's pending writes and changelog in a forked child.
+
+        The handle continues as if just opened, with a changelog of its own.
+        """
+        self._mutex = threading.RLock()  # a thread that the child does not have may have held it
         self._view = threading.RLock()
         self._changelogs.leave()
         self._pending.forget(0)
@@ -115,11 +117,12 @@ class VersionedStore(StoreHandle):
     # Writing
 
     def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
-        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. Survives the end of this process.
+        """Record that ``key`` has ``value`` from ``timestamp`` on; None deletes. The put survives the end of this
+        process.
 
-        The value holds until the key's next version or tombstone, whichever order they are written in. An equal
-        timestamp replaces. A put older than the newest timestamp the store has seen minus the retention is refused and
-        counted in ``dropped_records`` (KIP-889).
+        The value holds until the key's next version or tombstone, regardless of the order in which they are written. A
+        put with an equal timestamp replaces. A put older than the newest timestamp that the store has seen minus the
+        retention is refused and counted in ``dropped_records`` (KIP-889).
         """
         self._check_writable()
         with self._mutex, self._latencies.time("put"):
@@ -145,18 +148,21 @@ class VersionedStore(StoreHandle):
         return PutResult(True, None if end == OPEN else from_us(end))
 
     def delete(self, key: Any, timestamp: Time) -> Record | None:
-        """Put a tombstone; answers the version that was valid at ``timestamp`` (not the newest), None if there was none
-        or the timestamp is older than the retention (then nothing changes)."""
+        """Put a tombstone; return the version that was valid at ``timestamp`` (not the newest).
+
+        Returns None if there was none, or if the timestamp is older than the retention; then nothing changes.
+        """
         found = self.get(key, as_of=timestamp)
         result = self.put(key, None, timestamp)
         return found if result.accepted else None
 
     def put_all(self, data: Any) -> PutAllResult:
-        """Bulk put of an Arrow table, RecordBatchReader or pandas DataFrame with the key and value columns and a column
-        ``timestamp`` (int64 epoch milliseconds or a zoned timestamp), in row order.
+        """Put an Arrow table, RecordBatchReader or pandas DataFrame in row order; return the accepted and refused
+        counts.
 
-        Rows whose optional ``_change_type`` is ``delete`` are tombstones; a null in a value column is just a null.
-        Rows older than the retention are refused and counted. Acknowledged in batches, as they are read.
+        It has the key and value columns and a column ``timestamp`` (int64 epoch milliseconds or a zoned timestamp).
+        Rows whose optional ``_change_type`` is ``delete`` are tombstones; a null in a value column is only a null. Rows
+        older than the retention are refused and counted. Rows are acknowledged in batches, as they are read.
         """
         self._check_writable()
         accepted = refused = 0
@@ -172,21 +178,24 @@ class VersionedStore(StoreHandle):
         return PutAllResult(accepted, refused)
 
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
-        """Replay changelog records (key, value or None, timestamp) as one batch, as Kafka restores a store: records
-        that are older than the retention at their turn are skipped and not counted."""
+        """Replay changelog records (key, value or None, timestamp) as one batch, as Kafka restores a store.
+
+        Records that are older than the retention at their turn are skipped and not counted.
+        """
         for key, value, timestamp in records:
             if not self._is_late(to_us(timestamp, "timestamp")):
                 self.put(key, value, timestamp)
 
     def commit(self, transaction: tuple[str, int] | None = None) -> int:
-        """Turn everything acknowledged into one commit; answers its version.
+        """Turn all acknowledged writes into one commit; return its version.
 
-        ``transaction`` (application, batch number): if the log holds it already, what this handle wrote is discarded as
-        a repetition; what it took over from a writer that died stays pending. With nothing to commit the newest version
-        is answered and nothing is written.
+        ``transaction`` (application, batch number): if the log has it already, the writes of this handle are discarded
+        as a repetition; writes taken over from a writer that died stay pending. Without anything to commit, the newest
+        version is returned and nothing is written.
 
-        After an error the commit was not made, what was put is still pending, and the call can be repeated; after
-        CommitUnknownError it may have been made. Repeating the call then first finds out, and commits nothing twice.
+        After an error the commit was not made, the writes are still pending, and the call can be repeated. After
+        CommitUnknownError the commit may have been made; a repeated call first determines that, and commits nothing
+        twice.
         """
         self._check_writable()
         transaction = check_transaction(transaction)
@@ -224,7 +233,7 @@ class VersionedStore(StoreHandle):
         return version if known is None else known
 
     def _finish_attempt(self) -> None:
-        """Find out whether a commit that raised took place; if it did, what it took in is pending no more."""
+        """Determine whether a commit that raised took place; if it did, its writes are no longer pending."""
         attempt = self._attempt
         if attempt is None:
             return
@@ -242,10 +251,10 @@ class VersionedStore(StoreHandle):
         self._attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
-        """Commit a table (as for ``put_all``) at once, beside what this handle has pending; answers the version.
+        """Commit a table (as for ``put_all``) at once, independent of this handle's pending writes; return the version.
 
         ``overwrite``: afterwards the current state is exactly these rows; keys that are not among them get a tombstone
-        at the earliest of their timestamps, and history stays. Its rows must not be older than the store's stream time.
+        at the earliest of their timestamps, and history stays. The rows must not be older than the store's stream time.
         """
         self._check_writable()
         if not isinstance(mode, str) or mode not in ("append", "overwrite"):
@@ -262,9 +271,10 @@ class VersionedStore(StoreHandle):
     # Point reads
 
     def get(self, key: Any, as_of: Time | None = None) -> Record | None:
-        """The newest version, or the version valid at ``as_of``; None if there is none.
+        """Return the newest version, or the version valid at ``as_of``; None if there is none.
 
-        As in Kafka, a moment older than the retention answers only if the newest version was valid then already.
+        As in Kafka, for a moment older than the retention, only a newest version that was already valid then is
+        returned.
         """
         if self._closed:
             self._check_open()
@@ -272,7 +282,7 @@ class VersionedStore(StoreHandle):
         gets.count = number = gets.count + 1
         if number & SAMPLE:
             return self._get(key, as_of)
-        self._files.check_identity()  # as every scan does, but too dear for each point read
+        self._files.check_identity()  # every scan checks this, but it is too expensive for each point read
         begin = perf_counter_ns()
         found = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)
@@ -300,11 +310,12 @@ class VersionedStore(StoreHandle):
     def get_versions(
         self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
     ) -> Iterator[Record]:
-        """Versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first (KIP-968).
+        """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
+        (KIP-968).
 
-        Complete where Kafka's answer misses versions that end in a later segment
-        (docs/decisions/028-kafka-versioned-stores.md). A range that ends before the retention considers the newest
-        version only.
+        The answer is complete, whereas Kafka's misses versions that end in a later segment
+        (docs/decisions/028-kafka-versioned-stores.md). For a range that ends before the retention, only the newest
+        version is considered.
         """
         self._check_open()
         name = self._keys.normalize(key)
@@ -325,13 +336,13 @@ class VersionedStore(StoreHandle):
             yield self._record(item)
 
     def flush(self) -> None:
-        """Make what was acknowledged survive the end of the machine, too."""
+        """Make acknowledged writes survive the end of the machine, too."""
         self._check_open()
         with self._mutex, self._latencies.time("flush"):
             self._changelogs.sync()
 
     def close(self) -> None:
-        """Give up the handle; safe to call twice."""
+        """Close the handle; safe to call twice."""
         try:
             if not self._closed:
                 self._changelogs.close()
@@ -339,14 +350,17 @@ class VersionedStore(StoreHandle):
             super().close()
 
     def metrics(self) -> dict[str, Any]:
-        """Counts as of now: versions, segments, rows and bytes kept, pending parts, dropped records, the observed
-        stream time (epoch milliseconds), and for each kind of call its count and, in microseconds, mean and 99th
-        percentile of a sample of the calls."""
+        """Return current counts, and the latencies of each kind of call.
+
+        The counts are versions, segments, rows and bytes kept, pending parts and dropped records, with the observed
+        stream time (epoch milliseconds). Latencies are the count and, in microseconds, the mean and 99th percentile of
+        a sample of the calls.
+        """
         self._follow()
         latencies = self._latencies.report()
         return {**self._table_metrics(), "pending_parts": len(self._pending.parts), "latencies": latencies}
 
-    # Inside
+    # Internals
 
     def _is_late(self, moment: int) -> bool:
         return self._retention.is_late(moment, self._observed_us)
@@ -357,7 +371,7 @@ class VersionedStore(StoreHandle):
         return Record(self._values.to_user(found.values), from_us(found.start), end)
 
     def _take_in(self, batch: pa.RecordBatch) -> None:
-        """Remember acknowledged records until the commit."""
+        """Keep acknowledged records until the commit."""
         if batch.num_rows:
             with self._view:
                 self._pending.put_batch(batch)
@@ -365,7 +379,7 @@ class VersionedStore(StoreHandle):
             self._stream_time = latest_time(batch, self._observed_us)
 
     def _forget_pending(self, keep: int) -> None:
-        """Remove what is pending from memory and changelogs, but the first ``keep`` parts, which were adopted."""
+        """Remove pending writes from memory and changelogs, except the first ``keep`` parts, which were adopted."""
         if keep:
             self._changelogs.discard_own()
         else:
@@ -409,12 +423,14 @@ class VersionedStore(StoreHandle):
         return consumed_ends(self._storage, self._snapshot, names)
 
     def _follow(self) -> None:
-        """See commits of other handles: one look for the next log entry."""
+        """Take in commits of other handles, with one look for the next log entry."""
         self._advance(self._files.snapshot())
 
 
 def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:
-    """Whether there is a commit after ``version``: asked by every point read, so as directly as can be."""
+    """Return a function that tests for a commit after ``version``; every point read calls it, so it is as direct as
+    possible.
+    """
     name, root = entry_name(version + 1), local_root(storage)
     return partial(storage.exists, name) if root is None else partial(is_there, os.fsencode(f"{root}/{name}"))
 

@@ -1,8 +1,8 @@
 """Kafka's versioned store on a hot tier, row for row (``RocksDBVersionedStore``, KIP-889).
 
-The newest value of a key is its latest row; other versions lie in the segment of their end, newest tombstones in that
-of their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are complete
-(docs/decisions/028-kafka-versioned-stores.md). Times are epoch milliseconds.
+The newest value of a key is its latest row. Other versions lie in the segment of their end, and newest tombstones in
+the segment of their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are
+complete (docs/decisions/028-kafka-versioned-stores.md). Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Version = tuple[int, int | None, bytes]  # valid_from, valid_to (None: open), va
 
 
 class VersionedTier:
-    """The rows of one store. ``retention`` and ``interval`` of its history in milliseconds.
+    """The rows of one store, with the ``retention`` and ``interval`` of its history in milliseconds.
 
-    A put moves versions between rows, so it and the reads of several rows take turns: no thread sees half of a put.
+    A put moves versions between rows, so puts and reads of several rows take turns: no thread sees half of a put.
     """
 
     def __init__(self, tier: HotTier, retention: int, interval: int) -> None:
@@ -45,9 +45,9 @@ class VersionedTier:
         self._first_live = -1
 
     def put(self, key: bytes, value: bytes | None, time: int, stream_time: int) -> int:
-        """Put a version or (None) a tombstone; answers where it ends at this moment, NEWEST if nothing ends it.
+        """Put a version or (None) a tombstone; return its end at this moment, NEWEST if nothing ends it.
 
-        ``stream_time`` decides which segments live: the observed one, in a restore that of the whole batch.
+        ``stream_time`` decides which segments live: the observed stream time, in a restore that of the whole batch.
         """
         with self._turn:
             return self._put(key, value, time, stream_time)
@@ -76,12 +76,12 @@ class VersionedTier:
         return self._put_beside(key, value, time, following)
 
     def get(self, key: bytes) -> tuple[int, bytes] | None:
-        """(valid_from, value) of the newest version; None if there is none or a tombstone is newer."""
+        """Return (valid_from, value) of the newest version; None if there is none or a tombstone is newer."""
         latest = self.tier.get(ONE, LATEST + key)
         return None if latest is None else decode_latest(latest)
 
     def get_as_of(self, key: bytes, moment: int, stream_time: int) -> Version | None:
-        """The version valid at a moment: the newest whatever its age, an older one within the retention."""
+        """Return the version valid at a moment: the newest at any age, an older one within the retention."""
         with self._turn:
             return self._get_as_of(key, moment, stream_time)
 
@@ -104,10 +104,10 @@ class VersionedTier:
         return None
 
     def end_of(self, key: bytes, time: int, stream_time: int) -> int:
-        """Where the version or tombstone that was put at ``time`` ends: what `put` answered for it.
+        """Return the end of the version or tombstone that was put at ``time``, which is the result of its `put`.
 
-        Beyond the newest version nothing ends. A version whose segment is dead is stored nowhere; it ends where the
-        oldest one that is stored begins.
+        The newest version has no end. A version whose segment is dead is not stored; it ends where the oldest stored
+        version begins.
         """
         with self._turn:
             return self._end_of(key, time, stream_time)
@@ -130,7 +130,7 @@ class VersionedTier:
         return NEWEST if following is None else following
 
     def versions(self, key: bytes, first: int, last: int, stream_time: int) -> list[Version]:
-        """Versions with valid_from <= ``last`` and valid_to > ``first``, newest first; tombstones are left out."""
+        """Return versions with valid_from <= ``last`` and valid_to > ``first``, newest first, without tombstones."""
         found: list[Version] = []
         with self._turn:
             latest = self.get(key)
@@ -146,7 +146,7 @@ class VersionedTier:
         return found
 
     def _put_within(self, segment: int, row: TimeSegmentRow, key: bytes, value: bytes | None, time: int) -> int:
-        """The version at ``time`` is in this row: replace it, or split it."""
+        """Replace or split the version at ``time``, which is in this row; return the end of the new version."""
         place, end = row.find(time)
         start, old = row.versions[place]
         if start != time and self._segment(time) != segment:
@@ -160,7 +160,7 @@ class VersionedTier:
         return end
 
     def _put_beside(self, key: bytes, value: bytes | None, time: int, following: int | None) -> int:
-        """No row holds ``time``: the version is the newest, or ends where the next one starts."""
+        """Put a version where no row holds ``time``: it is the newest, or ends where the next one starts."""
         if following is None:
             if value is not None:
                 self.tier.put(ONE, LATEST + key, encode_latest(time, value))
@@ -180,7 +180,7 @@ class VersionedTier:
         return following
 
     def _bury(self, key: bytes, time: int) -> None:
-        """A newest tombstone, in the segment of its time."""
+        """Put a newest tombstone into the segment of its time."""
         segment = self._segment(time)
         if self._is_live(segment):
             row = self._row(segment, key)
@@ -191,7 +191,7 @@ class VersionedTier:
                 self._store(segment, key, row)
 
     def _move(self, key: bytes, start: int, end: int, value: bytes | None) -> None:
-        """Put a version that ends at ``end`` into that time's segment; a dead segment takes nothing."""
+        """Put a version that ends at ``end`` into the segment of that time; a dead segment takes nothing."""
         segment = self._segment(end)
         if not self._is_live(segment):
             return
@@ -220,7 +220,7 @@ class VersionedTier:
         return segment >= self._first_live
 
     def _later_segments(self, time: int) -> list[int]:
-        """Segments that may hold versions valid at or after ``time``, newest first."""
+        """Return the segments that may hold versions valid at or after ``time``, newest first."""
         first = self._segment(time)
         return sorted((segment for segment in self._segments if segment >= first), reverse=True)
 
@@ -233,7 +233,7 @@ class VersionedTier:
                 self.tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
 
     def _found(self) -> set[int]:
-        """The segments there are, by one look for each."""
+        """Return the existing segments, with one look for each."""
         found: set[int] = set()
         low = TIME.pack(0)
         while True:

@@ -225,7 +225,7 @@ def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
 def test_lost_entries_that_a_checkpoint_covers(store: Path) -> None:
     (store / f"log/{1:020d}.json").unlink()
     (problem,) = verify(store).problems
-    assert "as long as the checkpoint after it is there" in problem.affects and problem.versions == (1, 1)
+    assert "as long as the next checkpoint exists" in problem.affects and problem.versions == (1, 1)
     for path in (store / "log/_checkpoint").iterdir():
         path.unlink()
     problems = verify(store).problems
@@ -376,9 +376,9 @@ def test_a_checkpoint_that_says_something_else(store: Path) -> None:
 
 LOGS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("time", lambda commit: commit.update(timestamp=0), "was committed before"),
-    ("stream time", lambda commit: commit.update(stream_time=1), "takes the stream time back"),
+    ("stream time", lambda commit: commit.update(stream_time=1), "decreases the stream time"),
     ("transaction", lambda commit: commit.update(transaction=["app", 1]), "which an earlier version committed"),
-    ("length", lambda commit: commit.update(bytes=7), "says it added 7 bytes"),
+    ("length", lambda commit: commit.update(bytes=7), "records 7 added bytes"),
     ("removed", lambda commit: commit.update(removed=["segments/none.arrow"]), "removes segment segments/none.arrow"),
 ]
 

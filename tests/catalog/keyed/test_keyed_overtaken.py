@@ -53,7 +53,7 @@ def test_a_version_that_is_discarded_while_it_is_read_is_refused(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = overtaken(store, tasks, monkeypatch)
-    with refused("VERSION_NOT_FOUND", f"snapshot {version} of s.total", f"there are {version + 1}"):
+    with refused("VERSION_NOT_FOUND", f"snapshot {version} of s.total", f"kept are {version + 1}"):
         store.scan("total").read_all()
     assert files(store) == named(store)
 
@@ -62,6 +62,6 @@ def test_a_backend_of_a_version_that_is_discarded_meanwhile_is_refused(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = overtaken(store, tasks, monkeypatch)
-    with refused("VERSION_NOT_FOUND", str(version), f"there are {version + 1}"):
+    with refused("VERSION_NOT_FOUND", str(version), f"kept are {version + 1}"):
         store.backend(version=version, directory=tasks.directory)
     assert len(list(tasks.directory.iterdir())) == 1, "that of the tasks"

@@ -161,7 +161,7 @@ def test_nothing_is_published_that_could_not_be_read(tmp_path: Path) -> None:
 def test_an_entry_that_nobody_would_read_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     monkeypatch.setattr("statestore.catalog.log.entries.MAX_METADATA_BYTES", 2_000)
-    with pytest.raises(InvalidInputError, match=r"INVALID_COMMIT.*bytes of log, at most 2000"):
+    with pytest.raises(InvalidInputError, match=r"INVALID_COMMIT.*bytes of log; expected at most 2000"):
         write_entry(storage, replace(entry(0), writer="w" * 2_000))
     assert storage.list("") == []
 

@@ -161,7 +161,7 @@ def test_a_changelog_of_another_store_is_not_taken_in(
         assert new.get("old") is None
         new.commit()
         assert keys_of(new) == {"new"}
-        assert "its records are of another store" in caplog.text
+        assert "its records belong to another store" in caplog.text
         assert file.read_bytes() == left
         name = f"changelog/{file.name}"
         assert name in [each for each, _ in catalog.verify("s").unreferenced]

@@ -150,5 +150,5 @@ def test_a_stream_of_changes_goes_on_until_its_snapshot_is_discarded(spark: Spar
         with store.backend() as backend:
             store.commit([backend.snapshot().result()])
         store.discard(version)
-    with pytest.raises(StreamingQueryException, match=r"VERSION_NOT_FOUND.*told up to snapshot 4, which was discarded"):
+    with pytest.raises(StreamingQueryException, match=r"VERSION_NOT_FOUND.*read up to snapshot 4, which was discarded"):
         stream()

@@ -366,6 +366,6 @@ def test_a_scan_that_is_closed_before_it_begins_holds_no_database(tmp_path: Path
     tier = HotTier(tmp_path, "s")
     scan = TierScan(None, None, False)
     scan.close()
-    with pytest.raises(TierBrokenError, match="closed under an iterator"):
+    with pytest.raises(TierBrokenError, match="closed during an iteration"):
         scan.begin(tier.database(ONE))
     tier.close()
