@@ -107,7 +107,7 @@ def test_each_state_of_a_checkpoint(name: str, monkeypatch: pytest.MonkeyPatch) 
                 refused(table, on, "JOIN_KIND.*equal ones.*aggregate")
             continue
         if key != ("key",):
-            refused(table, "key", f"JOIN_KIND.*told apart by {key[1]}.*add {key[1]}, or aggregate")
+            refused(table, "key", f"JOIN_KIND.*distinguished by {key[1]}.*add {key[1]}, or aggregate")
         refused(table, [*key, "partition_id"], "WRONG_KEY")
         moments = sorted({begun[0] - 1, begun[0], begun[-1] + 1, *begun[1::2], *(moment - 1 for moment in begun[2::2])})
         check_joins(table, path, key, monkeypatch, moments)
@@ -178,7 +178,7 @@ def test_each_state_of_a_keyed_store(discarded: bool, tmp_path: Path) -> None:
 def refused_keyed(table: ReadableTable, further: str) -> None:
     left = pa.table({"k": ["a"], "t": pa.array([datetime.now(UTC)], TIME)})
     for engine in ENGINES:
-        with pytest.raises(statestore.UnsupportedError, match=f"JOIN_KIND.*told apart by {further}"):
+        with pytest.raises(statestore.UnsupportedError, match=f"JOIN_KIND.*distinguished by {further}"):
             statestore.asof_join(left, table, on="k", left_time="t", engine=engine)
 
 
