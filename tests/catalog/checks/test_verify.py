@@ -1,4 +1,4 @@
-"""Verification: a healthy store of every kind is vouched for, and every damage is told with its file and effect."""
+"""Verification: a healthy store of every kind is verified, and every damage is reported with its file and effect."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(healthy: Path, tmp_path: Path) -> Path:
-    """A copy of `versioned` to be damaged."""
+    """A copy of `versioned` for a test to damage."""
     return shutil.copytree(healthy / "versioned", tmp_path / "versioned")
 
 
@@ -194,7 +194,8 @@ def test_another_length_is_told(store: Path, change: Callable[[bytes], bytes]) -
 
 
 def test_a_missing_file_is_told(store: Path) -> None:
-    """What any commit's answer needs. A checkpoint, a superseded segment and a changelog may go without a trace."""
+    """A missing file that an answer needs is reported; a checkpoint, a superseded segment and a changelog may be
+    missing."""
     snapshot = load_log_state(LocalStorage(store))
     needed = file_names(snapshot) | {"store.json"} | {f"log/{v:020d}.json" for v in range(snapshot.version)}
     for name in sorted(needed):
@@ -210,7 +211,7 @@ def test_a_missing_file_is_told(store: Path) -> None:
 
 
 def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
-    """That a commit ever was there cannot be told, but its files are."""
+    """A removed last entry goes unnoticed, but its files are reported."""
     snapshot = load_log_state(LocalStorage(store))
     added = {m.name for m in snapshot.segments if m.min_added == snapshot.version}
     (store / f"log/{snapshot.version:020d}.json").unlink()

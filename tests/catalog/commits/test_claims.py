@@ -1,4 +1,4 @@
-"""Vacuum and commits: no file goes that a commit under way may still name, whatever the clocks say."""
+"""Vacuum and commits: a file that a commit under way may still name is never removed, whatever the clocks say."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def rows_of(store: Any) -> dict[str, int]:
 
 
 def vacuuming(root: Path, older_than: int | str, days_ahead: int, patch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`write_entry` with a vacuum of another handle just before it, by a clock that is that far ahead."""
+    """Replace `write_entry` so that another handle runs a vacuum just before it, with a clock that is
+    ``days_ahead``."""
 
     def late(storage: Storage, entry: CommitEntry) -> None:
         now = time.time_ns
@@ -231,7 +232,7 @@ def test_the_second_name_of_a_changelog_goes_though_its_writer_lives(store: Vers
 
 
 def test_temporary_files_that_somebody_holds_stay(store: VersionedStore, tmp_path: Path) -> None:
-    """As a changelog that is being made."""
+    """A temporary file whose lock is held, like a changelog that is being made, stays."""
     path = tmp_path / "s" / "changelog" / ".tmp-1"
     path.parent.mkdir(exist_ok=True)
     file = os.open(path, os.O_CREAT | os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Keyed snapshots that are cancelled, fail, or whose backend is disposed of: nothing of them is left."""
+"""Keyed snapshots that are cancelled, fail, or whose backend is disposed of leave no files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History, change feed and differences of keyed states: what plain dicts of the kept snapshots say."""
+"""History, change feed and differences of keyed states, compared with plain dicts of the kept snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A disk that fails under a keyed store: our errors, answers for everybody who waits, and work that goes on."""
+"""A failing disk under a keyed store: errors of the tree, an answer for everyone who waits, and a store that still
+works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States that are registered again with wider types: their rows, snapshots of before and after, and what is refused."""
+"""States that are registered again with wider types: their rows, snapshots from before and after, and refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Newest:
 
 
 def register(backend: KeyedBackend, kind: str, of: str) -> Any:
-    """A state of this kind and type; it is called as its kind."""
+    """Register a state of this kind and type, named after its kind."""
     match kind:
         case "value":
             return backend.value_state(kind, of)
@@ -144,7 +144,7 @@ def at(found: Any, namespace: str) -> Any:
 
 
 def write(backend: KeyedBackend, found: Sequence[Any], key: str, cells: Sequence[Any]) -> None:
-    """The last cell is that of kinds with one value; a map has nulls beside them."""
+    """Write cells to a state. The last cell is the value of kinds with one value; a map has nulls beside them."""
     backend.set_current_key(key)
     value, listed, mapped, reducing, aggregating = found
     value.update(cells[-1])
@@ -197,7 +197,7 @@ def in_place(store: KeyedStore, backend: KeyedBackend, folder: Path) -> Iterator
 
 @contextmanager
 def by_rows(store: KeyedStore, backend: KeyedBackend, folder: Path) -> Iterator[KeyedBackend]:
-    """Of table files that hold other key groups, too."""
+    """Read the rows of table files that also hold other key groups."""
     store.commit([backend.snapshot("incremental").result()])
     group = backend.key_group("a")
     with store.backend(range(group, group + 1), directory=folder) as restored:
@@ -308,7 +308,7 @@ OLD, NEW = "struct<n:int>", "struct<by:string,n:bigint>"
 
 
 def two_types(store: KeyedStore, folder: Path, kinds: Sequence[Any] = ("full", "incremental")) -> dict[str, Any]:
-    """One snapshot of two tasks of which one was migrated: what each key has, as the wider type says."""
+    """One snapshot of two tasks of which one was migrated; returns the rows of each key in the wider type."""
     parts: list[SnapshotPart] = []
     expected = {}
     for number, groups in enumerate(store.task_groups(2)):

@@ -1,4 +1,4 @@
-"""Damaged, missing and foreign files: refused where they are needed, naming the file, and nothing else is lost."""
+"""Damaged, missing and foreign files: refused where they are needed, with the file's name, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _flip(path: Path) -> None:
 
 
 def _replaced(path: Path, damage: Callable[[Path], object]) -> None:
-    """Damage a copy and put it in place: a mapped file that is changed is another matter."""
+    """Damage a copy and put it in place of the file, because a change of a mapped file is a different case."""
     other = path.with_name("damaged")
     shutil.copy(path, other)
     damage(other)
@@ -154,7 +154,7 @@ def test_damaged_description(warehouse: Warehouse, damage: str) -> None:
 
 
 def test_every_flipped_bit_of_the_description(warehouse: Warehouse) -> None:
-    """What no reader can vouch for is refused: another retention or type would be another answer."""
+    """A description whose checksum does not match is refused: another retention or type would give another answer."""
     path = warehouse.folder / "store.json"
     saved = path.read_bytes()
     for position in range(len(saved)):

@@ -1,4 +1,4 @@
-"""A handle, table or connection never goes on with another store than the one it was opened on."""
+"""A handle, table or connection never continues with another store than the one it was opened on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def keys_of(store: VersionedStore) -> set[str]:
 
 @pytest.fixture(params=[1, 3, 5], ids=["younger", "same age", "older"])
 def replaced(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[VersionedStore, VersionedStore]:
-    """A store of three commits that was dropped, and the one of the same name that was made after it."""
+    """A store of three commits that was dropped, and a new one of the same name."""
     catalog = statestore.connect(tmp_path)
     old = filled(catalog, "old", 3)
     old.history().read_all()
@@ -125,7 +125,7 @@ def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[Versioned
 
 
 def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
-    """As in a folder that is being removed."""
+    """No entry is made in a folder without a description, for instance one that is being removed."""
     store = filled(statestore.connect(tmp_path), "old", 1)
     entry = replace(read_entry(store._storage, 1), version=2)
     (tmp_path / "s" / "store.json").unlink()
@@ -344,7 +344,7 @@ def test_logs_of_the_first_format_go_on(tmp_path: Path) -> None:
 
 
 def test_verify_names_entries_of_another_store(tmp_path: Path) -> None:
-    """As a copy of the wrong folder leaves them."""
+    """Entries of another store, as a copy of the wrong folder leaves them, are reported."""
     for name in ("one", "two"):
         with filled(statestore.connect(tmp_path / name), name, 2):
             pass

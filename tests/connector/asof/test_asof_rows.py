@@ -1,4 +1,4 @@
-"""As-of joins with tables in which a key has several rows: right where ``on`` tells these apart, else refused."""
+"""As-of joins with tables in which a key has several rows: right if ``on`` distinguishes the rows, else refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def all_rows(table: ReadableTable) -> dict[int, pa.Table]:
 
 
 def left_rows(states: dict[int, pa.Table], key: tuple[str, ...], moments: list[int]) -> pa.Table:
-    """Each row key there ever was, at each of the moments (epoch microseconds)."""
+    """Every row key that ever existed, at each of the moments (epoch microseconds)."""
     every = pa.concat_tables([state.select(key) for state in states.values()])
     cells = list(zip(*(plain(column.combine_chunks()) for column in _arrays(every)), strict=True))
     distinct = every.take(pa.array(list({cell: n for n, cell in enumerate(cells)}.values()), pa.int64()))
@@ -54,7 +54,7 @@ def _arrays(rows: pa.Table) -> list[Any]:
 
 
 def expected(left: pa.Table, states: dict[int, pa.Table], times: dict[int, int], key: tuple[str, ...]) -> list[Any]:
-    """The other columns of the row that the newest batch begun by then has for the key; None where it has none."""
+    """The other columns of the key's row in the newest batch that had begun at that time; None if there was none."""
     by_batch = {}
     for batch, state in states.items():
         rest = [name for name in state.column_names if name not in key]

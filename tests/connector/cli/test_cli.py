@@ -1,4 +1,4 @@
-"""The command line: what goes to stdout and stderr, in which words, with which exit code."""
+"""The command line: its output to stdout and stderr, its words, its exit codes."""
 
 from __future__ import annotations
 

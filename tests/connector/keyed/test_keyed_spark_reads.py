@@ -1,4 +1,4 @@
-"""States of keyed stores in Spark: batch reads, SQL and streams of changes, against plain dicts of what was put."""
+"""States of keyed stores in Spark: batch reads, SQL and streams of changes, against plain dicts of the puts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A keyed function over a stream: each micro-batch counts once, whatever is repeated, with any number of tasks."""
+"""A keyed function over a stream: each micro-batch takes effect once, whatever is repeated, with any number of
+tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def feed(folder: Path, number: int, rows: list[Row]) -> None:
-    """One input file; Spark reads them one a micro-batch, the oldest first."""
+    """Write one input file; Spark reads one file in each micro-batch, the oldest first."""
     folder.mkdir(exist_ok=True)
     columns = list(zip(*rows, strict=True)) or [(), ()]
     path = folder / f"{number:04d}.parquet"
@@ -46,7 +47,7 @@ def feed(folder: Path, number: int, rows: list[Row]) -> None:
 
 
 class Stream:
-    """A query that is run until there is no more input, and what its sink was given, by batch."""
+    """A query that runs until there is no more input, and the rows that its sink received, by batch."""
 
     def __init__(self, spark: SparkSession, folder: Path, store: Path) -> None:
         self.spark, self.folder, self.store = spark, folder, store
@@ -77,7 +78,7 @@ class Stream:
         assert self.answers.setdefault(batch, found) == found, "another answer for a batch"
 
     def forget_commit(self) -> None:
-        """As if Spark had died when its newest batch was done but not yet committed."""
+        """Restore the state in which Spark died after its newest batch was done and before it was committed."""
         commits = self.folder / "checkpoint" / "commits"
         newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
         (commits / str(newest)).unlink()

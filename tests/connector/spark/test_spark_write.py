@@ -1,4 +1,4 @@
-"""What the data source writes: one commit for all rows or none, whatever happens to the tasks."""
+"""Writes of the data source: one commit for all rows or none, whatever happens to the tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 
 def frame(spark: SparkSession, *rows: str, columns: str = "item, price, tags, timestamp") -> DataFrame:
-    """Rows as SQL writes them."""
+    """Rows as SQL produces them."""
     return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({row})' for row in rows)} AS t({columns})")
 
 

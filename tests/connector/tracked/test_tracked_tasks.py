@@ -1,6 +1,6 @@
 """Tasks of tracked batches without Spark: records in order, timeouts, commits, and columns instead of records.
 
-The truth is the fixture of the original's scenarios, or a dict in plain Python that is fed the same records.
+The truth is the fixture of the original's scenarios, or a dict in plain Python that gets the same records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK, REMOVE, FAIL = -1, -2, -3
 
 @pytest.fixture(autouse=True)
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Backends may be kept from batch to batch, and are gone at the end."""
+    """Let backends be kept from batch to batch, and dispose of them at the end."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
     yield
@@ -66,7 +66,7 @@ def test_the_original_scenarios(tmp_path: Path, case: Case, tasks: int) -> None:
 
 
 def scripted(batch_time: datetime, key: str, n: int | None, state: State) -> Seen:
-    """What it does stands in the value: it looks, removes, fails, or adds the value to the state."""
+    """Do what the value selects: look at the state, remove it, fail, or add the value to it."""
     before, out = state.get_option(), state.is_timing_out()
     if n == FAIL:
         raise LookupError("told to")
@@ -104,7 +104,7 @@ class Model:
 
 
 def ordered(emitted: list[Seen]) -> dict[str, list[Seen]]:
-    """Records of one key come in their order, those of several in none that is promised."""
+    """Emitted records in comparable order: records of one key are in order, those of several keys in any order."""
     found: dict[str, list[Seen]] = {}
     for each in emitted:
         found.setdefault(each[0], []).append(each)
@@ -415,7 +415,7 @@ def test_a_timeout_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 def scripted_columns(batch_time: datetime, keys: pa.Array, rows: pa.RecordBatch, states: pa.RecordBatch) -> Any:
-    """As `scripted`, for all keys at once; each record comes in order."""
+    """Do the same as `scripted` for all keys at once; the records of a key are processed in order."""
     held, emitted = states.column("state").to_pylist(), []
     names = keys.to_pylist()
     for code, n in zip(rows.column("key").to_pylist(), rows.column("n").to_pylist(), strict=True):

@@ -42,7 +42,7 @@ def put(store: Any, kind: str, number: int) -> None:
 
 
 def restores(store: Any) -> int:
-    """How often the hot tier was opened or made anew."""
+    """The number of times that the hot tier was opened or rebuilt."""
     found: int = store.metrics()["latencies"]["restore"]["count"]
     return found
 
@@ -90,7 +90,7 @@ def test_a_segment_that_is_dropped_under_its_readers_is_no_damage(tmp_path: Path
 
 
 class _DroppedWhenAsked:
-    """A database that another thread drops while it is asked."""
+    """A database that another thread drops during a read."""
 
     def __init__(self, tier: HotTier, database: Any) -> None:
         self._tier, self._database = tier, database
