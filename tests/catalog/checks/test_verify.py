@@ -161,7 +161,8 @@ def _files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("place", [0.0, 0.1, 0.37, 0.5, 0.73, 0.9, 1.0])
 def test_a_flipped_bit_in_any_file_is_told(store: Path, place: float) -> None:
-    """Only the end of a changelog is no problem: nobody can tell it from a put that was never finished."""
+    """Every flipped bit is reported except at the end of a changelog, which looks like a put that was never
+    finished."""
     for name in _files(store):
         path = store / name
         saved = path.read_bytes()

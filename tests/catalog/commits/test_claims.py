@@ -46,8 +46,7 @@ def rows_of(store: Any) -> dict[str, int]:
 
 
 def vacuuming(root: Path, older_than: int | str, days_ahead: int, patch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Replace `write_entry` so that another handle runs a vacuum just before it, with a clock that is
-    ``days_ahead``."""
+    """A `write_entry` before which another handle runs a vacuum, with a clock that is ``days_ahead``."""
 
     def late(storage: Storage, entry: CommitEntry) -> None:
         now = time.time_ns
@@ -96,7 +95,7 @@ def test_vacuum_in_the_middle_of_a_commit(
 
 
 def test_a_file_of_a_dead_writer_goes(store: VersionedStore, tmp_path: Path) -> None:
-    """And its claim: nobody holds the lock any more."""
+    """The file and its claim are removed, because the lock is no longer held."""
     root = tmp_path / "s"
     (root / "claims").mkdir(exist_ok=True)
     (root / "claims" / ("0" * 16)).write_bytes(b"")

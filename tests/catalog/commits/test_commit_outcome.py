@@ -154,7 +154,7 @@ def test_rows_after_a_repeated_transaction_are_not_taken_for_committed_ones(
 
 
 def test_a_commit_of_nothing_but_refused_records_is_not_repeated(tmp_path: Path, disk: Disk) -> None:
-    """No changelog tells whether it took place; its id does."""
+    """No changelog shows whether the commit took place; its id does."""
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, history_retention=1000) as store:
         store.put("a", 1, timestamp=10_000)
         store.commit()
@@ -202,7 +202,7 @@ def test_upkeep_whose_last_step_fails_loses_no_file(tmp_path: Path, disk: Disk, 
 def test_a_commit_that_fails_before_its_last_step_was_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Its rows are still pending, its files are gone, and the handle goes on."""
+    """Its rows are still pending, its files are gone, and the handle still works."""
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "a", 1)
         with monkeypatch.context() as patch:

@@ -295,7 +295,7 @@ def test_overwrite_during_a_commit(catalog: statestore.Catalog, rival: Rival, mo
 
 
 def test_started_reader(catalog: statestore.Catalog, rival: Rival) -> None:
-    """A reader goes on with its version, whatever is committed, compacted or removed meanwhile."""
+    """A reader keeps its version, whatever is committed, compacted or removed meanwhile."""
     with catalog.open_store("s", auto_compact=False) as store:
         expected = set(rows_of(store.scan(), *INTERVAL))
         readers = [store.scan(), store.scan()]

@@ -24,8 +24,8 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 def test_a_cancelled_snapshot_leaves_nothing(
     kind: SnapshotKind, passing: int, store: KeyedStore, tasks: Tasks, gate: Gate
 ) -> None:
-    """Neither in the store, of files that it had written already (none, one, all but one), nor locally; the backend
-    goes on."""
+    """No file is left in the store or locally, whether none, one or all but one were written; the backend still
+    works."""
     fill(tasks, 1)
     parts = travelled(tasks.snapshot([kind]))
     store.discard_files(parts)

@@ -174,7 +174,7 @@ def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
 def test_a_process_forgets_the_parts_of_discarded_snapshots(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long it goes on, whether it commits or only looks."""
+    """A process drops them however long it runs, whether it commits or only reads."""
     monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
     monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)

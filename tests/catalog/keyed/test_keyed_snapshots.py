@@ -46,7 +46,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
-    """Each has what was there when it was asked for, in whatever order they are committed."""
+    """Each holds the state at the moment it was requested, in whatever order they are committed."""
     gate.shut()
     expected = {}
     running = []

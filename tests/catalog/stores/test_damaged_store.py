@@ -49,7 +49,7 @@ def _read_everything(store: VersionedStore) -> None:
 @pytest.mark.parametrize("damage", [_truncate, _flip, Path.unlink], ids=["truncated", "flipped", "missing"])
 @pytest.mark.parametrize("suffix", ["segment", "closures"])
 def test_damaged_data_file(warehouse: Warehouse, suffix: str, damage: Callable[[Path], None]) -> None:
-    """Reads that need the file are refused, others answer, writes elsewhere go on, and the copy makes it whole."""
+    """Reads that need the file are refused, others work, and an intact copy makes the store whole."""
     entry = json.loads(warehouse.entry(3).read_text())["commit"]
     found = entry["added"][0]["file"] if suffix == "segment" else entry["closures"][0]["file"]
     path = warehouse.folder / found["name"]
@@ -154,7 +154,7 @@ def test_damaged_description(warehouse: Warehouse, damage: str) -> None:
 
 
 def test_every_flipped_bit_of_the_description(warehouse: Warehouse) -> None:
-    """A description whose checksum does not match is refused: another retention or type would give another answer."""
+    """A damaged description is refused: another retention or type would give another answer."""
     path = warehouse.folder / "store.json"
     saved = path.read_bytes()
     for position in range(len(saved)):

@@ -248,7 +248,7 @@ def test_a_compressed_checkpoint_is_refused_before_arrow_reads_it(store: Path, m
 
 
 def test_no_forged_word_of_a_checkpoint_ends_a_read(made: Path) -> None:
-    """Whatever word is forged, the checkpoint is read, or is one of our errors."""
+    """Whatever word is forged, the checkpoint is read or an error of the tree is raised."""
     path = _checkpoint(made)
     content = path.read_bytes()[:-8]
     for at in range(0, len(content) - 4, 4):

@@ -338,7 +338,7 @@ def test_rows_rolled_away_before_they_are_sent_are_logged_as_null() -> None:
 
 
 def test_join_window_keys_that_are_prefixes_do_not_leak() -> None:
-    """The key b"a" and a key that continues with the bytes of a time are told apart."""
+    """The key b"a" and a key that continues with the bytes of a time are distinguished."""
     model = JoinWindowModel(bytes, 3, 3, RETENTION, 3)
     model.put(b"a" + bytes(8), "other", 0)
     model.put(b"a", "mine", 0)

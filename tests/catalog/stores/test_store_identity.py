@@ -112,7 +112,7 @@ def test_a_transaction_of_the_old_store_is_not_answered_as_committed(tmp_path: P
 
 
 def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """One that is written after the store was replaced, or that somebody has put there."""
+    """A checkpoint written after the store was replaced, or put into its folder, is refused."""
     old, new = replaced
     storage = new._storage
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
@@ -135,7 +135,7 @@ def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_put_makes_no_changelog_in_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """Its rows would be acknowledged, and read by nobody."""
+    """Its rows would be acknowledged and never read."""
     old, new = replaced
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         old.put("old0", 77, timestamp=9000)
@@ -208,7 +208,7 @@ def test_vacuum_of_a_store_that_is_replaced_meanwhile_spares_the_puts_of_the_nex
 
 
 def test_a_store_is_replaced_while_a_changelog_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The put would be acknowledged by a file that nobody reads."""
+    """The put would be acknowledged by a file that is never read."""
     catalog = statestore.connect(tmp_path)
     old = filled(catalog, "old", 1)
 

@@ -81,7 +81,7 @@ def test_verify_tells_all_problems(warehouse: Path) -> None:
 
 
 def test_compact(warehouse: Path) -> None:
-    """Only what is due, unless all is asked for; no answer changes, and an open writer goes on."""
+    """Only due work is done, unless all is requested; no answer changes, and an open writer still works."""
     before = {name: state(warehouse, name) for name in ("one", "two")}
     nothing = run("compact", warehouse, "--json").rows
     assert [(row["store"], row["compacted"], row["version"]) for row in nothing] == [

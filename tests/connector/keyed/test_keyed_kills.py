@@ -27,7 +27,7 @@ RUNS = ((3, 2, "committed"), (2, 4, "task"), (4, 5, "sunk"), (3, 7, "worker"))
 
 
 def write_input(folder: Path) -> tuple[Counter[int], Counter[int], list[list[list[int]]]]:
-    """Write rows by user; return their sums, and the rows that each batch must emit."""
+    """Write rows by user; return their counts and sums, and the rows that each batch must emit."""
     folder.mkdir()
     random, seen, total, emitted = np.random.default_rng(7), Counter[int](), Counter[int](), []
     for number in range(BATCHES):

@@ -229,7 +229,8 @@ def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> N
 
 
 def test_a_batch_that_was_discarded_is_told(stream: Stream, tmp_path: Path) -> None:
-    """The state without it, the checkpoint with it. Under another name the stream goes on from there."""
+    """The store lacks the batch, the checkpoint has it: an error reports it. Under another name the stream
+    continues."""
     model = Model()
     for number in range(2):
         feed(tmp_path / "in", number, some_rows(number, 30))

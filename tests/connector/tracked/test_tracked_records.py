@@ -65,7 +65,7 @@ def test_initial_states_are_no_records(tracking: Tracking) -> None:
 
 
 def test_it_begins_with_what_is_kept(tracking: Tracking) -> None:
-    """A batch that was discarded before it was told is missed, but for one that emitted nothing."""
+    """A batch that was discarded before it was read is missing, unless it emitted nothing."""
     start = reader(tracking).initialOffset()
     for words in (["a"], [], ["a"], ["a"]):
         tracking.batch([(word, 1) for word in words])

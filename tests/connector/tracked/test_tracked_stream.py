@@ -119,7 +119,7 @@ def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str
 
 @pytest.mark.slow
 def test_emitted_records_go_to_any_sink_once(spark: SparkSession, streams: dict[str, Stream], tmp_path: Path) -> None:
-    """A query that is started again with the same checkpoint has nothing more to tell."""
+    """A query that is restarted with the same checkpoint has no more records to read."""
     stream = streams["states-as-emitted-records"]
     for _ in range(2):
         writer = stream.last.records().writeStream.format("parquet").option("path", str(tmp_path / "out"))

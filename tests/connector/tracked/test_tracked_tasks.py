@@ -271,7 +271,8 @@ TYPES: list[tuple[str, list[tuple[Any, Any]]]] = [
 def test_a_state_is_the_same_in_the_same_batch_and_the_next(
     tmp_path: Path, kind: str, values: list[tuple[Any, Any]]
 ) -> None:
-    """Whatever it was written as; and while it times out; and what is changed in place is no update."""
+    """A state is canonical in whatever form it was written, also while it times out, and a change in place is no
+    update."""
     seen: list[Any] = []
 
     def writes(batch_time: datetime, key: str, place: int | None, state: State) -> None:

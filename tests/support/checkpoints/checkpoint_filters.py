@@ -85,5 +85,5 @@ def passing(rows: Rows, filters: list[Filter]) -> Rows:
 
 
 def as_written(item: Filter) -> tuple[Any, ...]:
-    """As users of Python write it."""
+    """The filter as users of Python write it."""
     return (item.name, item.op) if item.op in NULL_TESTS else (item.name, item.op, item.value)

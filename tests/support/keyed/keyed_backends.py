@@ -39,7 +39,7 @@ def keyed_store(root: Path, key: Mapping[str, str] | None = None, key_groups: in
 
 
 def local(root: Path) -> Path:
-    """Where the backends of these tests have their files."""
+    """The folder for the local files of backends in these tests."""
     return root / "local"
 
 

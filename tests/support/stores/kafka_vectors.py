@@ -40,7 +40,7 @@ def cases(name: str) -> list[Case]:
 
 
 def key_serializer(store: dict[str, Any]) -> Callable[[Any], bytes]:
-    """Of a case's ``store``. The cases of 2016 name none: their keys are integers."""
+    """The serializer of keys in a case's ``store``. The cases of 2016 name none: their keys are integers."""
     return SERIALIZERS[store.get("key_serde", "integer")]
 
 

@@ -362,7 +362,7 @@ def test_something_else_in_the_place_of_a_file_or_folder(root: Path, tmp_path: P
 
 
 def test_a_scan_that_is_closed_before_it_begins_holds_no_database(tmp_path: Path) -> None:
-    """The database may be closed between the two."""
+    """The database may be closed between the making of a scan and its beginning."""
     tier = HotTier(tmp_path, "s")
     scan = TierScan(None, None, False)
     scan.close()

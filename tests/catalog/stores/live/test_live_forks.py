@@ -74,7 +74,7 @@ def run(code: str, *arguments: object) -> str:
 
 @pytest.mark.parametrize("kind", mostly_slow(["key_value", "window", "versioned"], ["key_value"]))
 def test_live_verbs_are_refused_in_a_fork_and_tables_are_read(tmp_path: Path, kind: str) -> None:
-    """The child ends with the status that it gave; the parent goes on, and its lock is its own."""
+    """The child ends with the status that it gave; the parent still works, and keeps its lock."""
     run(
         """
         store = catalog.create_store("s", **COLUMNS, **KINDS[kind])

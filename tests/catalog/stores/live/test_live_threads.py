@@ -154,7 +154,7 @@ def test_closing_a_scan_waits_for_the_turn_of_another_thread() -> None:
 
 
 def test_a_tier_that_other_threads_give_up_is_no_failure(tmp_path: Path) -> None:
-    """However often: a reader goes on with the tier that there is then."""
+    """A reader continues with the present tier, however often it is replaced."""
     with statestore.connect(tmp_path).create_store("s", kind="key_value", **COLUMNS) as store:
         store.put("a", 1)
         left = list(range(6))

@@ -98,7 +98,7 @@ def test_damage_within_the_length_is_found_by_the_commit_and_by_verify(tmp_path:
 
 
 def test_damage_of_an_older_file_is_found_by_the_commit(tmp_path: Path, file: Path) -> None:
-    """The tier goes on from the newest file, and reads the others for a commit only."""
+    """The tier continues from the newest file, and reads the others for a commit only."""
     with file.open("ab") as torn:
         torn.write(b"x")
     catalog = statestore.connect(tmp_path)
