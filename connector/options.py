@@ -92,8 +92,8 @@ OPTIONS = (
         "txnAppId",
         _WRITES,
         "text",
-        "application of the transaction id; with txnVersion a repeated write has no effect. The default of a stream is "
-        "its query id, and the number of a batch takes the place of txnVersion",
+        "application of the transaction id; with txnVersion a repeated write has no effect. In a stream "
+        "the default is the query id, and the batch is the number of the micro-batch",
         "commit(transaction=)",
     ),
     Option("txnVersion", ("write",), "int", "batch of the transaction id", "commit(transaction=)"),

@@ -125,7 +125,7 @@ def diff(
     store: args.Store,
     start: Annotated[str, typer.Option("--from", help=f"Before: {POINT}, or both as 12@TIME.")],
     end: Annotated[
-        str, typer.Option("--to", help="After: in the same forms; if it is earlier, the differences are undone.")
+        str, typer.Option("--to", help="After: in the same forms; an earlier point shows the reverse.")
     ] = "latest",
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
     limit: args.Limit = 1000,

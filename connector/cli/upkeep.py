@@ -79,7 +79,8 @@ def _layout(snapshot: LogState) -> Row:
 
 
 def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
-    """Expire by the store's retention, or before a moment, and report what was dropped. Does nothing without either."""
+    """Expire by the store's retention, or before a moment, and report the dropped files. Does nothing without
+    either."""
     files = upkeep.files()
     before = files.snapshot()
     retention = files.spec.history_retention

@@ -114,8 +114,8 @@ def spark_join(warehouse: Path, flights: pa.Table) -> Ask:
 
 
 def start_spark() -> Any:
-    """A small local session with our source. NotFoundError SPARK_NOT_INSTALLED and JAVA_NOT_FOUND name what to
-    install."""
+    """A small local session with this package's source. NotFoundError SPARK_NOT_INSTALLED and JAVA_NOT_FOUND name the
+    package to install."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession

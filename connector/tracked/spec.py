@@ -56,8 +56,8 @@ class StateSpec:
         return replace(self, partitions=count)
 
     def timeout(self, duration: int | timedelta | str) -> StateSpec:
-        """Let keys without a record for this long (int milliseconds, timedelta, "30 minutes") time out. In the first
-        batch that begins later, the function is called once more for such a key, and its state is removed."""
+        """Let keys time out that have had no record for this long (int milliseconds, timedelta, "30 minutes"). In the
+        first batch that begins later, the function is called once more for such a key, and its state is removed."""
         found = duration_ms(duration, "timeout")
         if not found:
             raise InvalidInputError("INVALID_DURATION", f"timeout is {duration!r}; expected a duration greater than 0")

@@ -284,7 +284,7 @@ def test_all_problems_are_collected(store: Path) -> None:
     assert {problem.file for problem in verify(store).problems} == {*names, "store.json"}
 
 
-# What checksums do not tell
+# Defects that checksums do not show
 
 
 def _rewrite(folder: Path, version: int, change: Callable[[dict[str, Any]], object]) -> None:

@@ -64,7 +64,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 @every_kind
 @pytest.mark.parametrize("more", [False, True], ids=["at once", "after another put"])
 def test_a_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, disk: Disk, kind: str, more: bool) -> None:
-    """Its entry is there, so the retry finds it; what was put since is the next version."""
+    """Its entry is there, so the retry finds it; later puts are in the next version."""
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "zero", 0)
         store.commit()
@@ -94,7 +94,7 @@ def test_a_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, disk: Di
 
 @every_kind
 def test_a_process_that_dies_after_an_unknown_outcome(tmp_path: Path, disk: Disk, kind: str) -> None:
-    """The next one takes over what was put since, and nothing twice."""
+    """The next process takes over later puts, and nothing twice."""
     store = statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind])
     put(store, "zero", 0)
     store.commit()
@@ -113,7 +113,7 @@ def test_a_process_that_dies_after_an_unknown_outcome(tmp_path: Path, disk: Disk
 
 @every_kind
 def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path, disk: Disk, kind: str) -> None:
-    """The hot tier has what the table has."""
+    """The hot tier has the rows of the table."""
     rows = pa.table({"k": ["a"], "v": pa.array([5], pa.int64()), "timestamp": pa.array([1500], pa.int64())})
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "zero", 0)

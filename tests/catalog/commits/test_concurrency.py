@@ -204,7 +204,7 @@ def test_commits_during_a_compaction(
 def test_compaction_during_a_compaction(
     catalog: statestore.Catalog, rival: Rival, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one wins; the first one's files are removed and it does what is left to do."""
+    """The second one wins; the first one's files are removed, and it does the remaining work."""
     with catalog.open_store("s", auto_compact=False) as store:
         before = store.version
         rival.steps = [lambda: rival.write(LATE, compact=True)]

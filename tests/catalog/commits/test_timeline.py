@@ -1,7 +1,7 @@
 """One key's timeline against the log of its puts, recomputed from scratch for every question.
 
-The rule for a null put at the newest value's own time is the one `Timeline` states; which of Kafka's orders of puts it
-does not tell apart is a question of the store's semantics, not of these tests.
+The rule for a null put at the newest value's own time is that of `Timeline`. The orders of puts that Kafka
+distinguishes and this rule does not are a matter of the store's semantics, not of these tests.
 """
 
 from __future__ import annotations

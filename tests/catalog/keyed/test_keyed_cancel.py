@@ -53,7 +53,8 @@ def test_cancelling_one_that_is_done_changes_nothing(store: KeyedStore, tasks: T
 
 
 def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a region of it: no other one is written, but for an Arrow file's end, and what was goes, too."""
+    """After a region of a file no other one is written, except the end of an Arrow file, and written regions are
+    removed."""
     monkeypatch.setattr(stored_files, "REGION_BYTES", 64)
     fill(tasks, 1)
     running: list[Any] = []

@@ -210,7 +210,7 @@ Way = Callable[[KeyedStore, KeyedBackend, Path], Any]
 @pytest.mark.parametrize("way", mostly_slow([again, of_full, in_place, by_rows], [in_place]))
 @pytest.mark.parametrize("case", WIDER)
 def test_rows_of_a_wider_type(case: str, way: Way, store: KeyedStore, tmp_path: Path) -> None:
-    """In all kinds of states; what was there is as it was, with nulls for fields that were added."""
+    """In all kinds of states, existing rows are unchanged, with nulls for added fields."""
     old, new, cells = WIDER[case]
     before, after = [cell for cell, _ in cells], [cell for _, cell in cells]
     with store.backend(directory=local(tmp_path)) as first:

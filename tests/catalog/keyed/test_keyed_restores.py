@@ -19,7 +19,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 
 @pytest.mark.parametrize("kinds", [("full",), ("incremental",), ("incremental", "full")], ids="-".join)
 def test_other_numbers_of_tasks(kinds: tuple[SnapshotKind, ...], tasks: Tasks) -> None:
-    """4 tasks, then 2, 7 and 1: each takes over what is of its key groups, and all write on."""
+    """4 tasks, then 2, 7 and 1: each takes over the rows of its key groups, and all continue to write."""
     for seed, number in enumerate((4, 2, 7, 1, 1)):
         assert reopened(tasks, number) == tasks.model.content()
         ranges = [task.backend.key_groups for task in tasks.tasks]

@@ -90,7 +90,7 @@ def test_damage_of_any_file_is_told_by_its_name(damage: Callable[[Path], None], 
         found = verified(root)
         assert not found.ok, name
         if name.name == f"{4:020d}.json" and damage is removed:
-            continue  # nobody knows of the newest entry; but files of what it discarded were missed
+            continue  # the newest entry goes unnoticed, except that files of the snapshot it discarded are missed
         assert str(name.relative_to("s")) in {problem.file for problem in found.problems}, name
         assert found.vouches == "not for this store: see the problems"
 

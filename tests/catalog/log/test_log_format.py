@@ -1,4 +1,4 @@
-"""The example files of docs/log-format.md: written once, readable for ever; and the page says what the code does.
+"""The example files of docs/log-format.md: written once, readable for ever; the page agrees with the code.
 
 ``PYTHONPATH=tests python tests/catalog/log/test_log_format.py``
 writes them anew; only a new format version may need that.

@@ -76,7 +76,7 @@ def test_a_handle_does_not_go_on_with_another_store(replaced: tuple[VersionedSto
 
 
 def test_point_reads_notice_a_while_later(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """Until then they answer what the old store had."""
+    """Until they notice, they return the rows of the old store."""
     old, _ = replaced
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         for _ in range(200):
@@ -85,7 +85,7 @@ def test_point_reads_notice_a_while_later(replaced: tuple[VersionedStore, Versio
 
 
 def test_a_commit_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """Nor does what was put before: the new store's next handle takes in nothing of it."""
+    """Earlier puts do not reach it either: the new store's next handle takes in none of them."""
     old, new = replaced
     expected, version = keys_of(new), new.version
     with contextlib.suppress(statestore.StateStoreError):

@@ -143,7 +143,7 @@ def test_a_stream_of_changes_goes_on_until_its_snapshot_is_discarded(spark: Spar
             backend.set_current_key("later")
             counts.update(5)
             version = store.commit([backend.snapshot().result()])
-        store.discard(1)  # long told: nothing is missed
+        store.discard(1)  # read long ago: nothing is missed
         seen.clear()
         stream()
         assert [tuple(row) for row in seen] == [("later", 5, "insert", version)]

@@ -161,7 +161,7 @@ def test_a_sink_that_fails_gets_the_same_rows_later(stream: Stream, tmp_path: Pa
 
 
 def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -> None:
-    """Backends that were kept from the batch before stand at what was never committed: they must not be used again."""
+    """Backends kept from the batch before hold state that was never committed, so they must not be used again."""
     model, expected = Model(), {}
     for number in range(3):
         feed(tmp_path / "in", number, some_rows(number))
@@ -191,7 +191,7 @@ def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -
 
 
 def test_two_queries_on_one_store_take_turns(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    """Each adds to what the other has committed."""
+    """Each query adds to the commits of the other."""
     streams = [Stream(spark, tmp_path / name, store) for name in ("left", "right")]
     for each in streams:
         each.folder.mkdir()

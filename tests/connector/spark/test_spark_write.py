@@ -187,7 +187,7 @@ def test_a_failing_task_leaves_nothing(spark: SparkSession, path: str) -> None:
 
 
 def test_repeated_attempts_count_once(spark: SparkSession, path: str) -> None:
-    """Spark commits one message per task; what other attempts of the task have staged is not named in any."""
+    """Spark commits one message per task; files that other attempts of the task staged are not named in any."""
     schema = frame(spark, f"'x', 1BD, array('a'), {T0}").schema
     writer = StateStoreWriter(path, schema, False, {})
 

@@ -149,7 +149,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
 
 
 def test_records_of_a_key_come_in_order(tmp_path: Path) -> None:
-    """Each sees what the one before has left, also a removal, and one that was removed may be put again."""
+    """Each record sees the state that the one before left, also a removal; a removed state may be put again."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout(5000), output=SEEN)
     given = [("a", 1), ("b", 10), ("a", 2), ("a", REMOVE), ("b", LOOK), ("a", LOOK), ("a", 7), ("a", LOOK)]
     befores = [None, None, 1, 3, 10, None, None, 7]
@@ -322,7 +322,7 @@ def test_values_are_as_users_write_them(tmp_path: Path) -> None:
 
 
 def test_a_wider_type_takes_the_states_along(tmp_path: Path) -> None:
-    """From one batch to the next, also in backends that are kept; what would lose something is refused."""
+    """States are widened from one batch to the next, also in kept backends; a lossy change is refused."""
     tracking = Tracking(tmp_path, StateSpec.function(count).timeout(5000), state="int")
     tracking.batch([("a", 1), ("b", 2)], keeps=True)
     tracking.state = pa.int64()

@@ -62,7 +62,7 @@ def keys(path: Path) -> list[bytes]:
 
 
 def test_a_failed_write_that_cannot_be_cut_off_stops_the_writer_until_it_can(path: Path, disk: Disk) -> None:
-    """At every moment a reader finds what was acknowledged and nothing else."""
+    """At every moment a reader finds exactly the acknowledged records."""
     writer = ChangelogWriter(path, ROW_SCHEMA)
     writer.append_row(b"before", b"1", 1)
     disk.broken = {"write": errno.ENOSPC, "ftruncate": errno.EIO}

@@ -291,7 +291,7 @@ FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
         joins.encode_subscription(Subscription(1, joins.INSTRUCTIONS[0], bytes(16), b"", 2)),
     ),
 }
-WHOLE_FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {  # that tell where they end
+WHOLE_FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {  # forms that mark their own end
     "headers": (headers.decode_headers, headers.encode_headers(FULL_HEADERS)),
     "varint": (headers.decode_varint, headers.encode_varint(2**31 - 1)),
     "buffer 3": (buffers.decode_buffered, buffers.encode_buffered(CHANGE)),

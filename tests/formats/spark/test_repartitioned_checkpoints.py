@@ -62,8 +62,8 @@ def without_place(states: States) -> States:
 
 
 def of_query(steps: list[Any], each: int = 10) -> States:
-    """Rows (key, (count, sum)) after each batch, from what went in: row i of the n-th input has the value 10 n + i, or
-    with 1 in the place of 10 all of its rows the value n."""
+    """Rows (key, (count, sum)) after each batch, computed from the input: row i of the n-th input has the value 10 n +
+    i, or with 1 in place of 10 all of its rows the value n."""
     found: States = {}
     counts: dict[str, tuple[int, int]] = {}
     inputs = 0
@@ -147,7 +147,7 @@ def differing_rows(old: Counter[Any], new: Counter[Any], cells: int | None) -> C
     if cells is None:
         return +Counter(removed=gone.total(), added=come.total())
     changed = {row[:1] for row in gone} & {row[:1] for row in come} if cells == 1 else None
-    if changed is None:  # the column "key" alone does not tell rows of maps apart
+    if changed is None:  # the column "key" alone does not distinguish rows of maps
         return +Counter(removed=gone.total(), added=come.total())
     return +Counter(removed=gone.total() - len(changed), added=come.total() - len(changed), changed=len(changed))
 

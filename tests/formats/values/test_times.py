@@ -86,7 +86,7 @@ def test_what_is_no_time(value: Any) -> None:
 
 
 def test_naive_datetimes_are_refused() -> None:
-    """The message says what to write."""
+    """The message shows a valid form."""
     with pytest.raises(InvalidInputError, match=r"NAIVE_DATETIME.*as_of.*tzinfo=timezone\.utc"):
         to_us(datetime(2013, 1, 1), "as_of")
 

@@ -134,7 +134,7 @@ def test_spaces_and_quotes(name: str, kind: pa.DataType) -> None:
     ids=lambda text: text[:30],
 )
 def test_names_that_are_no_type(name: str, said: str) -> None:
-    """UNSUPPORTED_TYPE says what is wrong, and the nearest name."""
+    """UNSUPPORTED_TYPE names the error and the nearest type."""
     with pytest.raises(UnsupportedError) as caught:
         parse_type(name)
     assert caught.value.code == "UNSUPPORTED_TYPE"
@@ -220,7 +220,7 @@ def test_types_are_normalised(given_type: pa.DataType, kept: str, role: Any) -> 
 )
 @pytest.mark.parametrize("role", ["key", "value"])
 def test_types_that_no_store_holds(given_type: Any, said: str, role: Any) -> None:
-    """The message names the column or the type and says what to use instead."""
+    """The message names the column or the type and a type to use instead."""
     error = error_of({"x": given_type}, role)
     assert (error.code, said in error.message) == ("UNSUPPORTED_TYPE", True)
 

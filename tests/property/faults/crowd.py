@@ -53,7 +53,7 @@ def write(root: str, kind: str, log: str, seed: int, first: int, seconds: float)
                     ("put", "put", "put", "commit", "flush", "compact", "vacuum"), k=rng.randint(3, 30)
                 ):
                     if act == "put":
-                        number += 2 if is_delete(number + 1) else 1  # a row that is there can be told by its value
+                        number += 2 if is_delete(number + 1) else 1  # an existing row is recognised by its value
                         outside.say("begin", number)
                         subject.write(store, number)
                         outside.say("done", number)

@@ -39,8 +39,8 @@ def moment(number: int) -> int:
 
 @dataclass(frozen=True)
 class Subject:
-    """A kind of store with its options. ``write`` makes a numbered write, ``live`` are the rows by all ways of reading
-    an open store, ``table`` those of a version; ``expected`` what both must be after some writes."""
+    """A kind of store with its options. ``write`` makes a numbered write; ``live`` are the rows by all ways to read an
+    open store, ``table`` those of a version; ``expected`` is the right result of both after some writes."""
 
     name: str
     kind: str

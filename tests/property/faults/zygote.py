@@ -23,7 +23,7 @@ from typing import Any
 
 
 def preload() -> None:
-    """Import what calls import when they are made."""
+    """Import the modules that calls would import later."""
     for name in ("duckdb", "sqlglot", "rocksdict", "xxhash", "pandas", "pyarrow.dataset", "pyarrow.compute"):
         importlib.import_module(name)
     import statestore

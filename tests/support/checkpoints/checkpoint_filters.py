@@ -1,4 +1,4 @@
-"""Filters chosen at random, near what the rows of a table hold, and the rows that pass them in plain Python."""
+"""Filters chosen at random, near values of a table, and the rows that pass them in plain Python."""
 
 from __future__ import annotations
 

@@ -66,6 +66,6 @@ def expected_changes(path: Path, states: States, first: int, cells: int | None) 
 
 
 def counted(rows: pa.Table, mode: str) -> Counter[Row]:
-    """The rows with what the model says of them in its order."""
+    """The rows, counted, with the model's columns in the model's order."""
     last = [*TIME_OF_A_ROW[mode], *REST[mode]]
     return multiset(rows.select([*(name for name in rows.column_names if name not in last), *last]))

@@ -45,7 +45,7 @@ def local(root: Path) -> Path:
 
 @contextmanager
 def refused(code: str, *told: str) -> Iterator[None]:
-    """The block raises the library's error of this code, whose message names all that is ``told``."""
+    """Expect that the block raises the library's error of this code, with a message that contains all of ``told``."""
     with pytest.raises(StateStoreError) as caught:
         yield
     assert caught.value.code == code, caught.value

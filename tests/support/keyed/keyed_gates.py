@@ -17,7 +17,7 @@ WAIT = 60  # seconds for an event that comes at once
 
 
 def fill(tasks: Tasks, seed: int, keys: range = range(60)) -> None:
-    """All states of these keys, other for each seed; some of what was there is cleared."""
+    """Fill all states of these keys, differently for each seed; some existing values are cleared."""
     choose = random.Random(seed)
     for number in keys:
         key = f"k{number}"

@@ -80,7 +80,7 @@ class Model:
         return copy.deepcopy(self.states.get(state, {}).get(place, default))
 
     def merge(self, state: str, key: Any, target: Any, sources: Iterable[Any]) -> None:
-        """Contents are lists of what was added, in order."""
+        """Merge namespaces; contents are lists of the added elements, in order."""
         places = self.states.setdefault(state, {})
         found = places.pop((key, target), [])
         for source in sources:

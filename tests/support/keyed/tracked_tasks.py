@@ -76,7 +76,7 @@ class Tracking:
 
     def _run(self, job: KeyedJob, rows: Sequence[Row], tasks: int, keeps: bool) -> list[Any]:
         log = shared_log(self.folder, job.store_id)
-        unused: Any = None  # rows of Spark tell how many tasks to begin with
+        unused: Any = None  # rows of Spark give the first number of tasks
         batch = _begun(self.store, job, unused, log, tasks, f"batch at {self.time}", keeps, self.time * 1_000_000)
         answers: list[Answer] = []
         for partition in placed(as_table(rows, job.rows), job, batch.groups):

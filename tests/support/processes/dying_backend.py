@@ -1,8 +1,8 @@
 """A script that takes and discards keyed snapshots and kills itself at the n-th change of a file system.
 
-Python tells of every file that is opened, linked, renamed or removed (audit events), in whichever thread: so the
-process is killed at each of these, one fork after another, until one survives. Prints how many died, then checks what
-each left, in a process of its own, and prints what was wrong.
+Python reports every file that is opened, linked, renamed or removed (audit events), in any thread. The process is
+killed at each of these events, one fork after another, until one survives. The script prints the number of deaths, then
+checks the files that each left, in a process of its own, and prints the problems.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A local storage that dies at the n-th step of its calls, leaving what a killed process would leave."""
+"""A local storage that dies at the n-th step of its calls, and leaves the files that a killed process would leave."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_killed_from_outside(tmp_path: Path) -> None:
 
 
 def test_several_deaths_in_a_row(tmp_path: Path) -> None:
-    """Each writer takes over what the one before had acknowledged."""
+    """Each writer takes over the rows that the one before had acknowledged."""
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", kind="key_value", **COLUMNS).close()
     for die_at, commit_every in ((300, 0), (700, 500), (1_500, 0), (40, 30)):

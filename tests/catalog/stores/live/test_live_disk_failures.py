@@ -127,7 +127,7 @@ class FailingDatabase:
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("text", [FULL, "Corruption: block checksum mismatch"])
 def test_a_put_that_was_logged_is_acknowledged(tmp_path: Path, kind: str, text: str, failing: Failing) -> None:
-    """Though the tier refuses it: the next call opens the tier again, with what the changelog has."""
+    """It counts even if the tier refuses it: the next call opens the tier again, with the rows of the changelog."""
     with create(tmp_path, kind) as store:
         put(store, "a", 1)
         store.commit()
@@ -369,7 +369,7 @@ def test_too_many_open_files_for_a_while(tmp_path: Path, kind: str) -> None:
 def test_an_interrupt_after_the_changelog_has_the_row(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The put raises, but what was logged will be committed: the live store answers the same as the table."""
+    """The put raises, but the logged row will be committed: the live store answers the same as the table."""
     real = HotTier.put
 
     class Interrupting(FailingDatabase):

@@ -119,7 +119,7 @@ def test_reading_only_takes_no_lock(catalog: statestore.Catalog, kind: str) -> N
 
 @pytest.mark.parametrize("kind", mostly_slow(KINDS, ["session"]))
 def test_a_dropped_handle_gives_up_its_lock(catalog: statestore.Catalog, kind: str) -> None:
-    """And what it had acknowledged is taken over, in another process, too."""
+    """The acknowledged rows of the handle are taken over, also in another process."""
     store = create(catalog, kind)
     put(store, "a", 1)
     del store
@@ -145,7 +145,7 @@ def test_another_process_is_refused_too(catalog: statestore.Catalog, kind: str) 
 
 
 def test_a_handle_that_was_opened_before_a_commit_answers_it(catalog: statestore.Catalog, kind: str) -> None:
-    """Its first live verb takes the lock, and with it what others have committed until then."""
+    """Its first live verb takes the lock, and with it the commits that others made until then."""
     create(catalog, kind).close()
     with catalog.open_store("s") as store:
         with catalog.open_store("s") as other:

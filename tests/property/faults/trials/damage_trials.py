@@ -168,7 +168,7 @@ def _check_acknowledged(subject: Subject, live: Rows, file: str) -> None:
 
 
 def _commit(subject: Subject, store: Any) -> None:
-    """A commit gives the table what the live store has."""
+    """Check that a commit gives the table the rows of the live store."""
     live = subject.live(store)
     store.commit()
     _same(subject.live(store), live)

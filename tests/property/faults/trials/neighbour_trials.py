@@ -1,7 +1,7 @@
 """Two processes on one store, of which one waits before a system call until the other is through.
 
-Every act is right whatever the other did meanwhile: it answers the truth, or one of our errors; what it acknowledged is
-there, and nothing else. ``act`` runs in a child and answers what it acknowledged and read; ``judge`` looks afterwards.
+Every act is right whatever the other did meanwhile: it returns the truth or an error of the tree, and exactly its
+acknowledged writes are there. ``act`` runs in a child and returns acknowledged writes and reads; ``judge`` checks them.
 """
 
 from __future__ import annotations
