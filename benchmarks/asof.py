@@ -1,4 +1,4 @@
-"""What time travel costs: ratios against peers and floors measured in the same run, alternating. Prints JSON lines.
+"""The cost of time travel, as ratios to peers and floors measured alternately in the same run. Prints JSON lines.
 
     python benchmarks/asof.py            1M keys, 10M versions in 100 commits
     python benchmarks/asof.py --quick    100k keys, 1M versions in 100 commits
@@ -73,7 +73,7 @@ class History:
         self.clock = START_MS
 
     def commit(self, number: int) -> pa.Table:
-        """Rows of one commit; the first ones insert every key once."""
+        """The rows of one commit; the first commits insert every key once."""
         rows = self.commit_rows
         first = number * rows
         if first < self.keys:
@@ -143,7 +143,7 @@ def write_raw(path: Path, table: pa.Table) -> None:
 
 
 def memory_copy(reader: pa.RecordBatchReader) -> int:
-    """Write as an Arrow stream in memory."""
+    """Write the batches as an Arrow stream in memory and return its size."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, reader.schema) as writer:
         for batch in reader:
@@ -165,7 +165,7 @@ def ask(connection: duckdb.DuckDBPyConnection, question: str) -> list[Any]:
 
 
 def measure_scans(path: Path, store: statestore.VersionedStore, history: History, runs: int) -> None:
-    """As-of scans at old, middle and new T against a plain file of exactly the live rows."""
+    """Measure as-of scans at old, middle and new T against a plain file of exactly the live rows."""
     load_end = START_MS + history.keys * STEP_MS
     span = history.clock - load_end
     for label, moment in (("old", load_end + span // 20), ("middle", load_end + span // 2), ("new", history.clock)):
@@ -192,7 +192,8 @@ def measure_scans(path: Path, store: statestore.VersionedStore, history: History
 
 
 def measure_aggregate(path: Path, store: statestore.VersionedStore, label: str, moment: int, runs: int) -> None:
-    """Over finished batches, which is what the layout costs; and through a view of `attach`, its planning included."""
+    """Measure an aggregate over finished batches, which shows the cost of the layout, and through a view of `attach`,
+    planning included."""
     connection = attach(str(path / "warehouse"), as_of=moment)
     connection.register("plain", pa.ipc.open_file(pa.memory_map(str(path / f"plain-{label}.arrow"))).read_all())
     query = Query(as_of=moment * 1000)
@@ -213,7 +214,7 @@ def measure_aggregate(path: Path, store: statestore.VersionedStore, label: str, 
 
 
 def measure_gets(path: Path, store: statestore.VersionedStore, history: History, runs: int) -> None:
-    """Point get as of T through the public call, against rocksdict with a fresh iterator over (key, time)."""
+    """Measure point gets as of T through the public call, against rocksdict with a fresh iterator over (key, time)."""
     database = Rdict(str(path / "rocks"), Options(raw_mode=True))
     rows = store.history(columns=["item", "price", "stock", "valid_from"])
     for batch in rows:

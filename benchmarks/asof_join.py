@@ -2,7 +2,7 @@
 
     python benchmarks/asof_join.py [keys [versions]]
 
-DuckDB reads both sides from tables of its own, in memory, and is given the same check for the end of a version; ours
+DuckDB reads both sides from tables of its own, in memory, with the same check for the end of a version. This package
 reads the history from the store. Runs alternate; the medians of seven are compared.
 """
 

@@ -1,4 +1,4 @@
-"""What the keyed backend's snapshots and restores cost: ratios measured in the same run. Prints JSON lines.
+"""The cost of the keyed backend's snapshots and restores, as ratios measured in the same run. Prints JSON lines.
 
     python benchmarks/keyed.py            five million entries
     python benchmarks/keyed.py --quick    a tenth of them
@@ -49,7 +49,7 @@ def key_of(number: int) -> str:
 
 
 def stored(store: KeyedStore, backend: KeyedBackend, entries: int) -> list[pa.RecordBatch]:
-    """Rows of the state ``v``: a key and its number, by key group."""
+    """The stored rows of the state ``v``, a key and its number, by key group."""
     backend.value_state("v", "bigint")
     encode = encoder(store.spec.key, backend._states["v"])
     keys = pa.array(map(key_of, range(entries)), pa.string())
@@ -80,7 +80,7 @@ def size(handle: SnapshotPart, *, new: bool) -> int:
 
 
 def measure_incremental(store: KeyedStore, backend: KeyedBackend, entries: int) -> None:
-    """A chain of incremental snapshots, each after one key in a hundred was changed."""
+    """Measure a chain of incremental snapshots, each after one key in a hundred was changed."""
     random = np.random.default_rng(1)
     whole = size(backend.snapshot("full").result(), new=False)
     first = size(committed(store, backend, "incremental"), new=False)
@@ -99,7 +99,7 @@ def measure_incremental(store: KeyedStore, backend: KeyedBackend, entries: int) 
 
 
 def measure_restore(store: KeyedStore, backend: KeyedBackend, entries: int, rows: list[pa.RecordBatch]) -> None:
-    """Opening a backend on all key groups of a snapshot of each kind, and on half of them."""
+    """Measure opening a backend on all key groups of a snapshot of each kind, and on half of them."""
     for kind in ("full", "incremental"):
         version = store.commit([backend.snapshot(kind).result()])
         for groups, part in ((None, "all"), (range(store.spec.key_groups // 2), "half")):
@@ -137,7 +137,7 @@ def _load(backend: KeyedBackend, batches: list[pa.RecordBatch]) -> None:
 
 
 def measure_stall(backend: KeyedBackend, entries: int) -> None:
-    """Single updates while a snapshot is written, and while none is."""
+    """Measure single updates while a snapshot is written, and while none is written."""
     random = np.random.default_rng(2)
     state = backend.value_state("v", "bigint")
 
@@ -178,7 +178,7 @@ def stored_key_of(backend: KeyedBackend, number: int) -> bytes:
 
 
 def measure_updates(backend: KeyedBackend, entries: int, rows: list[pa.RecordBatch], folder: Path) -> None:
-    """A read and a write of one key, against bare rocksdict with the same rows."""
+    """Measure a read and a write of one key against bare rocksdict with the same rows."""
     random = np.random.default_rng(3)
     state = backend.value_state("v", "bigint")
     floor = Rdict(str(folder / "floor"), _bare())

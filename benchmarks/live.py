@@ -1,9 +1,10 @@
-"""What a live store costs over bare RocksDB: ratios measured in the same run, alternating. Prints JSON lines.
+"""The cost of a live store over bare RocksDB, as ratios measured alternately in the same run. Prints JSON lines.
 
     python benchmarks/live.py            200k puts and gets, one million changelog rows to restore
     python benchmarks/live.py --quick    a tenth of it
 
-The floor is ``rocksdict`` with its defaults (its write-ahead log on, as our changelog is) and the same bytes.
+The floor is ``rocksdict`` with its defaults (with its write-ahead log, as the store has its changelog) and the same
+bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def each(call: Callable[[Any], Any], keys: Sequence[Any]) -> list[int]:
-    """Nanoseconds of single calls."""
+    """Nanoseconds of single calls, one for each key."""
     clock, found = time.perf_counter_ns, []
     for key in keys:
         begin = clock()
@@ -56,7 +57,7 @@ def each(call: Callable[[Any], Any], keys: Sequence[Any]) -> list[int]:
 def measure_puts(
     store: Any, floor: Any, rows: int, name: str, put: Callable[[Any, str, int], None], suffix: bytes
 ) -> None:
-    """Puts of 16-byte keys and 8-byte values, by turns; ``suffix`` is what the store adds to a key."""
+    """Measure puts of 16-byte keys and 8-byte values, by turns; ``suffix`` is the part that the store adds to a key."""
     random = np.random.default_rng(1)
     ours, theirs = [], []
     for _ in range(ROUNDS):
@@ -88,7 +89,7 @@ def measure_puts(
 
 
 def measure_gets(store: Any, floor: Any, rows: int) -> None:
-    """Gets of keys that are there, in random order, timed one by one."""
+    """Measure gets of existing keys in random order, timed one by one."""
     random = np.random.default_rng(2)
     present = [row.key for row in store.all()]
     ours: list[int] = []
@@ -110,7 +111,7 @@ def measure_gets(store: Any, floor: Any, rows: int) -> None:
 
 
 def measure_restore(catalog: statestore.Catalog, rows: int) -> None:
-    """Reopening after the hot tier was lost: every changelog row is read and applied."""
+    """Measure reopening after the hot tier was lost: every changelog row is read and applied."""
     store = catalog.create_store("restored", kind="key_value", key={"k": "string"}, value={"v": "bigint"})
     for number in range(rows):
         store.put(f"key-{number % (rows // 2):012d}", number)

@@ -1,10 +1,10 @@
-"""State of a Spark query in RocksDB, read by us and by Spark's own state source. Prints a line for each question.
+"""State of a Spark query in RocksDB, read by this package and by Spark's own state source. Prints a line a query.
 
     python benchmarks/spark_state.py [keys [folder]]
 
 Three checkpoints are made by real queries, or taken from ``folder`` if an earlier run left them there: an aggregation
-by a string key in one store and in four, and one by two columns. Runs alternate in one session; a ratio is the median
-time of Spark's source over the median of ours, so more is better.
+by a string key in one store and in four, and one by two columns. Runs alternate in one session. A ratio is the median
+time of Spark's source over the median of this package's source, so more is better.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def ours(spark: SparkSession, checkpoint: Path) -> DataFrame:
 
 
 def drained(frame: DataFrame) -> None:
-    """All rows and columns read, and dropped in the JVM."""
+    """Read all rows and columns and drop them in the JVM."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -145,7 +145,7 @@ def lookup(spark: SparkSession, what: str, checkpoint: Path, condition: str, exp
 
 
 def fastest(spark: SparkSession) -> None:
-    """What Spark takes for any source in Python, however fast."""
+    """Measure the time that Spark takes for the fastest possible source in Python."""
     spark.dataSource.register(OneRow)
     times = []
     for _ in range(RUNS + 2):
@@ -156,7 +156,7 @@ def fastest(spark: SparkSession) -> None:
 
 
 class OneRow(DataSource):
-    """The floor of look-ups through Spark."""
+    """A source of one row, the floor of look-ups through Spark."""
 
     @classmethod
     def name(cls) -> str:

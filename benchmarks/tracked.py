@@ -1,9 +1,9 @@
-"""What a batch of tracked state costs as the state grows, and beside ``applyInPandasWithState``. Prints JSON lines.
+"""The cost of a batch of tracked state as the state grows, also against ``applyInPandasWithState``. Prints JSON lines.
 
     python benchmarks/tracked.py            states of 10k, 100k, 1M and 5M keys; the peer at 1M
     python benchmarks/tracked.py --quick    10k, 100k and 300k; the peer at 100k
 
-Each batch has 10k records of as many keys that have a state, counts them and emits the counts. Times are those of the
+Each batch has 10k records of as many keys with a state; it counts them and emits the counts. Times are those of the
 streaming query itself (``triggerExecution``), in one session with two cores.
 """
 
@@ -53,7 +53,7 @@ def write(folder: Path, number: int, numbers: np.ndarray[tuple[int], np.dtype[np
 
 
 def inputs(folder: Path, keys: int, *, whole: bool) -> None:
-    """Files of a batch each; ``whole``: the first has all keys."""
+    """Write files of one batch each; with ``whole`` the first has all keys."""
     random = np.random.default_rng(keys)
     if whole:
         write(folder, 0, np.arange(keys))

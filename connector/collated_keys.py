@@ -1,4 +1,5 @@
-"""Keys with a collation, which their engine does not compare byte by byte and joins and keyed state of ours do."""
+"""Refusal of keys with a collation: their engine does not compare them byte by byte, but joins and keyed state here
+do."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from statestore.formats.values.types import shown_field
 
 
 def check_not_collated(schema: pa.Schema, names: Iterable[str]) -> None:
-    """Raise UnsupportedError COLLATED_KEY for a column among ``names`` in which texts of other bytes can be equal."""
+    """Raise UnsupportedError COLLATED_KEY for a column among ``names`` in which texts with different bytes can be
+    equal."""
     for name in names:
         place = schema.get_field_index(name)
         if place >= 0 and has_collation(schema.field(place)):

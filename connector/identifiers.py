@@ -1,13 +1,13 @@
-"""Names in SQL text: quoted here and nowhere else, so that any name a store may have comes back as it was."""
+"""Names in SQL text. They are quoted only here, so that any name of a store is read back unchanged."""
 
 from __future__ import annotations
 
 
 def quoted(identifier: str) -> str:
-    """The identifier as DuckDB reads it back, whatever it holds."""
+    """The identifier quoted for DuckDB, whatever characters it holds."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def spark_quoted(identifier: str) -> str:
-    """The same for Spark."""
+    """The identifier quoted for Spark."""
     return "`" + identifier.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""The options of reads and writes: one word, spelled as Spark, Python and the command line spell it."""
+"""The options of reads and writes, each with one name, spelled as usual in Spark, Python and the command line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Use = Literal["read", "write", "readStream", "writeStream"]
 
 @dataclass(frozen=True)
 class Option:
-    """An option in its three spellings; docs/reference.md is made from this.
+    """An option in its three spellings; docs/reference.md is generated from it.
 
-    ``name`` is Spark's, which ignores case; ``python`` the argument of the call that takes the same, ``command`` the
-    option of the commands that do. ``kind``: time, int, bool, names or text.
+    ``name`` is the name in Spark, which ignores case. ``python`` is the argument in Python, and ``command`` the option
+    of the command line, with the same meaning. ``kind``: time, int, bool, names or text.
     """
 
     name: str
@@ -41,14 +41,16 @@ _WRITES: tuple[Use, ...] = ("write", "writeStream")
 
 OPTIONS = (
     Option("timestampAsOf", _BATCH, "time", "the state as it was at this moment", "scan(as_of=)", "scan --as-of"),
-    Option("versionAsOf", _BATCH, "int", "as recorded by this commit", "scan(version=)", "scan --version"),
+    Option("versionAsOf", _BATCH, "int", "the state as this commit recorded it", "scan(version=)", "scan --version"),
     Option("history", _BATCH, "bool", "every version with its interval", "history()", "history"),
-    Option("readChangeFeed", _READS, "bool", "the change feed; a stream reads nothing else", "changes()", "changes"),
+    Option(
+        "readChangeFeed", _READS, "bool", "the change feed, which is all that a stream can read", "changes()", "changes"
+    ),
     Option(
         "startingVersion",
         _READS,
         "int",
-        "changes from this commit on, inclusive; in a stream also `latest`: after the newest there is",
+        "changes from this commit on, inclusive; in a stream also `latest`: changes after the newest commit",
         "changes(start_version=)",
         "changes --from",
     ),
@@ -81,17 +83,17 @@ OPTIONS = (
         "intervalsAsNumbers",
         _READS,
         "bool",
-        "of a checkpoint: intervals of months as int, calendar intervals as struct<months,days,microseconds>, which "
-        "PySpark can collect; false",
+        "of a checkpoint: read intervals of months as int and calendar intervals as "
+        "struct<months,days,microseconds>, which PySpark can collect; default false",
         "",
     ),
-    Option("maxVersionsPerTrigger", ("readStream",), "int", "at most so many commits in a micro-batch", ""),
+    Option("maxVersionsPerTrigger", ("readStream",), "int", "at most this many commits in a micro-batch", ""),
     Option(
         "txnAppId",
         _WRITES,
         "text",
-        "application of the transaction id; with txnVersion a repeated write is a no-op. A stream's is its query id, "
-        "and the batch its number",
+        "application of the transaction id; with txnVersion a repeated write has no effect. In a stream "
+        "the default is the query id, and the batch is the number of the micro-batch",
         "commit(transaction=)",
     ),
     Option("txnVersion", ("write",), "int", "batch of the transaction id", "commit(transaction=)"),
@@ -99,7 +101,7 @@ OPTIONS = (
 
 
 def options_of_engines() -> list[Option]:
-    """The options of all engines, for reads."""
+    """The options for reads that engines define."""
     return [
         Option(option.name, _BATCH, option.kind, f"of a {engine.expects}: {option.meaning}", "")
         for engine in engines()
@@ -107,7 +109,7 @@ def options_of_engines() -> list[Option]:
     ]
 
 
-# What Spark adds by itself, and what `register` passes on from the session.
+# Options that Spark adds by itself, and the session's time zone, which `register` passes on.
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
 UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", "checkpointLocation", SESSION_TIME_ZONE))
 LATEST = "latest"
@@ -116,11 +118,11 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 @dataclass(frozen=True)
 class StreamStart:
-    """Where a stream of changes begins, and how far one micro-batch goes.
+    """The start of a stream of changes, and the size of its micro-batches.
 
-    ``version``: with the changes of this commit; None: with the oldest that is kept. ``latest``: after the newest
-    commit there is when the query first starts. ``time``: only changes from this state time on, epoch microseconds.
-    ``limit``: versions in a micro-batch.
+    ``version``: start with the changes of this commit; None: with the oldest kept commit. ``latest``: start after the
+    commit that is the newest when the query first starts. ``time``: only changes from this state time on, epoch
+    microseconds. ``limit``: the most versions in a micro-batch.
     """
 
     version: int | None = None
@@ -130,7 +132,7 @@ class StreamStart:
 
 
 def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
-    """Options by lower-case name; InvalidInputError UNKNOWN_OPTION names the nearest one known for any of ``uses``."""
+    """Options by lower-case name; InvalidInputError UNKNOWN_OPTION names the nearest valid option for ``uses``."""
     known = {option.name.lower(): option.name for option in OPTIONS if set(uses) & set(option.uses)}
     found = {}
     for name, value in given.items():
@@ -140,13 +142,14 @@ def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
         if lowered not in known and not ("read" in uses and engine_options(lowered)):
             close = difflib.get_close_matches(lowered, known, 1, 0.5)
             hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
-            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} is not known for a {uses[0]}; {hint}")
+            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} does not exist for a {uses[0]}; {hint}")
         found[lowered] = value
     return found
 
 
 def shape_of(given: Mapping[str, str]) -> Query:
-    """Only what decides the columns of an answer: Spark asks for them before it says whether the read is a stream."""
+    """The part of a query that decides the columns: Spark asks for them before it reports whether the read is a
+    stream."""
     options = checked_options(given, "read", "readStream")
     history, changes = _bool(options, "history"), _bool(options, "readChangeFeed")
     _refuse_mixed(options, history, changes)
@@ -156,20 +159,20 @@ def shape_of(given: Mapping[str, str]) -> Query:
 
 
 def intervals_as_numbers(given: Mapping[str, str]) -> bool:
-    """Whether intervals that Spark does not take from Python stay numbers."""
+    """Return whether intervals that PySpark cannot represent are read as numbers."""
     return _bool({name.lower(): value for name, value in given.items()}, "intervalsAsNumbers")
 
 
 def query_of(given: Mapping[str, str]) -> Query:
-    """The question that read options ask.
+    """The query that read options describe.
 
-    Times are ISO-8601 with a zone, or epoch milliseconds; a time without a zone is taken in the session's zone where
+    Times are ISO-8601 with a zone, or epoch milliseconds. A time without a zone is taken in the session's zone, if
     `register` has passed it on. Raises InvalidInputError UNKNOWN_OPTION, INVALID_OPTION, NAIVE_DATETIME, …
     """
     options = checked_options(given, "read")
     times = {name: _time(options, name, given) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
     numbers = {name: _int(options, name) for name in ("versionAsOf", "startingVersion", "endingVersion")}
-    # A change feed of an engine's own is a table of its own, of which all rows are asked for.
+    # An engine's own change feed is a table of its own, and all its rows are read.
     own_feed = any(option.feed for option in _engine_options(options))
     history = _bool(options, "history")
     changes = _bool(options, "readChangeFeed") and not own_feed
@@ -190,12 +193,12 @@ def query_of(given: Mapping[str, str]) -> Query:
 
 
 def stream_query_of(given: Mapping[str, str]) -> tuple[Query, StreamStart]:
-    """The question that the options of a stream ask, and where it begins; errors as `query_of`."""
+    """The query that the options of a stream describe, and its start; errors as `query_of`."""
     options = checked_options(given, "readStream")
     if not _bool(options, "readChangeFeed"):
         raise InvalidInputError(
             "CHANGE_FEED_ONLY",
-            "a stream reads the change feed; say option readChangeFeed=true, or read the state with spark.read",
+            "a stream reads the change feed; set option readChangeFeed=true, or read the state with spark.read",
         )
     _refuse_mixed(options, False, True)
     latest = options.get("startingversion", "").strip().lower() == LATEST
@@ -209,12 +212,12 @@ def stream_query_of(given: Mapping[str, str]) -> tuple[Query, StreamStart]:
 
 
 def application_of(given: Mapping[str, str]) -> str | None:
-    """The application that the options of a streaming write name, for its transaction ids."""
+    """The application for the transaction ids of a streaming write, if its options name one."""
     return checked_options(given, "writeStream").get("txnappid")
 
 
 def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
-    """The transaction id that write options name; both options or neither."""
+    """The transaction id in the options of a write, which must have both parts or neither."""
     options = checked_options(given, "write")
     application, batch = options.get("txnappid"), _int(options, "txnVersion")
     if (application is None) != (batch is None):
@@ -223,13 +226,13 @@ def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _engine_options(options: Mapping[str, str]) -> list[EngineOption]:
-    """The options that only an engine has."""
+    """The options in use that only an engine defines."""
     ours = {option.name.lower() for option in OPTIONS}
     return [found[0][1] for name in options if name not in ours and (found := engine_options(name))]
 
 
 def _alias(options: Mapping[str, str], name: str, given: int | None) -> int | None:
-    """The number given under another spelling of an option, else that under its own."""
+    """The number given under an engine's name for an option, or else under the option's own name."""
     spelled = [_int(options, option.name) for option in _engine_options(options) if option.alias == name]
     return spelled[0] if spelled else given
 
@@ -262,7 +265,7 @@ def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> N
         raise InvalidInputError("INVALID_OPTION", f"option {min(timed)} needs readChangeFeed=true or history=true")
     if ranged and timed:
         raise InvalidInputError(
-            "INVALID_OPTION", "changes are asked by version or by timestamp; give one kind of bounds"
+            "INVALID_OPTION", "changes are selected by version or by timestamp; give one kind of bounds"
         )
     if "timestampasof" in options and (history or changes):
         raise InvalidInputError(
@@ -277,7 +280,7 @@ def _zone(given: Mapping[str, str]) -> tzinfo | None:
     if name is None:
         return None
     offset = _OFFSET.fullmatch(name)
-    if offset is not None:  # Spark also takes +05:30, UTC+2, GMT-03:00
+    if offset is not None:  # Spark also accepts +05:30, UTC+2, GMT-03:00
         sign, hours, minutes = offset.groups()
         distance = timedelta(hours=int(hours), minutes=int(minutes or 0))
         return timezone(-distance if sign == "-" else distance)
@@ -320,7 +323,7 @@ def _int(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):  # int() would also read 1_000
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):  # int() would also accept 1_000
         raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected a whole number")
     return int(text)
 

@@ -1,4 +1,4 @@
-"""Which Spark the doors to Spark work with: said before anything of it is used, in one error for all of them."""
+"""The releases of Spark that are supported, checked before Spark is used and refused with one error everywhere."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ def check_spark() -> None:
 
 
 def check_session(spark: Any) -> None:
-    """Raise what `check_spark` raises, InvalidInputError WRONG_INPUT for what is no SparkSession or a stopped one.
+    """Raise InvalidInputError WRONG_INPUT if the value is not a SparkSession or is a stopped one; errors as
+    `check_spark`.
 
-    A session of Spark Connect works with the release of its server, which is checked as well.
+    For a session of Spark Connect, the release of its server is checked as well.
     """
     check_spark()
     check_is_session(spark)
     try:
         version = str(spark.version)
-    except Exception as error:  # whatever a lost server raises, by release and kind of session
+    except Exception as error:  # the error of a lost server differs by release and kind of session
         raise _stopped(f"does not answer ({type(error).__name__})") from error
-    context = getattr(spark, "_sc", None)  # a stopped session tells its version still
+    context = getattr(spark, "_sc", None)  # a stopped session still reports its version
     if context is not None and getattr(context, "_jsc", context) is None:
         raise _stopped("was stopped")
     if not _is_enough(version):
@@ -42,13 +43,13 @@ def check_session(spark: Any) -> None:
 
 
 def check_is_session(spark: Any) -> None:
-    """Raise InvalidInputError WRONG_INPUT for what is no SparkSession; a stopped one is one still."""
+    """Raise InvalidInputError WRONG_INPUT if the value is not a SparkSession; a stopped session passes."""
     if not _is_a(spark, "SparkSession"):
         raise InvalidInputError("WRONG_INPUT", f"spark is {_shown(spark)}; expected a SparkSession")
 
 
 def check_frame(rows: Any) -> None:
-    """Raise what `check_spark` raises, InvalidInputError WRONG_INPUT for what is no DataFrame of Spark."""
+    """Raise InvalidInputError WRONG_INPUT if the value is not a DataFrame of Spark; errors as `check_spark`."""
     check_spark()
     if not _is_a(rows, "DataFrame"):
         raise InvalidInputError("WRONG_INPUT", f"rows is {_shown(rows)}; expected a DataFrame of Spark")
@@ -59,8 +60,10 @@ def _stopped(found: str) -> InvalidInputError:
 
 
 def stand_in() -> Callable[..., NoReturn] | None:
-    """What stands for a function that needs Spark where Spark cannot be used: it raises the reason when it is called,
-    so that looking at the package does not. None where Spark can be used."""
+    """A replacement for a function that needs Spark, or None where Spark can be used.
+
+    The replacement raises the reason when it is called, so that merely listing the package's names does not fail.
+    """
     error = _problem()
     if error is None:
         return None
@@ -89,7 +92,7 @@ def _unsupported(found: str, cure: str) -> UnsupportedError:
 
 def _is_enough(version: str) -> bool:
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is None or (int(numbers[1]), int(numbers[2])) >= LEAST  # an unknown form is no reason to refuse
+    return numbers is None or (int(numbers[1]), int(numbers[2])) >= LEAST  # a version of an unknown form is accepted
 
 
 def _named(version: tuple[int, int]) -> str:
@@ -97,7 +100,7 @@ def _named(version: tuple[int, int]) -> str:
 
 
 def _is_a(value: Any, name: str) -> bool:
-    """Whether the value is of Spark's class of that name, classic or Connect."""
+    """Return whether the value is an instance of Spark's class of that name, classic or Connect."""
     return any(kind.__name__ == name and kind.__module__.startswith("pyspark.sql") for kind in type(value).__mro__)
 
 

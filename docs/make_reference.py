@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the code: ``python docs/make_reference.py``. A test compares the two."""
+"""Write docs/reference.md from the code: ``python docs/make_reference.py``. A test compares the two."""
 
 from __future__ import annotations
 

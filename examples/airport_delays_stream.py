@@ -4,8 +4,8 @@
     python examples/airport_delays_stream.py [folder]
 
 Twelve files arrive, one a month. A Structured Streaming query keeps the number of flights and the mean delay of each
-airport, in update mode; it is stopped after May and started again. Every micro-batch is a version of the store, so
-afterwards each month can still be asked what it knew.
+airport, in update mode; it is stopped after May and started again. Every micro-batch is a version of the store, so the
+state after each month can still be read at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MONTHS = 12
 
 
 def main(folder: Path) -> pa.Table:
-    """Runs everything in ``folder``; answers the final state: origin, flights, mean_delay (minutes)."""
+    """Run everything in ``folder``; return the final state: origin, flights, mean_delay (minutes)."""
     flights = load().flights
     year = pc.subtract(pc.year(flights["departed"]), 2013)  # New Year's Eve ends in 2014, in UTC
     month = pc.min_element_wise(pc.add(pc.multiply(year, 12), pc.month(flights["departed"])), MONTHS)
@@ -51,7 +51,7 @@ def main(folder: Path) -> pa.Table:
 
 
 def run_query(spark: SparkSession, feed: Path, store: Path, checkpoint: Path) -> None:
-    """Takes in the files that are new since the query ran last."""
+    """Process the files that are new since the last run of the query."""
     rows = spark.readStream.schema("origin string, dep_delay double, departed timestamp").parquet(str(feed))
     totals = rows.groupBy("origin").agg(
         f.count("*").alias("flights"), f.avg("dep_delay").alias("mean_delay"), f.max("departed").alias("timestamp")

@@ -1,11 +1,11 @@
-"""Incidents as sessions: when did delays pile up at an airport, and what was known of it while it went on?
+"""Incidents as sessions: when did delays pile up at an airport, and what was recorded while they did?
 
     pip install 'statestore[demo]'
     python examples/delay_incidents.py [folder]
 
 Flights that leave an hour late or more belong to one incident of their airport while no more than 30 minutes pass
-between them. That is sessionization, with the session store of Kafka Streams: look for sessions near the new event,
-merge them, put the merged one. Each day is committed, so that each morning's view can be asked for later.
+between them. This is sessionization, as with the session store of Kafka Streams: find the sessions near the new event,
+merge them, put the merged one. Each day is committed, so the state of each morning can be read later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATE_MINUTES = 60
 
 
 def main(folder: Path) -> pa.Table:
-    """Runs everything in ``folder``; answers all incidents: origin, session_start, session_end, flights."""
+    """Run everything in ``folder``; return all incidents: origin, session_start, session_end, flights."""
     flights = load().flights
     late = flights.filter(pc.greater_equal(flights["dep_delay"], LATE_MINUTES))
     times = pc.divide(late["departed"].cast(pa.int64()), 1000)
@@ -46,7 +46,7 @@ def main(folder: Path) -> pa.Table:
 
 
 def add_flight(incidents: statestore.SessionStore, origin: str, time: int) -> None:
-    """Extends the incident that the flight belongs to, joins the two that it connects, or begins one."""
+    """Extend the incident that the flight belongs to, join the two that it connects, or begin one."""
     near = list(incidents.find_sessions(origin, time - GAP_MS, time + GAP_MS))
     for session in near:
         incidents.remove(origin, session.start, session.end)

@@ -1,12 +1,12 @@
-"""Features as they were known: does an airport's trouble of the day tell that a flight will leave late?
+"""Features as they were known: do an airport's recent delays predict that a flight will leave late?
 
     pip install 'statestore[demo]'
     python examples/point_in_time_features.py [folder]
 
-One feature is kept in a store while the year 2013 goes by: the mean delay of the last 25 departures of each airport.
-A model that is to warn two hours ahead may see what was known two hours before the departure. The script fits one line
-with the feature as of then, and one with the feature as of just after the departure, which holds the answer; it tests
-both on December, with what is known two hours ahead.
+A store keeps one feature through the year 2013: the mean delay of the last 25 departures of each airport. A model that
+warns two hours ahead may use only the feature as of two hours before the departure. The script fits one line with the
+feature as of that time, and one with the feature as of just after the departure, which already contains the answer. It
+tests both on December, with the feature as of two hours before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def main(folder: Path) -> dict[str, float]:
-    """Runs everything in ``folder``; answers the mean absolute error, in minutes, of each way to train."""
+    """Run everything in ``folder``; return the mean absolute error, in minutes, of each way to train."""
     flights = load().flights
     catalog = statestore.connect(folder / "warehouse")
     with catalog.create_store("recent", key={"origin": "string"}, value={"mean_delay": "double"}) as recent:

@@ -1,8 +1,8 @@
-"""The as-of join on Arrow: a version of a key meets a run of the left rows, once these are sorted by key and time.
+"""The as-of join on Arrow. Each version of a key meets a run of left rows that are sorted by key and time.
 
-The left rows are sorted by (hash of the key, time). The rows of a version's interval [valid_from, valid_to) then lie
-side by side, so each batch of the history needs two binary searches a version, and no left row is looked at twice.
-Equal hashes of different keys are told apart by comparing the keys. Memory follows the left side, not the history.
+The left rows are sorted by (hash of the key, time). The left rows in a version's interval [valid_from, valid_to) then
+lie side by side, so each batch of the history needs two binary searches a version, and no left row is read twice. Keys
+with equal hashes are distinguished by comparing the keys. Memory grows with the left side, not with the history.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from statestore.formats.values.key_hash import hash_keys
 
 Ints = npt.NDArray[np.int64]
 THREADS = min(8, os.cpu_count() or 1)
-FEW_KEYS = 4_096  # up to so many keys are looked up by the table's index instead of reading its history
+FEW_KEYS = 4_096  # up to this many keys are looked up in the table's index; for more, the history is read
 FEW_NESTED_KEYS = 32
 MILLISECOND = 1000
-BEGINNING = -(1 << 61)  # before all times: of a version that was there when what is known of the table begins
+BEGINNING = -(1 << 61)  # before all times: the start of a version that is older than the known state of the table
 
 
 @dataclass(frozen=True)
 class _Clock:
-    """Times as numbers from 0 to ``top``, in order: so many ``unit`` since the first, or ranks where those are too
-    wide. The left times are whole multiples of ``unit`` (microseconds) apart; those of a table need not be."""
+    """Times as numbers from 0 to ``top``, in order: multiples of ``unit`` since the first time, or ranks where such
+    numbers would be too wide. The left times are whole multiples of ``unit`` (microseconds) apart; the times of a table
+    need not be."""
 
     first: int
     last: int
@@ -59,7 +60,7 @@ class _Clock:
         return (self.last - self.first) // self.unit + 1 if self.ranks is None else len(self.ranks)
 
     def numbers(self, times: Ints) -> Ints:
-        """For each time how the first of the left times at or after it is numbered."""
+        """For each time, the number of the first left time at or after it."""
         if self.ranks is not None:
             ranks: Ints = np.searchsorted(self.ranks, times)
             return ranks
@@ -69,11 +70,11 @@ class _Clock:
 
 @dataclass(frozen=True)
 class _Left:
-    """The left rows that can meet anything, by (group of equal hashes, time)."""
+    """The left rows that can meet a version, sorted by (group of equal hashes, time)."""
 
     row: Ints  # in the left table
     keys: list[pa.Array]  # of the left table, as the store types them
-    cells: list[pa.Array]  # the same in the form of `comparable`
+    cells: list[pa.Array]  # the keys in the form of `comparable`
     hashes: npt.NDArray[np.uint64]  # distinct, ascending: one a group
     place: Ints  # group * (top of the clock + 1) + number of the time, ascending
     clock: _Clock
@@ -81,10 +82,10 @@ class _Left:
 
 
 def join_table(left: pa.Table, request: AsofRequest, history: Iterable[pa.RecordBatch] | None = None) -> pa.Table:
-    """The left rows in their order, with the columns that are added; null where nothing was valid. Raises NotFoundError
-    TIME_NOT_KEPT for a left row of before what is known of the table.
+    """Return the left rows in their order with the added columns, which are null where nothing was valid.
 
-    ``history`` (default: read from the table) has at least the versions of the left rows' keys and times.
+    ``history`` must hold at least the versions of the left rows' keys and times; by default it is read from the table.
+    Raises NotFoundError TIME_NOT_KEPT for a left row that is older than the known state of the table.
     """
     sides = _prepare(left, request)
     found, values = _match(sides, request, left.num_rows, _history(sides, request) if history is None else history)
@@ -104,7 +105,8 @@ def result_schema(left: pa.Schema, request: AsofRequest) -> pa.Schema:
 
 
 def prepared_keys(left: pa.Table, request: AsofRequest) -> list[pa.Array]:
-    """The left side's key columns in the types of the store's; InvalidInputError WRONG_KEY where that cannot be."""
+    """The left side's key columns, cast to the types of the store's key; InvalidInputError WRONG_KEY where they cannot
+    be."""
     schema = request.table.schema(Query())
     return [
         _cast(whole(left[name]), schema.field(column).type, name)
@@ -138,7 +140,7 @@ def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
 
 
 def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.RecordBatch]) -> tuple[Ints, pa.Table]:
-    """(for each left row the position of its version among the values, or -1; the values that were met)."""
+    """(for each left row the position of its version among the values, or -1; the values of these versions)."""
     found = np.full(rows, -1, np.int64)
     names = [name for name, _ in request.added]
     schema = request.table.schema(Query(mode="history", columns=tuple(names)))
@@ -157,7 +159,7 @@ def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.R
 def _all_meetings(
     sides: _Left, request: AsofRequest, history: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, Ints, Ints]]:
-    """`_meetings` of each batch, on as many threads as there are cores: numpy's searches run side by side."""
+    """Yield `_meetings` of each batch, on as many threads as there are cores: numpy's searches run in parallel."""
     if not len(sides.row):
         return
     with ThreadPoolExecutor(THREADS) as pool:
@@ -180,8 +182,8 @@ def _history(sides: _Left, request: AsofRequest) -> Iterator[pa.RecordBatch]:
 
 
 def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
-    """A filter on each key column where the left side has few keys: the table finds these by its index. Nested values
-    are compared one by one, so only very few of them are looked up."""
+    """A filter on each key column where the left side has few keys, which the table finds in its index. Nested values
+    are compared one by one, so at most FEW_NESTED_KEYS of them are looked up."""
     nested = any(pa.types.is_nested(column.type) for column in sides.keys)
     if len(sides.hashes) > (FEW_NESTED_KEYS if nested else FEW_KEYS):
         return ()
@@ -199,13 +201,14 @@ def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
 def _can_filter(filters: Sequence[Filter], request: AsofRequest) -> bool:
     try:
         check_filters(filters, request.table.schema(Query()))
-    except StateStoreError:  # cells of such a type cannot be compared with constants
+    except StateStoreError:  # values of this type cannot be compared with constants
         return False
     return True
 
 
 def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
-    """(row of the batch, sorted position of the left row) for each left row that a version of the batch holds for."""
+    """(row of the batch, sorted position of the left row) for each left row in the interval of a version of the
+    batch."""
     keys = [comparable(batch.column(name)) for name in request.key_columns]
     hashes = hash_keys(keys)
     order = np.argsort(hashes)  # sorted probes are found many times faster

@@ -1,7 +1,7 @@
-"""The as-of join by DuckDB's own ASOF JOIN: the same rows, for those who want its threads and its spilling.
+"""The as-of join by DuckDB's own ASOF JOIN. It returns the same rows, and uses DuckDB's threads and spilling.
 
-Keys become numbers first: DuckDB finds only some of the rows of an ASOF JOIN by a struct (1.4), and floats are to be
-compared as everywhere else.
+Keys are replaced by numbers first. DuckDB 1.4 finds only some of the rows of an ASOF JOIN by a struct, and floats must
+be compared as everywhere else in this package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
-    """As `statestore.connector.asof.arrow_engine.join_table`."""
+    """Join like `statestore.connector.asof.arrow_engine.join_table`."""
     found = _known_rows(left, request)
     if found is None:
         return arrow_engine.join_table(left, request)
@@ -45,8 +45,8 @@ def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
 
 
 def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Table] | None:
-    """The keys of the left rows that can meet anything, and position, moment and key of these rows; None where hashes
-    do not tell the keys apart."""
+    """The keys of the left rows that can meet a version, and a table with the position, moment and key number of these
+    rows; None where different keys have one hash."""
     keys = prepared_keys(left, request)
     moments = whole(left[request.left_time])
     usable = np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False) for c in (*keys, moments)])

@@ -31,32 +31,33 @@ def asof_join(
     grace: int | timedelta | str | None = None,
     engine: str | None = None,
 ) -> Any:
-    """Joins each row of ``left`` with the version of its key that was valid at the row's own time: the stream-table
-    join with a versioned table of Kafka Streams (KIP-914).
+    """Join each row of ``left`` with the version of its key that was valid at the row's own time.
+
+    It is the stream-table join of Kafka Streams with a versioned table (KIP-914).
 
     ``left`` is a pyarrow Table or RecordBatchReader, a pandas DataFrame, a DuckDB relation or a Spark DataFrame, batch
-    or streaming; the answer is of the same kind, with the columns of the left side and then the value columns of the
-    store (or ``columns`` of it, also ``valid_from``, ``valid_to`` and ``_commit_version``), their names begun with
-    ``prefix``. Arrow, pandas and DuckDB keep the order of the rows. ``store`` is an open store (only what is committed
-    is seen), a table of ``inspect(…)`` or a path. ``on`` names the key columns, and with them all that tell the rows of
-    a key apart (of a map its ``user_key``, of windows their start), or maps left columns to them; state in which equal
-    rows may repeat cannot be joined. ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP) or an integer of
-    epoch milliseconds.
+    or streaming. The result is of the same kind. It has the columns of the left side, followed by the value columns of
+    the store or by ``columns``, which may also name ``valid_from``, ``valid_to`` and ``_commit_version``. ``prefix`` is
+    put before the names of the added columns. Arrow, pandas and DuckDB keep the order of the rows. ``store`` is an open
+    store (only committed rows are read), a table of ``inspect(…)`` or a path. ``on`` names the key columns and every
+    further column of the row key (the ``user_key`` of a map, the start of a window), or maps left columns to them.
+    State in which equal rows may repeat cannot be joined. ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP)
+    or an integer of epoch milliseconds.
 
-    ``how="inner"`` leaves out rows whose key had no value then, ``"left"`` keeps them with nulls; so it goes with rows
-    whose key or time is null. A key-value store's state time is that of its commits. ``version`` joins with what was
-    recorded by that commit (default: the newest; a streaming query reads the newest of each micro-batch). A time that
-    is older than the history retention, counted from the store's stream time, or expired, meets only a version that is
-    the newest still, as ``get(key, as_of=)`` does (KIP-889).
+    ``how="inner"`` leaves out rows whose key had no value at that time; ``"left"`` keeps them with nulls. Rows whose
+    key or time is null are treated alike. The state time of a key-value store is the time of its commits. ``version``
+    joins with the state that this commit recorded (default: the newest; a streaming query reads the newest at each
+    micro-batch). A time that is expired, or older than the history retention counted from the store's stream time,
+    meets a version only if it is still the newest of its key, as in ``get(key, as_of=)`` (KIP-889).
 
-    ``grace`` (Spark streams only, KIP-923): rows wait until the stream of their partition has passed their time by that
-    duration, and meet the store as it is then; rows that are later than that are joined at once. The store must keep
-    at least as much history.
+    ``grace`` (Spark streams only, KIP-923): a row waits until the stream of its partition has passed the row's time by
+    this duration, and is then joined with the store as it is at that moment. A row that is later than the grace when it
+    arrives is joined at once. The store must keep at least as much history.
 
-    ``engine``: "arrow" (default but for Spark), "duckdb" (its own ASOF JOIN over the history) or "spark". Raises
+    ``engine``: "arrow" (the default except for Spark), "duckdb" (its ASOF JOIN over the history) or "spark". Raises
     InvalidInputError (COLUMN_NOT_FOUND, WRONG_KEY, NAME_CLASH, NAIVE_DATETIME, GRACE_TOO_LONG, …), UnsupportedError
     JOIN_KIND where a key has several rows at a time, and NotFoundError VERSION_NOT_FOUND, or TIME_NOT_KEPT for left
-    rows of before what is kept of a checkpoint or a keyed store.
+    rows that are older than the kept state of a checkpoint or a keyed store.
     """
     kind = _kind_of(left)
     if kind == "spark":
@@ -93,7 +94,7 @@ def _joined(left: pa.Table, request: AsofRequest, engine: str | None) -> pa.Tabl
 
 
 def _joined_reader(left: pa.RecordBatchReader, request: AsofRequest, engine: str | None) -> pa.RecordBatchReader:
-    """In pieces, so that a long left side need not be in memory at once."""
+    """Join in pieces, so that a long left side need not be in memory at once."""
     schema = arrow_engine.result_schema(left.schema, request)
     pieces = (batch for piece in _pieces(left) for batch in _joined(piece, request, engine).to_batches())
     return pa.RecordBatchReader.from_batches(schema, pieces)

@@ -1,4 +1,4 @@
-"""What an as-of join asks, checked: which table at which version, which columns meet, what is added."""
+"""The checked arguments of an as-of join: the table and version, the pairs of key columns, the added columns."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ On = str | Sequence[str] | Mapping[str, str]
 class AsofRequest:
     """A join of left rows with the history of ``table``, which is pinned; picklable.
 
-    ``live`` is the table as it will be, for streams that read the newest version each time. ``keys``: (left column, key
-    column) pairs in order of the table's key. ``added``: (column of the history, its name in the result). ``floor``:
-    state times (epoch microseconds) before it find only versions that are still the newest. ``known_from``: the first
-    state time (epoch microseconds) of which the table's state is known; None: all of them.
+    ``live`` is the table without a pinned version, for streams that read the newest one each time. ``keys``: (left
+    column, key column) pairs in order of the table's key. ``added``: (column of the history, its name in the result).
+    ``floor``: state times (epoch microseconds) before it find only versions that are still the newest. ``known_from``:
+    the first state time (epoch microseconds) from which the table's state is known; None: it is known for all times.
     """
 
     table: StateTable
@@ -64,21 +64,22 @@ class AsofRequest:
         )
 
     def at_newest(self, table: StateTable) -> AsofRequest:
-        """The same request at the newest version that ``table`` has now."""
+        """This request at the newest version that ``table`` has now."""
         now = table.pin()
         version = now.kept_versions()[1]
         floor, since = now.lookup_floor(version), now.known_from(version)
         return replace(self, table=now, version=version, floor=floor, known_from=since)
 
     def check_times(self, first: int) -> None:
-        """NotFoundError TIME_NOT_KEPT for left rows from ``first`` on (epoch microseconds) if that is before what is
-        known of the table: such a row may have had a value then, so neither a value nor its absence is an answer."""
+        """Raise NotFoundError TIME_NOT_KEPT if left rows begin at ``first`` (epoch microseconds), before the known
+        state of the table. Such a row may have had a value at its time, so neither a value nor its absence is an
+        answer."""
         if self.known_from is not None and first < self.known_from:
             raise NotFoundError(
                 "TIME_NOT_KEPT",
                 f"{self.table.name!r} is known from {format_time(self.known_from)} on, and column {self.left_time!r} "
                 f"begins with {format_time(first)}, when its keys may have had values that are not kept; leave out "
-                f"the left rows of before {format_time(self.known_from)}",
+                f"the left rows before {format_time(self.known_from)}",
             )
 
     def added_schema(self) -> pa.Schema:
@@ -97,7 +98,7 @@ def make_request(
     prefix: str,
     version: int | None,
 ) -> AsofRequest:
-    """Checks what was asked; raises InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
+    """Check the arguments; raise InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
     if not isinstance(how, str) or how not in ("inner", "left"):
         raise InvalidInputError("INVALID_OPTION", f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
     live = table_of(store)
@@ -114,8 +115,8 @@ def make_request(
     if clashing:
         raise InvalidInputError(
             "NAME_CLASH",
-            f"both sides have a column {clashing[0]!r}; say prefix='…' for the columns of {table.name!r}, or name "
-            "those you want in columns",
+            f"both sides have a column {clashing[0]!r}; give prefix='…' for the columns of {table.name!r}, or name "
+            "the columns you want in columns",
         )
     pinned = table.kept_versions()[1] if version is None else version
     how_: How = "inner" if how == "inner" else "left"
@@ -156,19 +157,21 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
 
 
 def _check_single_rows(table: StateTable, named: Collection[str]) -> None:
-    """UnsupportedError JOIN_KIND where a key has several rows at a time, so that there is no single value to join."""
+    """Raise UnsupportedError JOIN_KIND where a key has several rows at a time, so that no single value can be
+    joined."""
     kind = f"a {table.spec.kind} store" if isinstance(table, VersionedTable) else "state"
     if not table.row_key:
         raise UnsupportedError(
             "JOIN_KIND",
-            f"{table.name!r} is {kind} in which a key may have several rows at a time, and equal ones, so nothing "
-            "tells which of them to join; aggregate its rows to one a key and time first (its history has all of them)",
+            f"{table.name!r} is {kind} in which a key may have several rows at a time, also equal ones, so no row "
+            "can be chosen to join; first aggregate its rows to one a key and time (its history has all of them)",
         )
     further = [name for name in table.row_key if name not in named]
     if further:
         raise UnsupportedError(
             "JOIN_KIND",
-            f"{table.name!r} is {kind} in which a key has several rows at a time, told apart by {', '.join(further)}; "
+            f"{table.name!r} is {kind} in which a key has several rows at a time, distinguished by "
+            f"{', '.join(further)}; "
             f"on names {', '.join(named)}: add {', '.join(further)}, or aggregate its rows to one a key and time first",
         )
 

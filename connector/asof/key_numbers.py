@@ -1,4 +1,5 @@
-"""Numbers for keys of any type, so that an engine joins integers: equal keys have equal numbers, and no others."""
+"""Numbers for keys of any type, so that an engine can join integers: two keys have one number only if they are
+equal."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class KeyNumbers:
 
 
 def numbered(keys: Sequence[pa.Array]) -> tuple[KeyNumbers, Ints] | None:
-    """The distinct keys and the number of each row's; None where different keys have one hash."""
+    """The distinct keys and the number of each row's key; None where different keys have one hash."""
     cells = [comparable(column) for column in keys]
     hashes = hash_keys(cells) if len(cells[0]) else np.empty(0, np.uint64)
     distinct, first, number = np.unique(hashes, return_index=True, return_inverse=True)

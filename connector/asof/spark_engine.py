@@ -1,10 +1,10 @@
-"""The as-of join in Spark: by key group, in the tasks; nothing of the store or the stream passes through the driver.
+"""The as-of join in Spark, by key group, in the tasks. No rows of the store or the stream pass through the driver.
 
 - A batch meets the history of the store, read split by split, in a cogroup of both sides by key group.
-- A stream reads, in each task of a micro-batch, what the rows of its key groups need.
-- A stream with a grace period keeps the rows that wait in Spark's own state, one stream time a key group.
+- In a stream, each task of a micro-batch reads the versions that the rows of its key groups need.
+- A stream with a grace period keeps waiting rows in Spark's own state, with one stream time for each key group.
 
-The same Arrow join works on each piece.
+Each piece is joined by the Arrow engine.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ JOINED = StructType([StructField("rows", BinaryType())])
 def join_frame(
     left: DataFrame, request: AsofRequest, grace: int | timedelta | str | None, *, pinned: bool
 ) -> DataFrame:
-    """The joined DataFrame, lazily. ``pinned``: at the request's version; else a stream reads the newest each time."""
+    """The joined DataFrame, evaluated lazily. With ``pinned`` the store is read at the request's version; without it a
+    stream reads the newest version each time."""
     if isinstance(left.schema[request.left_time].dataType, TimestampNTZType):
         raise InvalidInputError(
             "NAIVE_DATETIME",
-            f"column `{request.left_time}` is timestamp_ntz, so its moments are not known; expected TIMESTAMP",
+            f"column `{request.left_time}` is timestamp_ntz, which has no time zone; expected TIMESTAMP",
         )
     schema = _result_schema(left, request)
     table = None if pinned else request.live
@@ -104,7 +105,8 @@ def _grouped(rows: DataFrame, group: Column) -> GroupedData:
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
-    """The columns by number, because PySpark takes a name with a dot for a path where it hands columns to Python."""
+    """Rename the columns to numbers, because PySpark takes a name with a dot for a path where it passes columns to
+    Python."""
     return rows.toDF(*_numbers(rows))
 
 
@@ -113,12 +115,12 @@ def _numbers(rows: DataFrame) -> list[str]:
 
 
 def _named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of ``_numbered`` with their own names again."""
+    """Give the columns of ``_numbered`` their own names again."""
     return rows.select([f"c{i}" for i in range(len(schema))]).rename_columns(schema.names).cast(schema)
 
 
 def _history_frame(spark: SparkSession, request: AsofRequest) -> DataFrame:
-    """Every version that may be met, one partition a split of the store."""
+    """Every version that may be met, with one partition for each split of the store."""
     table = request.table
     query = replace(request.history(0, 0), start_time=request.floor, end_time=None)
     splits = table.splits(query)
@@ -136,7 +138,7 @@ def _history_frame(spark: SparkSession, request: AsofRequest) -> DataFrame:
     return spark.range(0, len(splits), 1, max(len(splits), 1)).mapInArrow(read, schema)
 
 
-# A stream: each task reads what its rows need
+# A stream: each task reads the versions that its rows need
 
 
 def _joins_parts(
@@ -154,17 +156,18 @@ def _joins_parts(
 
 
 def _as_planned(joined: pa.Table, schema: pa.Schema) -> pa.Table:
-    """InvalidInputError SCHEMA_CHANGED for values that the types of when the query was planned do not hold."""
+    """Cast to the planned types; InvalidInputError SCHEMA_CHANGED for values that these types cannot hold."""
     try:
         return joined.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "SCHEMA_CHANGED", f"columns of the state have got other types since the query began ({error}); restart it"
+            "SCHEMA_CHANGED",
+            f"the types of the state's columns have changed since the query began ({error}); restart it",
         ) from error
 
 
 def _newest(request: AsofRequest, table: StateTable | None) -> AsofRequest:
-    """The request at the newest version of ``table`` as of now."""
+    """The request at the newest version that ``table`` has now."""
     return request if table is None else request.at_newest(table)
 
 
@@ -186,14 +189,14 @@ def _checked_grace(left: DataFrame, request: AsofRequest, grace: int | timedelta
     milliseconds = duration_ms(grace, "grace") or 0
     if not left.isStreaming:
         raise InvalidInputError(
-            "INVALID_OPTION", "grace lets rows of a stream wait; this DataFrame is a batch, leave it out"
+            "INVALID_OPTION", "grace lets rows of a stream wait; this DataFrame is a batch: leave it out"
         )
     retention = getattr(getattr(request.table, "spec", None), "history_retention", None)
     if retention is not None and milliseconds > retention:
         raise InvalidInputError(
             "GRACE_TOO_LONG",
             f"grace is {milliseconds} ms, the store's history_retention {retention} ms; expected at most that, or a "
-            "row would be joined when the value of its time is gone",
+            "row would be joined when the value at its time is no longer kept",
         )
     return milliseconds * 1000
 
@@ -237,8 +240,9 @@ def release(
 ) -> tuple[pa.Table, pa.Table, int | None]:
     """(rows to join now, rows that wait on, the new stream time), times and ``grace`` in microseconds (KIP-923).
 
-    Joined are rows that were late by more than the grace when they came, at once and first, and then those whose time
-    the stream has passed by the grace, by (time, key, arrival). Rows without key or time do not wait and move no time.
+    Rows that were late by more than the grace when they arrived are joined at once and come first. They are followed by
+    rows whose time the stream has passed by the grace, in order of (time, key, arrival). Rows without key or time do
+    not wait and do not advance the stream time.
     """
     usable = _usable(arrived, request)
     moving = arrived.filter(pa.array(usable))

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and how a shell completes them."""
+"""Arguments and options shared by several commands, and their completion in a shell."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-STORE_FILE, KEYED = "store.json", b'"keyed"'  # the catalog knows more, but a shell does not wait for it to load
+STORE_FILE, KEYED = "store.json", b'"keyed"'  # loading the catalog would take too long for a shell
 
 
 def complete_path(incomplete: str) -> list[str]:
-    """Directories that begin with what was typed."""
+    """Directories that begin with the typed text."""
     parent, _, begun = incomplete.rpartition("/")
     folder = Path(f"{parent}/" if parent or incomplete.startswith("/") else ".").expanduser()
     try:
@@ -24,7 +24,7 @@ def complete_path(incomplete: str) -> list[str]:
 
 
 def complete_store(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the stores at the path that was typed before, and of the tables of keyed ones."""
+    """Names of the stores at the path typed before, and of the tables of keyed stores."""
     path = ctx.params.get("path")
     if path is None:
         return []
@@ -60,7 +60,7 @@ def _argument(text: str, **more: Any) -> Any:
 Path_ = Annotated[
     str,
     _argument(
-        "A warehouse, the directory of one store, or a checkpoint of Spark, also s3://…, gs://…, abfs://… or hdfs://….",
+        "A warehouse, the directory of one store, or a checkpoint of Spark; also s3://…, gs://…, abfs://… or hdfs://….",
         autocompletion=complete_path,
     ),
 ]
@@ -68,10 +68,10 @@ Store = Annotated[str, _argument("The store's name.", autocompletion=complete_st
 AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
 Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of tables.")]
-Full = Annotated[bool, typer.Option("--full", help="Whole cells, also on a terminal.")]
+Full = Annotated[bool, typer.Option("--full", help="Do not shorten cells on a terminal.")]
 AsOf = Annotated[str | None, typer.Option("--as-of", help="State time: ISO-8601 with a zone, or epoch milliseconds.")]
 Version = Annotated[int | None, typer.Option("--version", help="As recorded by this commit.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Print at most so many rows.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Print at most this many rows.")]
 Columns = Annotated[str | None, typer.Option("--columns", help="Only these columns: a,b,c.")]
 
 POINT = "a version (12), latest, a state time (ISO-8601 with a zone, or epoch milliseconds as 1357016400000ms)"

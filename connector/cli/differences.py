@@ -14,12 +14,13 @@ from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, printable
 
-SORTED_ROWS = 100_000  # more are shown as they come
+SORTED_ROWS = 100_000  # more rows are shown in the order they are read
 ARROW = " → "
 
 
 def first_and_counts(reader: pa.RecordBatchReader, limit: int) -> tuple[pa.Table, Counter[str]]:
-    """``limit`` rows in order of key (as they come where there are very many), and how many of each kind there are."""
+    """``limit`` rows in order of key (in the order they are read where there are very many), and the number of rows of
+    each kind."""
     counts: Counter[str] = Counter()
     kept: list[pa.RecordBatch] = []
     held = 0
@@ -42,7 +43,7 @@ def _by_key(table: pa.Table) -> pa.Table:
 
 
 def objects(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """{"change", "key", "old", "new", "columns"}: the values that a row had and has, and which of them changed."""
+    """{"change", "key", "old", "new", "columns"}: the old and new values of a row, and the columns that changed."""
     width = table.num_columns - 4
     for batch in table.to_batches():
         keys = batch.schema.names[1 : 1 + width]

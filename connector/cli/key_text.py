@@ -1,8 +1,8 @@
-"""Keys as text: what somebody writes on a command line, or takes from what ``--json`` has shown, as values of columns.
+"""Keys as text, typed on a command line or copied from the output of ``--json``, as values of columns.
 
 In JSON, times are ISO-8601 with a zone or epoch milliseconds, binary is base64, decimals may be texts, and NaN and the
-infinities are. A struct names each of its fields, so that none is null by mistake; one of a single field also takes the
-text of that field as it is.
+infinities are texts. A struct must name each of its fields, so that none is null by mistake. A struct of a single field
+may also be given as the text of that field.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
-    """Equality on each key column, or where rows of a key have further ones (`lookup_columns`) on those that are named.
-    One column takes its text as it is, several a JSON object.
+    """Filters for equality on the columns of a key, or on one of the longer lists in `lookup_columns`.
+
+    A single column takes its text as it is; several columns take a JSON object.
 
     Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
     """
@@ -44,8 +45,8 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
     if len(choices[0]) == 1:
         (name,) = choices[0]
         return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
-    told = "; or ".join(", ".join(names) for names in choices)
-    raise InvalidInputError("WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {told}")
+    expected = "; or ".join(", ".join(names) for names in choices)
+    raise InvalidInputError("WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {expected}")
 
 
 def _checked(value: Any, field: pa.Field, read: Any) -> Any:
@@ -63,7 +64,7 @@ def _checked(value: Any, field: pa.Field, read: Any) -> Any:
 
 
 def of_text(text: str, kind: pa.DataType) -> Any:
-    """A bare text as a value of a type. Raises ValueError and the like for one that is none."""
+    """Convert a bare text to a value of a type. Raises ValueError or a similar error if it is not one."""
     if pa.types.is_string(kind):
         return text
     if pa.types.is_struct(kind):
@@ -76,7 +77,7 @@ def of_text(text: str, kind: pa.DataType) -> Any:
 
 
 def of_json(value: Any, kind: pa.DataType) -> Any:
-    """What JSON holds as a value of a type; errors as `of_text`."""
+    """Convert a value from JSON to a value of a type; errors as `of_text`."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -125,7 +126,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _time(text: str, kind: pa.TimestampType) -> Any:
-    """To the microsecond, which keys may have."""
+    """A time with the resolution of microseconds, which keys may have."""
     if kind.tz is None:
         return pa.scalar(text).cast(kind).as_py()
     moment = parse_time(text, "time")
@@ -138,7 +139,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        raise ValueError("it is nested too deeply") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The command line. Commands hand data to `output`; exit 0 good, 1 failed, 2 wrong usage, 130 interrupted."""
+"""The command line. Commands pass data to `output`. Exit codes: 0 success, 1 failure, 2 wrong usage, 130
+interrupted."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def demo(
     ),
     as_json: args.Json = False,
 ) -> None:
-    """Flights of 2013 joined with the weather known at their departure: why time travel matters."""
+    """Join flights of 2013 with the weather known at their departure: why time travel matters."""
     from statestore.connector.demo.run import run_demo
 
     if engine not in ("spark", "duckdb"):
@@ -41,7 +42,7 @@ def demo(
 
 
 def main() -> None:
-    """Entry point: errors of the tree, and those of files, become one line on stderr."""
+    """Run the command line; errors of the tree and OSErrors become one line on stderr."""
     try:
         app(prog_name="statestore")
     except StateStoreError as error:
@@ -51,6 +52,6 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except OSError as error:  # a folder that may not be read or written, a full disk
+    except OSError as error:  # a folder without read or write permission, or a full disk
         say_error(str(error))
         sys.exit(1)

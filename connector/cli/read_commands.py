@@ -1,4 +1,4 @@
-"""Commands that read: what is here, one key, a whole store, and what changed."""
+"""Commands that read: a summary of all stores, one key, a whole store, changes and differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from statestore.connector.terminal.output import grid_of, say, show_grid, show_j
 
 
 def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
-    """What is here: stores, their schemas, keys, versions, time span, bytes, retention, last writer and health."""
+    """List the stores and tables with their schemas, keys, versions, time spans, bytes, retention, last writer and
+    health."""
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
@@ -32,7 +33,7 @@ def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = Fals
             say(f"{name}: a keyed store without a snapshot yet")
     damaged = [summary["store"] for summary in found if summary["status"] == "damaged"]
     if damaged:
-        say(f"damaged: {', '.join(damaged)}; `statestore verify` says what is affected")
+        say(f"damaged: {', '.join(damaged)}; `statestore verify` reports what is affected")
         raise typer.Exit(1)
 
 
@@ -46,7 +47,7 @@ def sql(
         bool, typer.Option("--allow-external-access", help="Let the query read other files.")
     ] = False,
 ) -> None:
-    """Answer one SQL statement over the tables at PATH."""
+    """Run one SQL statement over the tables at PATH."""
     from statestore.connector.sql.query import sql as answer
 
     _show(answer(str(path), query, allow_external_access=allow_external_access), limit, as_json, full)
@@ -62,7 +63,7 @@ def get(
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """The value of one key, now or as of a moment; of a window or session store, its windows or sessions."""
+    """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
     from statestore.connector.cli.reading import read_key
 
     found = read_key(path, store, key, mode="snapshot", as_of=as_of, version=version)
@@ -83,7 +84,7 @@ def history(
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """Every version of one key with its interval, oldest first."""
+    """Print every version of one key with its interval, oldest first."""
     from statestore.catalog.reads.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
 
@@ -102,7 +103,7 @@ def scan(
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """The rows of a store, now or as of a moment, in no particular order; stops reading at --limit."""
+    """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
     from statestore.formats.state_table import Query
@@ -124,14 +125,14 @@ def diff(
     store: args.Store,
     start: Annotated[str, typer.Option("--from", help=f"Before: {POINT}, or both as 12@TIME.")],
     end: Annotated[
-        str, typer.Option("--to", help="After: the same; may be earlier, then it shows the undo.")
+        str, typer.Option("--to", help="After: in the same forms; an earlier point shows the reverse.")
     ] = "latest",
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """What differs between two points of a store: keys added, changed (old → new) and removed.
+    """Print how two points of a store differ: keys added, changed (old → new) and removed.
 
     A number alone is a version; state times are ISO-8601 with a zone.
     """
@@ -157,13 +158,13 @@ def changes(
     path: args.Path_,
     store: args.Store,
     start: Annotated[str | None, typer.Option("--from", help=f"First, inclusive: {POINT}.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Last, inclusive: the same.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Last, inclusive: in the same forms.")] = None,
     columns: args.Columns = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """The change feed: every insert, update and delete of a range of versions or of state times."""
+    """Print the change feed: every insert, update and delete in a range of versions or of state times."""
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
 
@@ -180,7 +181,7 @@ def changes(
 def versions(
     path: args.Path_, store: args.Store, limit: args.Limit = 1000, as_json: args.Json = False, full: args.Full = False
 ) -> None:
-    """The store's commits, newest first: time, writer, rows, bytes."""
+    """Print the store's commits, newest first: time, writer, rows, bytes."""
     from statestore.connector.cli.reading import read_table
 
     _show(read_table(path, f"{store}$versions").sort_by([("version", "descending")]), limit, as_json, full)
@@ -192,7 +193,7 @@ def report(
     store: Annotated[
         str | None, typer.Option("--store", help="Only this store.", autocompletion=args.complete_store)
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Show the lifeline of this key, too (its text).")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Also show the lifeline of this key, given as text.")] = None,
     as_json: args.Json = False,
 ) -> None:
     """Write one self-contained HTML page: sizes, keys and churn over versions, key groups over time, the biggest and

@@ -1,4 +1,4 @@
-"""Reading tables for commands: text arguments become times and queries."""
+"""Tables as the commands read them: text arguments become times and queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statestore.formats.values.times import format_time, parse_time, to_us
 
 VERSION_NUMBER = re.compile(r"[0-9]+")
 EPOCH_MS = re.compile(r"([+-]?[0-9]+)ms")
-NO_VERSION = 10**10  # greater ones were meant as times
+NO_VERSION = 10**10  # a greater number is a time by mistake
 
 
 def read_key(
@@ -46,7 +46,7 @@ def read_key(
 
 
 def moment(text: str | None, option: str) -> int | None:
-    """A state time as epoch microseconds; epoch milliseconds may have their unit behind them."""
+    """A state time as epoch microseconds; epoch milliseconds may be followed by their unit."""
     if text is None:
         return None
     found = EPOCH_MS.fullmatch(text.strip())
@@ -54,9 +54,9 @@ def moment(text: str | None, option: str) -> int | None:
 
 
 def point(text: str, option: str) -> Point:
-    """What --from and --to name: digits are a version, ``latest`` the newest, anything else a state time.
+    """The point that --from or --to names: digits are a version, ``latest`` is the newest, anything else a state time.
 
-    ``7@2013-01-01T05:00Z`` is what version 7 believed about that moment.
+    ``7@2013-01-01T05:00Z`` is that moment as version 7 recorded it.
     """
     text = text.strip()
     version, at, time = text.partition("@")
@@ -68,13 +68,14 @@ def point(text: str, option: str) -> Point:
         return Point(None, moment(text, option))
     if len(text) > len(str(NO_VERSION)):
         raise InvalidInputError(
-            "INVALID_VERSION", f"{option} is {text}: a number is a version; for a time in milliseconds say {text}ms"
+            "INVALID_VERSION", f"{option} is {text}: a number is a version; for a time in milliseconds write {text}ms"
         )
     return Point(int(text))
 
 
 def change_range(table: StateTable, start: str | None, end: str | None, columns: tuple[str, ...] | None) -> Query:
-    """The change feed between two points, both versions or both times; an end of ``latest`` goes with either."""
+    """The query for the changes between two points, both versions or both times; ``latest`` as an end goes with
+    either."""
     first = Point() if start is None else point(start, "--from")
     if start is not None and first == Point():  # latest: the changes of the newest version
         first = Point(table.kept_versions()[1])
@@ -90,7 +91,7 @@ def change_range(table: StateTable, start: str | None, end: str | None, columns:
 
 
 def column_names(text: str | None) -> tuple[str, ...] | None:
-    """a,b,c as names. Raises InvalidInputError INVALID_OPTION where there is none."""
+    """The names in a text like a,b,c. Raises InvalidInputError INVALID_OPTION if there are none."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -101,14 +102,14 @@ def column_names(text: str | None) -> tuple[str, ...] | None:
 
 @dataclass
 class Rows:
-    """Some of a table's rows: ``batches`` gives ``limit`` of them, then ``more`` says how many others there may be, 0
-    for none and None where nobody knows how many."""
+    """Some rows of a table. ``batches`` yields up to ``limit`` of them. Then ``more`` is the greatest possible number
+    of further rows: 0 if there are none, None if the number is unknown."""
 
     schema: pa.Schema
     source: Iterator[pa.RecordBatch]
     limit: int
     most: int | None
-    """Upper bound of all rows, None if nobody knows it."""
+    """Upper bound of all rows; None if it is unknown."""
     more: int | None = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -126,7 +127,7 @@ class Rows:
 
 
 def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
-    """The first rows of a scan; segments that are not needed for these are not read."""
+    """The first rows of a scan; segments that these rows do not need are not read."""
     splits = table.splits(query)
     batches = (batch for split in splits for batch in table.read(split, query) if batch.num_rows)
     bounds = [split.rows for split in splits]
@@ -135,7 +136,7 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
 
 
 def where_rows(path: str | Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
-    """The rows for which an SQL expression (DuckDB's) holds."""
+    """The rows for which a DuckDB expression is true."""
     from statestore.connector.identifiers import quoted
     from statestore.connector.sql.query import sql
 

@@ -22,7 +22,7 @@ SHOWN = (
     "last_commit",
     "writer",
 )
-FIRST = ("store", "kind", "keys", "version", "to", "bytes")  # on a terminal with no room for all
+FIRST = ("store", "kind", "keys", "version", "to", "bytes")  # on a terminal too narrow for all columns
 NUMBERS = ("keys", "version", "bytes")
 
 
@@ -34,7 +34,7 @@ def as_grid(found: list[dict[str, Any]], shown: Sequence[str] = SHOWN) -> Grid:
 
 
 def columns_within(found: list[dict[str, Any]], width: int | None) -> Sequence[str]:
-    """All columns where they fit a terminal of this width (or there is none), else those that matter most."""
+    """All columns where they fit a terminal of this width or the width is None; else the most important ones."""
     if width is None or widths_within(as_grid(found), width) is not None:
         return SHOWN
     return FIRST

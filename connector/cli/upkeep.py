@@ -1,7 +1,7 @@
-"""Compaction, expiry and vacuum of stores named on the command line, next to writers that may be at work.
+"""Compaction, expiry and vacuum of stores named on the command line, beside writers that may be running.
 
-Nothing here opens a store for writing: each step publishes a commit of its own, and where a writer was faster it is
-done again (see `catalog.upkeep.maintenance`). Acknowledged puts stay with their writer.
+Nothing here opens a store for writing. Each step publishes a commit of its own, and is repeated if a writer committed
+first (see `catalog.upkeep.maintenance`). Acknowledged puts stay with their writer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Row = dict[str, Any]
 
 
 class Failures(Exception):
-    """Some stores could not be worked on; what happened to each was said."""
+    """Raised when some stores failed; the failure of each was already reported."""
 
 
 def each_store(path: str | Path, store: str | None, what: str, work: Callable[[str, Upkeep], list[Row]]) -> list[Row]:
-    """The rows of all stores (or the one), with a bar; a store that fails is told and does not stop the others, nor
-    one that has nothing to do.
+    """The rows of all stores, or of the named one, with a progress bar.
 
-    ``Failures`` with the rows of the rest as its argument if one did.
+    A store that fails is reported and does not stop the others, nor does one that has nothing to do. If a store failed,
+    ``Failures`` is raised at the end with the rows of the others as its argument.
     """
     warehouse = open_warehouse(path).pin()
     names = warehouse.stores(store)
@@ -58,15 +58,15 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
 
 
 def compact(upkeep: Upkeep, full: bool) -> list[Row]:
-    """What a compaction did; the version stays where nothing was due."""
+    """Compact a store and report the result; the version stays the same if nothing was due."""
     files = upkeep.files()
     started = time.perf_counter()
     before = files.snapshot()
     after = run_compaction(files, before, full)
-    told: Row = {"store": files.spec.name, "version": after.version, "compacted": after.version != before.version}
+    row: Row = {"store": files.spec.name, "version": after.version, "compacted": after.version != before.version}
     for name, snapshot in (("before", before), ("after", after)):
-        told |= {f"{key}_{name}": value for key, value in _layout(snapshot).items()}
-    return [{**told, "seconds": round(time.perf_counter() - started, 3)}]
+        row |= {f"{key}_{name}": value for key, value in _layout(snapshot).items()}
+    return [{**row, "seconds": round(time.perf_counter() - started, 3)}]
 
 
 def _layout(snapshot: LogState) -> Row:
@@ -79,7 +79,8 @@ def _layout(snapshot: LogState) -> Row:
 
 
 def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
-    """What an expiry dropped: by the store's retention, or what ended before a moment. Nothing without retention."""
+    """Expire by the store's retention, or before a moment, and report the dropped files. Does nothing without
+    either."""
     files = upkeep.files()
     before = files.snapshot()
     retention = files.spec.history_retention
@@ -103,7 +104,7 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
 
 
 def vacuum(store: str, upkeep: Upkeep, older_than: str, dry_run: bool) -> list[Row]:
-    """Each file that no version of the last ``older_than`` needs."""
+    """Remove the files that no version of the last ``older_than`` needs, and list them."""
     given = int(older_than) if older_than.isdigit() else older_than
     milliseconds = duration_ms(given, "--older-than") or 0
     found = upkeep.vacuum(milliseconds * 1000, dry_run)

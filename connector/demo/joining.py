@@ -1,7 +1,7 @@
 """The demo's join on its two engines: each flight with the weather as of its departure, by two orders of records.
 
-`weather` holds observations by when they were made (state time); `weather_by_arrival` holds them by when they arrived,
-which is what a table without versions shows. Both engines answer the same SQL over a view `joined`.
+`weather` holds observations by the time they were made (state time). `weather_by_arrival` holds them by the time they
+arrived, as a table without versions would. Both engines run the same SQL over a view `joined`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def day_around(worst: pa.Table) -> str:
 
 
 def duckdb_join(warehouse: Path, flights: pa.Table) -> Ask:
-    """Joins on DuckDB; answers a function that runs a query over `joined`."""
+    """Join on DuckDB; return a function that runs a query over `joined`."""
     from statestore.connector.duckdb.attach import attach
 
     connection = attach(str(warehouse))
@@ -101,7 +101,7 @@ def duckdb_join(warehouse: Path, flights: pa.Table) -> Ask:
 
 
 def spark_join(warehouse: Path, flights: pa.Table) -> Ask:
-    """Joins on Spark, reading both histories through the data source; answers like `duckdb_join`."""
+    """Join on Spark, which reads both histories through the data source; return a function like `duckdb_join`."""
     spark = start_spark()
     spark.createDataFrame(flights).createOrReplaceTempView("flights")
     for name, store in STORES.items():
@@ -114,7 +114,8 @@ def spark_join(warehouse: Path, flights: pa.Table) -> Ask:
 
 
 def start_spark() -> Any:
-    """A small local session with our source; NotFoundError SPARK_NOT_INSTALLED or JAVA_NOT_FOUND say what to type."""
+    """A small local session with this package's source. NotFoundError SPARK_NOT_INSTALLED and JAVA_NOT_FOUND name the
+    package to install."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -122,7 +123,7 @@ def start_spark() -> Any:
         raise NotFoundError(
             "SPARK_NOT_INSTALLED", "pyspark is missing; type: pip install 'statestore[spark]', or use --engine duckdb"
         ) from None
-    # PySpark warns of newer pandas than it knows; nothing here touches pandas.
+    # PySpark warns about pandas releases newer than it supports; nothing here uses pandas.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from statestore.connector.spark.register import register
 

@@ -1,4 +1,4 @@
-"""The demo's plot: what the two joins say of one day, and of the year."""
+"""The demo's plot: one day and the whole year by both joins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATE, ARRIVAL = "as of departure (time travel)", "by order of arrival"
 
 
 def save_plot(by_wind: pa.Table, day: pa.Table, path: Path) -> Path:
-    """Write both panels as PNG; answers the path."""
+    """Write both panels as PNG and return the path."""
     import altair as alt
 
     color = alt.Color(

@@ -1,4 +1,4 @@
-"""`statestore demo`: delay by the wind known at departure, and what the same join says without time travel."""
+"""`statestore demo`: delay by the wind known at departure, and the result of the same join without time travel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
 
 
 def write_weather(warehouse: Path, data: DemoData) -> None:
-    """Both stores, one commit for each month of arrival."""
+    """Write both stores, with one commit for each month of arrival."""
     catalog = connect(warehouse)
     key = {"origin": "string"}
     by_state = catalog.create_store(STORES["by_state"], key=key, value=WEATHER_VALUES)
@@ -60,7 +60,7 @@ def write_weather(warehouse: Path, data: DemoData) -> None:
 
 
 def revised_moment(warehouse: Path) -> pa.Table:
-    """A moment that a late record rewrote: what the store answered before it arrived, and what it answers now."""
+    """A moment that a late record changed: the answer of the store before the record arrived, and its answer now."""
     moment = _late_moment(warehouse)
     question = f"TIMESTAMP AS OF '{moment}'"
     return sql(
@@ -76,7 +76,7 @@ def revised_moment(warehouse: Path) -> pa.Table:
 
 
 def _late_moment(warehouse: Path) -> str:
-    """The newest moment commit 1 knew of, that a later commit rewrote."""
+    """The newest moment recorded by commit 1 that a later commit changed."""
     found = sql(
         str(warehouse),
         """
@@ -89,7 +89,7 @@ def _late_moment(warehouse: Path) -> str:
 
 
 def _fresh_folder(out: Path) -> Path:
-    """``out``, emptied if a demo made it; anything else there is refused."""
+    """Return ``out``, emptied if a demo made it; a folder with other files is refused."""
     if out.exists() and not out.is_dir():
         raise InvalidInputError("NOT_A_FOLDER", f"--out {out}: that is a file; name a new folder")
     if out.exists() and any(out.iterdir()):
@@ -103,7 +103,7 @@ def _fresh_folder(out: Path) -> Path:
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str], AbstractContextManager[None]]]:
-    """Progress on stderr: a spinner for a person, a line per step otherwise."""
+    """Show progress on stderr: a spinner on a terminal, otherwise a line for each step."""
     console = message_console()
     columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

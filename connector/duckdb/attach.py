@@ -18,15 +18,15 @@ from statestore.formats.values.times import to_us
 
 
 def attach(path: str, *, as_of: int | datetime | None = None, version: int | None = None) -> duckdb.DuckDBPyConnection:
-    """Opens an in-memory DuckDB database with a view for every table found at ``path``.
+    """Open an in-memory DuckDB database with a view for every table found at ``path``.
 
-    Nothing but schemas is read now. Each query then reads only the columns and rows it needs, at the newest commit;
-    inside a transaction (``BEGIN``) all queries see the commit that the first one saw. With ``as_of`` (epoch
-    milliseconds or an aware datetime) or ``version`` every view shows that moment instead. Stores that are created
-    later are not seen. The session's time zone is UTC. A keyed store is a schema with a view for each of its states
-    (``FROM sessions.counts``); those that the moment did not have yet are left out.
+    Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest commit; inside a
+    transaction (``BEGIN``) all queries read the commit that the first one read. With ``as_of`` (epoch milliseconds or
+    an aware datetime) or ``version``, every view shows that moment instead. Stores that are created later have no view.
+    The session's time zone is UTC. A keyed store is a schema with a view for each of its states (``FROM
+    sessions.counts``); states that did not exist yet at that moment have no view.
 
-    Raises NotFoundError where ``path`` holds nothing readable and InvalidInputError for a naive datetime.
+    Raises NotFoundError if ``path`` holds nothing readable, and InvalidInputError for a naive datetime.
     """
     moment = None if as_of is None else to_us(as_of, "as_of")
     if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
@@ -37,7 +37,7 @@ def attach(path: str, *, as_of: int | datetime | None = None, version: int | Non
     for name in warehouse.tables():
         with _left_out_before_its_time():
             create_view(connection, name, warehouse.table(name), Query(as_of=moment, version=version))
-    for name in warehouse.metadata_tables():  # these tell of the store, not of a moment of its state
+    for name in warehouse.metadata_tables():  # these describe the store, not its state at a moment
         create_view(connection, name, warehouse.table(name), Query())
     create_schemas(connection, warehouse)
     return connection
@@ -53,8 +53,10 @@ def _left_out_before_its_time() -> Iterator[None]:
 
 
 def create_schemas(connection: duckdb.DuckDBPyConnection, warehouse: Warehouse) -> None:
-    """The views of tables whose names have parts, ``"sessions.counts"``, also in schemas, ``sessions.counts``; but for
-    schemas with a name that DuckDB needs itself."""
+    """Create a schema for each keyed store, so that the view ``"sessions.counts"`` is also ``sessions.counts``.
+
+    A store whose name DuckDB needs for a schema of its own gets none.
+    """
     taken = "SELECT schema_name FROM duckdb_schemas() UNION SELECT database_name FROM duckdb_databases()"
     reserved = {name.lower() for (name,) in connection.execute(taken).fetchall()}
     schemas = {name.lower() for name in warehouse.schemas()} - reserved
@@ -67,8 +69,9 @@ def create_schemas(connection: duckdb.DuckDBPyConnection, warehouse: Warehouse) 
 
 
 def connect(allow_external_access: bool = True) -> duckdb.DuckDBPyConnection:
-    """An in-memory connection in UTC; files, extensions and Python variables are out of reach where asked."""
-    # Without the last two, a function that an extension has makes DuckDB look for the extension's file and download it.
+    """An in-memory connection in UTC, on request without access to files, extensions and Python variables."""
+    # Without the last two, DuckDB would look for an extension's file and download it when one of its functions is
+    # called.
     names = ("enable_external_access", "autoinstall_known_extensions", "autoload_known_extensions")
     connection = duckdb.connect(config={} if allow_external_access else dict.fromkeys(names, False))
     connection.execute("SET TimeZone = 'UTC'")
@@ -78,13 +81,13 @@ def connect(allow_external_access: bool = True) -> duckdb.DuckDBPyConnection:
 
 
 def check_names_differ(names: Iterable[str]) -> None:
-    """Raises InvalidInputError AMBIGUOUS_NAME where DuckDB, which ignores case, could not tell two tables apart."""
+    """Raise InvalidInputError AMBIGUOUS_NAME if two tables differ by case only, which DuckDB ignores."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise InvalidInputError(
                 "AMBIGUOUS_NAME",
-                f"tables {other!r} and {name!r} differ by case only, which DuckDB does not tell apart; "
+                f"tables {other!r} and {name!r} differ by case only, which DuckDB ignores; "
                 "attach the path of one of them",
             )

@@ -1,8 +1,8 @@
-"""What DuckDB pushes into a scan, read back as `Filter`s.
+"""Filters that DuckDB pushes into a scan, read back as `Filter`s.
 
-DuckDB hands a filter to an Arrow dataset as an opaque ``pyarrow`` expression. Its pickled form is an Arrow IPC file:
-the schema's metadata is the expression in prefix order (``call``, ``field_ref``, ``literal``, ``options``, ``end``)
-and the one record batch holds the literals. Metadata keys repeat there, which pyarrow's own mapping would merge, so
+DuckDB passes a filter to an Arrow dataset as an opaque ``pyarrow`` expression. Its pickled form is an Arrow IPC file:
+the schema's metadata is the expression in prefix order (``call``, ``field_ref``, ``literal``, ``options``, ``end``),
+and the one record batch holds the literals. Metadata keys repeat there, and pyarrow's own mapping would merge them, so
 they are read through the Arrow C data interface.
 """
 
@@ -52,8 +52,8 @@ Node = Field | Constant | Call
 class PushedFilter:
     """A conjunction: ``filters`` are the parts that a `StateTable` can apply.
 
-    ``pin`` is the value the column named ``pin_column`` must equal; ``complete`` is False where parts remain that only
-    Arrow can evaluate; ``columns`` are all columns that the whole expression reads.
+    ``pin`` is the value that the column ``pin_column`` must equal. ``complete`` is False if there are parts that only
+    Arrow can evaluate. ``columns`` are all columns that the whole expression reads.
     """
 
     pin: int | None = None
@@ -63,7 +63,7 @@ class PushedFilter:
 
 
 def read_pushed(expression: pc.Expression | None, schema: pa.Schema, pin_column: str) -> PushedFilter:
-    """Takes a pushed expression over ``schema`` apart."""
+    """Split a pushed expression over ``schema`` into its parts."""
     if expression is None:
         return PushedFilter()
     root = parse_expression(expression)
@@ -172,7 +172,7 @@ def _option(node: Call, name: str) -> Any:
 
 
 def _same_family(literal: pa.DataType, column: pa.DataType) -> bool:
-    """Whether comparing as Python values means the same as Arrow's comparison."""
+    """Return whether a comparison of Python values has the result of Arrow's comparison."""
     if literal == column:
         return True
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, _is_text, _is_bytes)

@@ -1,13 +1,14 @@
-"""How a `StateTable` becomes a DuckDB view that is read when, and only as far as, a query needs it.
+"""A `StateTable` as a DuckDB view, which is read only when a query needs it and only as far as it needs it.
 
-A view is one Arrow dataset: DuckDB takes 0.7 ms to bind each, more than it costs us to leave out dead rows ourselves.
-All scans of one query must read one version although DuckDB opens them at different moments. So the dataset has a
-column ``__pin`` that the view compares with ``txid_current()``: DuckDB folds that to a constant, pushes it into the
-scan, and the value names the transaction. All scans of one transaction see one version, the next the newest commit.
+A view is one Arrow dataset, because DuckDB takes 0.7 ms to bind each dataset; removing dead rows here costs less. All
+scans of one query must read one version, although DuckDB opens them at different moments. Therefore the dataset has a
+column ``__pin`` that the view compares with ``txid_current()``. DuckDB folds the call to a constant and pushes it into
+the scan, where the value identifies the transaction. All scans of one transaction read one version; the next
+transaction reads the newest commit.
 
 Filters on key columns are pushed as well, because tables find keys by index. On all other columns DuckDB filters
-finished batches several times faster than Arrow would, so those are declared as an extension type: DuckDB reads it as
-the type it wraps and pushes no comparison into it.
+finished batches several times faster than Arrow would. Those columns are declared as an extension type: DuckDB reads it
+as the type it wraps and pushes no comparison into it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from statestore.formats.state_table import Query, Split, StateTable
 from statestore.formats.values.filters import Filter
 
 PIN_COLUMN = "__pin"
-KEPT_PINS = 4096  # transactions whose plans are kept; an older one that comes back is refused, not answered anew
+KEPT_PINS = 4096  # transactions whose plans are kept; an older one that reads again is refused
 
 
 def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTable, query: Query) -> Reading:
-    """Creates the view ``name`` over ``query``'s answer; only the schema is read now.
+    """Create the view ``name`` over the result of ``query``; only the schema is read now.
 
     The returned `Reading` holds the last error that a scan raised, which DuckDB would only pass on as text.
     """
@@ -49,7 +50,7 @@ def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTa
 
 @dataclass
 class _Pin:
-    """What one transaction reads: the table as it stands, the version and the plans made so far."""
+    """The table, the query with its version, and the plans made so far, as one transaction reads them."""
 
     table: StateTable
     query: Query
@@ -76,7 +77,7 @@ class Reading:
         return pa.schema([*fields, pa.field(PIN_COLUMN, pa.int64())])
 
     def declared_schema(self) -> pa.Schema:
-        """What DuckDB is told; batches have the plain types of ``source_schema``."""
+        """The schema declared to DuckDB; batches have the plain types of ``source_schema``."""
         pushed = {PIN_COLUMN, *self.table.key_columns}
         plain = self.source_schema()
         return pa.schema(
@@ -84,7 +85,7 @@ class Reading:
         )
 
     def scan(self, columns: Sequence[str] | None, expression: pc.Expression | None) -> pa.RecordBatchReader:
-        """A lazy reader; plans at once, so that most errors come before the first batch."""
+        """A lazy reader. The scan is planned at once, so that most errors are raised before the first batch."""
         schema = self.source_schema()
         pushed = read_pushed(expression, schema, PIN_COLUMN)
         asked = schema.names if columns is None else list(columns)
@@ -153,14 +154,14 @@ class Reading:
             raise
 
     def _place(self, name: str, query: Query) -> int | None:
-        """Where a batch that answers ``query`` has the column; None for the pin, which no batch has."""
+        """The position of the column in a batch that answers ``query``; None for the pin, which no batch has."""
         if name == PIN_COLUMN:
             return None
         return (query.columns or ()).index(self._column_of[name])
 
 
 def _cheapest(schema: pa.Schema) -> str:
-    """The column to read where only the number of rows is asked for: the narrowest number, or else the first."""
+    """The column to read where only the number of rows is needed: the narrowest number, or else the first column."""
     widths = [(field.type.bit_width, field.name) for field in schema if pa.types.is_primitive(field.type)]
     return min(widths)[1] if widths else str(schema.names[0])
 
@@ -177,7 +178,7 @@ def _arranged(batch: pa.RecordBatch, places: Sequence[int | None], schema: pa.Sc
 
 
 class _Unpushed(pa.ExtensionType):  # type: ignore[misc]
-    """Another name for a type, so that DuckDB keeps its comparisons to itself."""
+    """Another name for a type, which makes DuckDB evaluate comparisons itself."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "statestore.unpushed")
@@ -191,7 +192,7 @@ class _Unpushed(pa.ExtensionType):  # type: ignore[misc]
 
 
 class _Source(ds.InMemoryDataset):  # type: ignore[misc]
-    """A dataset to DuckDB, which asks it for the columns and filters of each query anew."""
+    """A dataset that DuckDB scans with the columns and filters of each query."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading.declared_schema().empty_table())
@@ -220,7 +221,7 @@ class _Scan:
 
 
 def _source_names(names: Sequence[str]) -> list[str]:
-    """DuckDB's names ignore case, Arrow's do not: columns that would collide get a number."""
+    """Column names that also differ when case is ignored, as DuckDB does: names that would collide get a number."""
     taken: set[str] = {PIN_COLUMN}
     unique = []
     for name in names:

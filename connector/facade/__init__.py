@@ -1,6 +1,6 @@
 """Time-travel tables for stream-processor state.
 
-The public names, and nothing else; Spark, DuckDB and the rest are loaded when a call needs them.
+This module holds the public names only. Spark, DuckDB and other libraries are loaded when a call needs them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Backends that a worker process keeps open from one micro-batch to the next, so that nothing has to be restored.
+"""Backends that a worker process keeps open between micro-batches, so that they need not be restored.
 
 A backend is taken out while it is used, and put back with the identity of the part that it has just written. It is used
-again only if that very part is in the version that the next batch builds on. What failed, was repeated elsewhere or was
-overtaken by another commit has another part there, so the backend is disposed of and a new one restored.
+again only if the version that the next batch builds on contains exactly this part. After a failure, a repetition
+elsewhere or a commit by another writer, that version contains another part; the backend is then disposed of and a new
+one is restored.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from statestore.connector.keyed.keyed_job import KeyedBatch, open_keyed, part_id
 
 KEPT = 8
 _REUSED_WORKER = "SPARK_REUSE_WORKER"
-_LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"  # Spark tells its workers where they may write
+_LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"  # set by Spark to the folders in which its workers may write
 
 
 class _Kept(NamedTuple):
-    """``part`` is what it wrote last, in a batch that built on version ``base``."""
+    """A kept backend. ``part`` is the part it wrote last, in a batch that built on version ``base``."""
 
     backend: KeyedBackend
     part: str
@@ -30,12 +31,12 @@ class _Kept(NamedTuple):
 
 
 _Name = tuple[Path, str, range]
-"""Folder and identity of a store, and key groups: copies of a store have one identity."""
+"""Folder and identity of a store, and key groups. The folder is needed because copies of a store share an identity."""
 _kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
 
 def take_backend(batch: KeyedBatch, task: int) -> KeyedBackend:
-    """The backend of a task, as the batch's base has it. It belongs to the caller."""
+    """Return the backend of a task with the state of the batch's base. The caller owns it."""
     _dispose_stale(batch)
     groups = batch.groups[task]
     found = _kept.pop(_name(batch, groups), None)
@@ -48,7 +49,7 @@ def take_backend(batch: KeyedBatch, task: int) -> KeyedBackend:
 
 
 def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: SnapshotPart) -> None:
-    """Give back a backend whose snapshot is done, to be kept if that may be of use."""
+    """Give back a backend whose snapshot is done; it is kept if a later batch may use it."""
     if not batch.keeps or os.environ.get(_REUSED_WORKER) != "1":
         backend.dispose()
         return
@@ -58,7 +59,8 @@ def keep_backend(batch: KeyedBatch, backend: KeyedBackend, part: SnapshotPart) -
 
 
 def _dispose_stale(batch: KeyedBatch) -> None:
-    """Also those of other tasks, which would hold their files for nothing; but not those of this very batch."""
+    """Dispose of backends that no task can use again, also of other tasks, because they hold files open. Backends of
+    this batch are kept."""
     current = dict(zip(batch.groups, batch.parts, strict=True))
     for name, kept in list(_kept.items()):
         groups = name[2]
@@ -81,6 +83,6 @@ def _confirmed(backend: KeyedBackend, version: int) -> KeyedBackend:
 
 
 def _directory() -> Path | None:
-    """In Spark's own scratch space, which it removes in the end."""
+    """A folder in Spark's own scratch space, which Spark removes at the end."""
     given = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
     return Path(given, "statestore-keyed") if given else None

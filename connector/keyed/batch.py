@@ -1,4 +1,4 @@
-"""One batch on the driver: tasks are told what they begin with; what they wrote is committed together, or removed."""
+"""One batch, on the driver: it assigns state to tasks, runs them, and commits or removes the files they wrote."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ def run_batch(
     begun: int | None = None,
     first: bool = False,
 ) -> int:
-    """Run a batch and commit it, unless its transaction was committed before: the version it has. ``keeps``: it is one
-    of a stream, whose batches have consecutive numbers. ``begun``: when, epoch microseconds; None: now.
-    ``first``: nothing is run where there is a snapshot already."""
+    """Run a batch and commit it, unless its transaction was committed before; return its version.
+
+    ``keeps``: the batch belongs to a stream, whose batches have consecutive numbers. ``begun``: the start of the batch
+    in epoch microseconds; None: now. ``first``: nothing is run if there is a snapshot already.
+    """
     with _turn(job.folder):
         log = shared_log(job.folder, job.store_id)
         if transaction is not None and (before := log.transaction(transaction)) is not None:
@@ -67,7 +69,7 @@ def run_batch(
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Batches on one store take turns, as each builds on the one before."""
+    """Hold the store's lock, so that batches on one store take turns: each builds on the one before."""
     deadline = time.monotonic() + TURN_WAIT
     while True:
         try:
@@ -93,7 +95,7 @@ def _begun(
     keeps: bool,
     time_us: int,
 ) -> KeyedBatch:
-    """The batch on the newest snapshot."""
+    """The batch, built on the newest snapshot."""
     base = log.snapshot(None)
     parts = {} if base is None else {part.key_groups: part for part in base.handles}
     groups = store.task_groups(tasks if tasks is not None else len(parts) or _first_tasks(rows, job))
@@ -102,7 +104,7 @@ def _begun(
 
 
 def _now(log: SnapshotLog) -> int:
-    """Epoch microseconds by the millisecond, not before the newest version."""
+    """Epoch microseconds, whole milliseconds, not before the newest version."""
     return max(time.time_ns() // 1_000_000 * 1000, log.entries[-1].timestamp if log.entries else 0)
 
 
@@ -116,7 +118,7 @@ def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:
 
 
 def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transaction: Transaction | None) -> int:
-    """The version; if there is none to be, the files of all tasks are removed."""
+    """Commit the answers and return the version; if the commit fails, the files of all tasks are removed."""
     done = sorted((answer for answer in answers if isinstance(answer, Done)), key=lambda answer: answer.task)
     parts, outputs = [a.part for a in done], [a.emitted for a in done if a.emitted is not None]
     failed = failure_of(answers)
@@ -130,7 +132,7 @@ def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transact
 
 
 def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, number: int) -> None:
-    """ConflictError BATCHES_MISSING if the newest snapshot lacks batches of a stream, as an older copy would."""
+    """Raise ConflictError BATCHES_MISSING if the newest snapshot lacks batches of the stream, as in an older copy."""
     newest = max(log.retained(), default=0)
     for entry in log.last_batches():
         if entry.transaction is None or entry.transaction[0] != application:
@@ -139,26 +141,26 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
             raise ConflictError(
                 "BATCHES_MISSING",
                 f"batch {number} of application {application!r} cannot follow in store {store.name!r}: its last batch "
-                f"there is {entry.transaction[1]}, in version {entry.version}, and the newest snapshot is {newest}, as "
-                "if an older copy was put back, or the newest was discarded. Put back the checkpoint of that time too, "
-                "or go on without those batches under another application='…'",
+                f"there is {entry.transaction[1]}, in version {entry.version}, and the newest snapshot is {newest}. An "
+                "older copy of the store was put back, or the newest snapshot was discarded. Put back the checkpoint "
+                "of that time too, or continue without those batches under another application='…'",
             )
 
 
 def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:
-    """Those behind the newest ``retained`` of the same application."""
+    """Discard the snapshots of this application that are older than its newest ``retained``."""
     application = None if transaction is None else transaction[0]
     kept = shared_log(job.folder, job.store_id).retained().values()
     own = [e.version for e in kept if (None if e.transaction is None else e.transaction[0]) == application]
     for version in own[:-retained]:
         try:
             store.discard(version)
-        except NotFoundError:  # somebody else has
+        except NotFoundError:  # another process has discarded it
             continue
 
 
 def check_retained(retained: Any) -> None:
-    """Raises InvalidInputError INVALID_OPTION."""
+    """Raise InvalidInputError INVALID_OPTION unless it is None or at least 1."""
     if retained is not None and (type(retained) is not int or retained < 1):
         raise InvalidInputError(
             "INVALID_OPTION",
@@ -167,7 +169,8 @@ def check_retained(retained: Any) -> None:
 
 
 def emitted_frame(spark: SparkSession, job: KeyedJob, version: int) -> DataFrame:
-    """What the batch of a version emitted, read from its files when needed. NotFoundError VERSION_NOT_FOUND."""
+    """The rows that the batch of a version emitted, read from its files when needed. NotFoundError
+    VERSION_NOT_FOUND."""
     folder, files = job.folder, shared_log(job.folder, job.store_id).outputs(version)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +182,7 @@ def emitted_frame(spark: SparkSession, job: KeyedJob, version: int) -> DataFrame
 
 
 def output_schema(output: Any) -> pa.Schema:
-    """The Arrow schema of columns that are told as Spark tells them. InvalidInputError INVALID_OPTION."""
+    """The Arrow schema of columns given as a DDL text or a StructType. InvalidInputError INVALID_OPTION."""
     try:
         kind = StructType.fromDDL(output) if isinstance(output, str) else output
     except PySparkException as error:
@@ -196,9 +199,9 @@ def _wrong_output(output: Any) -> InvalidInputError:
 
 
 def _first_tasks(rows: DataFrame, job: KeyedJob) -> int:
-    """How many there are before there is a snapshot: a task for each core, as far as Spark tells."""
+    """The number of tasks before the first snapshot: one for each core that Spark reports."""
     try:
         cores = rows.sparkSession.sparkContext.defaultParallelism
-    except PySparkException:  # Spark Connect does not tell
+    except PySparkException:  # Spark Connect does not report it
         cores = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     return max(1, min(cores, job.key_groups))

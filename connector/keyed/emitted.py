@@ -1,4 +1,4 @@
-"""Rows that functions emit: from what they yield to Arrow files in the store's folder, and back from these."""
+"""Rows that functions emit: checked, written as Arrow files in the store's folder, and read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ BATCH_ROWS = 10_000
 
 
 def rows_of(answer: Any) -> Iterable[Any]:
-    """What a function answered, as rows: a dict, tuple or text is one, a RecordBatch or Table has many, None none."""
+    """The rows in the result of a function: a dict, tuple or text is one row, a RecordBatch or Table many, None
+    none."""
     if answer is None:
         return ()
     if isinstance(answer, pa.Table):
@@ -54,7 +55,7 @@ def batches_of(codec: ValueCodec, rows: Iterable[Row | pa.RecordBatch]) -> Itera
 
 
 def write_emitted(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:
-    """A file of them, written as they come; None if there is none."""
+    """Write batches to a file as they arrive; None if there are none."""
     return store_batches(folder, EMITTED, schema, batches)
 
 

@@ -1,4 +1,5 @@
-"""The work of `run_keyed`: a user's function, called once a task to register states, answers the function of a key."""
+"""The work of `run_keyed`: a user's function, called once in each task, registers states and returns the function of a
+key."""
 
 from __future__ import annotations
 
@@ -17,19 +18,19 @@ from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.values.key_codec import ValueCodec
 
 Process: TypeAlias = Callable[[Any, pa.RecordBatch], "Iterable[Any] | None"]
-"""The function of a key: called with the key and its rows, it answers the rows to emit."""
+"""The function of a key: it is called with the key and its rows, and returns the rows to emit."""
 Function: TypeAlias = Callable[[KeyedBackend], Process]
-"""Called once a task and batch with the backend of the task: registers states and answers the function of a key."""
+"""Called once for each task and batch with its backend: it registers states and returns the function of a key."""
 
 
 @dataclass(frozen=True)
 class KeyFunction:
-    """A `Work`."""
+    """The `Work` that calls a function for each key."""
 
     function: Function
 
     def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
-        """Raises InvalidInputError FUNCTION_FAILED, with the key."""
+        """Yield the emitted rows of each key; InvalidInputError FUNCTION_FAILED names the key."""
         process = _made(self.function, batch, task, backend)
         codec = ValueCodec(batch.job.output)
         for key, rows in rows_by_key(batch.job.columns, given.keys, given.rows, given.arrival):
@@ -45,7 +46,7 @@ class KeyFunction:
 
 
 def key_function(function: Any) -> KeyFunction:
-    """Raises InvalidInputError INVALID_OPTION."""
+    """Return the work that calls ``function``. Raises InvalidInputError INVALID_OPTION."""
     if not callable(function):
         raise InvalidInputError(
             "INVALID_OPTION", f"the function is {type(function).__name__}; expected one that takes a backend"
@@ -57,7 +58,7 @@ def _made(function: Function, batch: KeyedBatch, task: int, backend: KeyedBacken
     try:
         process = function(backend)
         if not callable(process):
-            raise TypeError(f"it answered {type(process).__name__}, expected the function of a key")
+            raise TypeError(f"it returned {type(process).__name__}, expected the function of a key")
     except StateStoreError:
         raise
     except Exception as error:

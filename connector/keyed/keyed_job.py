@@ -1,4 +1,4 @@
-"""What a keyed run asks of its tasks, checked: which store and key, the function, the rows that go in and come out."""
+"""The checked arguments of a keyed run: store and key, the function, the schemas of its input and output rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Emitted: TypeAlias = "Row | pa.RecordBatch"
 
 @dataclass(frozen=True)
 class TaskRows:
-    """The rows of a task in one batch, their ``keys`` in the types of the store's key, and their ``arrival``: places in
-    the DataFrame, ascending in its order."""
+    """The rows of a task in one batch, their ``keys`` in the types of the store's key, and their ``arrival``: positions
+    in the DataFrame, ascending in its order."""
 
     rows: pa.Table
     keys: list[pa.Array]
@@ -35,16 +35,16 @@ class TaskRows:
 
 
 class Work(Protocol):
-    """What a task does with its rows, on its backend; picklable."""
+    """The computation of a task on its rows and its backend; picklable."""
 
     def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
-        """The rows to emit, checked against the job's ``output``."""
+        """Yield the rows to emit, checked against the job's ``output``."""
 
 
 @dataclass(frozen=True)
 class KeyedJob:
-    """What stays the same from batch to batch; picklable. ``key``: places of the key columns among those of ``rows``,
-    in order of the store's key ``columns``; ``label`` tells which job it is in errors."""
+    """The part of a keyed run that is the same in every batch; picklable. ``key``: positions of the key columns in
+    ``rows``, in order of the store's key ``columns``."""
 
     folder: Path
     store_id: str
@@ -59,9 +59,12 @@ class KeyedJob:
 
 @dataclass(frozen=True)
 class KeyedBatch:
-    """One batch of a job; picklable. ``groups`` are the key groups of each task; ``parts`` what the snapshot of
-    version ``base`` (0: none) has for just these, as `part_id`; ``keeps``: backends stay open for the next batch.
-    ``time`` is when it began, epoch microseconds."""
+    """One batch of a job; picklable.
+
+    ``groups`` are the key groups of each task. ``parts`` are the identities (`part_id`) of the parts with exactly these
+    groups in the snapshot of version ``base`` (0: none). ``keeps``: backends stay open for the next batch. ``time`` is
+    the start of the batch in epoch microseconds. ``label`` names the batch in errors.
+    """
 
     job: KeyedJob
     label: str
@@ -73,7 +76,7 @@ class KeyedBatch:
 
 
 def folder_of(store: Any) -> Path:
-    """The absolute path that "warehouse/sessions" means: tasks may run in another working directory.
+    """The absolute path of a store like "warehouse/sessions": tasks may run in another working directory.
 
     Raises InvalidInputError WRONG_INPUT, UnsupportedError UNSUPPORTED_PATH.
     """
@@ -88,7 +91,7 @@ def folder_of(store: Any) -> Path:
 
 
 def open_keyed(path: Path) -> KeyedStore:
-    """The store in a folder. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT."""
+    """Open the keyed store in a folder. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT."""
     if not path.parent.is_dir():
         raise NotFoundError("STORE_NOT_FOUND", f'no store at {path}; make it with create_store(…, kind="keyed", key=…)')
     found = connect(path.parent).open_store(path.name)
@@ -109,8 +112,8 @@ def make_job(
     work: Work,
     snapshot: Any,
 ) -> KeyedJob:
-    """Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA, UnsupportedError
-    UNSUPPORTED_TYPE."""
+    """Check the arguments of a keyed run. Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or
+    WRONG_SCHEMA, UnsupportedError UNSUPPORTED_TYPE."""
     if snapshot not in ("full", "incremental"):
         raise InvalidInputError("INVALID_OPTION", f"snapshot is {snapshot!r}; expected full or incremental")
     spec = store.spec
@@ -124,13 +127,13 @@ def make_job(
     places = tuple(_place(name, rows) for name in names)
     for place, field in zip(places, spec.key, strict=True):
         key_column(pa.array([], rows.field(place).type), field, rows.field(place).name)
-    ValueCodec(output)  # refuses types that no column has
+    ValueCodec(output)  # refuses types that no column can have
     kind = cast(SnapshotKind, snapshot)
     return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, places, rows, output, work, kind)
 
 
 def key_column(column: Any, field: pa.Field, name: str) -> Any:
-    """A column in the type of the store's key where that loses nothing. InvalidInputError WRONG_SCHEMA, NULL_KEY."""
+    """Cast a column to the type of the store's key without loss. InvalidInputError WRONG_SCHEMA, NULL_KEY."""
     try:
         found = cast_exactly(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -147,12 +150,13 @@ def key_column(column: Any, field: pa.Field, name: str) -> Any:
 
 
 def part_id(part: SnapshotPart) -> str:
-    """Equal for two parts only if they have the same state: files have names of their own."""
+    """The identity of a part: two parts have the same one only if they have the same state, since file names are
+    unique."""
     return xxhash.xxh3_128_hexdigest(json.dumps(part.to_json(), sort_keys=True).encode())
 
 
 def _place(name: Any, rows: pa.Schema) -> int:
-    """To Spark case does not matter, unless it is all that differs."""
+    """The position of a column. Case is ignored, as in Spark, unless columns differ by case only."""
     found = rows.get_all_field_indices(name) if isinstance(name, str) else []
     found = found or [i for i, known in enumerate(rows.names) if known.lower() == str(name).lower()]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""Rows to tasks by key group: one shuffle, to exactly the partition of the task's number."""
+"""The assignment of rows to tasks by key group: one shuffle, to the partition with the task's number."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ TASK, ARRIVAL = "__statestore_task", "__statestore_arrival"
 
 
 def placed(rows: DataFrame, job: KeyedJob, groups: Sequence[range]) -> DataFrame:
-    """Task, place in the DataFrame, and the columns by number, because PySpark takes a name with a dot for a path.
+    """Return the task, the position in the DataFrame, and the columns, shuffled to the partitions of the tasks.
 
-    Each task gets a row more, which has no place: so every task runs, whatever Spark makes of empty partitions, and
-    a partition knows the tasks that it has to run, were there several.
+    Columns are named by number, because PySpark takes a name with a dot for a path. Each task gets one more row,
+    without a position, so that every task runs even where Spark drops empty partitions, and so that a partition knows
+    its tasks if it has several.
     """
     names = [f"c{place}" for place in range(len(job.rows))]
     task = _task_of(job, groups)(*(names[place] for place in job.key))
@@ -35,8 +36,8 @@ def placed(rows: DataFrame, job: KeyedJob, groups: Sequence[range]) -> DataFrame
 
 
 def _task_of(job: KeyedJob, groups: Sequence[range]) -> Any:
-    """A function of the key columns: the number of the task, null where a key is null or not of the store's type. These
-    rows go to the first task, which says what is wrong with them."""
+    """A function of the key columns that returns the number of the task, or null where a key is null or not of the
+    store's type. Rows with null go to the first task, which reports the error."""
     firsts = np.array([each.start for each in groups])
     columns, most = job.columns, job.key_groups
     names = [job.rows.field(place).name for place in job.key]

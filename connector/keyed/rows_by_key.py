@@ -15,7 +15,7 @@ from statestore.formats.values.key_codec import KeyCodec
 def rows_by_key(
     columns: pa.Schema, keys: list[pa.Array], rows: pa.Table, arrival: pa.Array
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Each key, as users write it, with its rows in the order of ``arrival``; keys by their first rows.
+    """Yield each key, as users write it, with its rows in the order of ``arrival``; keys in order of their first rows.
 
     ``keys`` are the key columns of the rows, in the types of ``columns``.
     """
@@ -23,7 +23,7 @@ def rows_by_key(
         return
     order = np.argsort(arrival.to_numpy(), kind="stable")
     arrived = [key.take(pa.array(order)) for key in keys]
-    # Codes are given in order of appearance, so sorting by them keeps both orders.
+    # Codes are assigned in order of appearance, so sorting by them keeps both orders.
     codes = keys_to_bytes(columns, arrived).dictionary_encode().indices.to_numpy()
     by_key = np.argsort(codes, kind="stable")
     sorted_rows = rows.take(pa.array(order[by_key])).combine_chunks().to_batches()[0]

@@ -1,4 +1,4 @@
-"""`run_keyed`: a keyed function over a DataFrame, its state committed as one version."""
+"""`run_keyed`: runs a keyed function over a DataFrame and commits its state as one version."""
 
 from __future__ import annotations
 
@@ -33,24 +33,28 @@ def run_keyed(
     transaction: tuple[str, int] | None = None,
     retained: int | None = None,
 ) -> DataFrame:
-    """Runs a function with keyed state over the rows of a Spark DataFrame, key by key, and commits the state of all
-    tasks as one version of the keyed store at path ``store``; answers the rows that were emitted, as a DataFrame.
+    """Run a function with keyed state over the rows of a Spark DataFrame and return the emitted rows as a DataFrame.
 
-    ``function`` is called once in each task with its `KeyedBackend`, on which it registers states; it answers a
-    function that is called once a key, with the key and its rows (a pyarrow RecordBatch, in the order of the
-    DataFrame), and yields or returns rows to emit: dicts, tuples or RecordBatches, or nothing. ``output`` are their
-    columns, like "user string, n bigint". ``key`` names the columns for the store's key columns, in order.
+    The function runs key by key. The state of all tasks is committed as one version of the keyed store at path
+    ``store``.
 
-    Rows go to ``tasks`` by key group, each with the state that the newest snapshot has for its groups, however many
-    tasks that was written by (default: as many; at first Spark's default parallelism). The rows of one task have to fit
-    into its worker's memory. It runs at once; the answer is read from files, which are kept as long as the snapshot.
+    ``function`` is called once in each task with the task's `KeyedBackend`, on which it registers states. It returns
+    another function, which is called once for each key, with the key and its rows (a pyarrow RecordBatch, in the order
+    of the DataFrame), and which yields or returns rows to emit: dicts, tuples or RecordBatches, or nothing. ``output``
+    lists the columns of these rows, like "user string, n bigint". ``key`` names the columns for the store's key
+    columns, in order.
 
-    ``transaction`` (application, number): if it was committed before, nothing is run and the rows that were emitted
-    then are answered. ``retained``: of the snapshots of the same application (or without one) only so many stay.
+    Rows are divided among ``tasks`` by key group. Each task begins with the state of its groups in the newest snapshot,
+    whose number of tasks may differ (default: the same number; for the first snapshot, Spark's default parallelism).
+    The rows of one task must fit into its worker's memory. The run starts at once. The returned DataFrame reads files
+    that are kept as long as the snapshot.
+
+    ``transaction`` (application, number): if it was committed before, nothing is run, and the rows that were emitted
+    then are returned. ``retained``: this many snapshots of the same application (or without one) are kept.
 
     Raises InvalidInputError FUNCTION_FAILED with the key, and then nothing is committed; WRONG_SCHEMA, WRONG_KEY,
-    COLUMN_NOT_FOUND, INVALID_OPTION. Runs on one store take turns; ConflictError BASE_OVERTAKEN if somebody else has
-    committed a snapshot meanwhile.
+    COLUMN_NOT_FOUND, INVALID_OPTION. Runs on one store take turns; ConflictError BASE_OVERTAKEN if another
+    process has committed a snapshot in the meantime.
     """
     check_frame(rows)
     if rows.isStreaming:

@@ -1,8 +1,8 @@
-"""`run_keyed_stream`: a keyed function over a stream, each micro-batch one version of its store, exactly once.
+"""`run_keyed_stream`: a keyed function over a stream, with each micro-batch as one version of its store, exactly once.
 
-A batch's transaction is (id of the streaming query, number of the batch). Both survive restarts in the query's
-checkpoint, so a batch that comes again because the query died between our commit and Spark's own is found in the
-store's log: it is not run again, and the sink is given the rows that it emitted then.
+A batch's transaction is (id of the streaming query, number of the batch). Both are in the query's checkpoint and
+survive restarts. If the query dies between the commit of the store and that of Spark, Spark repeats the batch. The
+batch is then found in the store's log and not run again; the sink receives the rows that it emitted at first.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ def run_keyed_stream(
     application: str | None = None,
     name: str | None = None,
 ) -> StreamingQuery:
-    """Starts a streaming query that runs a function with keyed state over each micro-batch, as `run_keyed` does over a
-    DataFrame; the state of all tasks is one version of the store a batch, and each batch counts exactly once.
+    """Start a streaming query that runs a function with keyed state over each micro-batch, as `run_keyed` does.
 
-    ``sink`` is called with the emitted rows of each batch (a DataFrame) and its number, after the commit. It may be
-    called again for the newest batch after a crash, always with the same rows: with one that a repeated number does not
-    harm, results are exactly once too. ``checkpoint`` is Spark's folder for the query; ``trigger`` a processing time
-    like "10 seconds" or what ``trigger()`` of a stream writer takes, as a dict: {"availableNow": True}.
+    Each batch commits the state of all tasks as one version of the store, and takes effect exactly once.
 
-    ``retained``: how many of the query's snapshots stay, None: all. ``tasks`` may be another number after a restart.
-    Python workers keep their backends open between batches. ``application``: the name under which batches are known in
-    the store; default is the query's id, which is new with a new checkpoint.
+    ``sink`` is called with the emitted rows of each batch (a DataFrame) and its number, after the commit. After a crash
+    it may be called again for the newest batch, always with the same rows. If the sink ignores a repeated number, its
+    results are exactly once too. ``checkpoint`` is Spark's folder for the query. ``trigger`` is a processing time like
+    "10 seconds", or the arguments of a stream writer's ``trigger()`` as a dict: {"availableNow": True}.
 
-    Raises what `run_keyed` raises, before it starts; later errors stop the query and are told by it, also ConflictError
-    BATCHES_MISSING where the store lacks batches that the checkpoint has.
+    ``retained``: the number of the query's snapshots to keep; None: all. ``tasks`` may change at a restart. Python
+    workers keep their backends open between batches. ``application``: the name of the query in the store's
+    transactions; default is the query's id, which is new with a new checkpoint.
+
+    Raises the errors of `run_keyed` before the query starts. Later errors stop the query, which reports them, among
+    them ConflictError BATCHES_MISSING if the store lacks batches that the checkpoint has.
     """
     check_frame(rows)
     if not rows.isStreaming:
@@ -84,7 +85,7 @@ def started(
     trigger: str | Mapping[str, Any] | None,
     name: str | None,
 ) -> StreamingQuery:
-    """A streaming query that calls ``each`` for every micro-batch."""
+    """Start a streaming query that calls ``each`` for every micro-batch."""
     writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
@@ -96,7 +97,7 @@ def started(
 def _batches(
     job: KeyedJob, sink: Sink | None, tasks: int | None, retained: int | None, application: str | None
 ) -> Callable[[DataFrame, int], None]:
-    """What Spark calls for each micro-batch, on the driver."""
+    """The function that Spark calls for each micro-batch, on the driver."""
 
     def each(rows: DataFrame, number: int) -> None:
         known = application or query_id(rows)
@@ -110,13 +111,13 @@ def _batches(
 
 
 def query_id(rows: DataFrame) -> str:
-    """That of the streaming query which a micro-batch is of. UnsupportedError NO_QUERY_ID."""
+    """The id of the streaming query that a micro-batch belongs to. UnsupportedError NO_QUERY_ID."""
     try:
         found = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     except PySparkException:  # Spark Connect has no such properties
         found = None
     if not found:
         raise UnsupportedError(
-            "NO_QUERY_ID", "Spark does not tell which query this batch is of; name one with application='…'"
+            "NO_QUERY_ID", "Spark does not report which query this batch belongs to; name it with application='…'"
         )
     return found

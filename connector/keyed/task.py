@@ -1,6 +1,6 @@
-"""What a task of a batch does: its rows through the job's work, over its own backend, then its snapshot.
+"""A task of a batch: it passes its rows through the job's work on its own backend, then takes a snapshot.
 
-The rows of a task are in memory at once. No part of Spark is needed here.
+All rows of a task are in memory at once. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.values.key_codec import ValueCodec
 
 PLACED = 2
-"""Columns before those of the rows: the number of the task, and the place of the row in the DataFrame, which is null
-for the one row that each task gets so that it runs."""
+"""Number of columns before the columns of the rows: the number of the task, and the position of the row in the
+DataFrame, which is null in the extra row that each task gets so that it runs."""
 ANSWERS = pa.schema([pa.field("answer", pa.string())])
 
 
 def run_partition(batch: KeyedBatch, partition: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The answers of the tasks whose rows lie in a partition: as a rule one."""
+    """The answers of the tasks whose rows are in a partition, which is normally one task."""
     for answer in answers_of(batch, [rows for rows in partition if rows.num_rows]):
         yield pa.RecordBatch.from_arrays([pa.array([to_json(answer)])], schema=ANSWERS)
 
@@ -37,7 +37,7 @@ def answers_of(batch: KeyedBatch, partition: list[pa.RecordBatch]) -> Iterator[A
     mine = pc.unique(tasks.filter(pc.is_null(arrival))).to_pylist()
     rows = placed.filter(pc.is_valid(arrival))
     for number, task in enumerate(mine):
-        # Rows without a task have no key: the first task says so.
+        # Rows without a task have no key: the first task reports this.
         yield _answer(batch, task, rows.filter(pc.fill_null(pc.equal(rows.column(0), task), number == 0)))
     strange = set(pc.unique(rows.column(0)).to_pylist()) - {*mine, None}
     if strange:

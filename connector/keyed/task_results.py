@@ -1,4 +1,4 @@
-"""What a task tells the driver, as JSON: the part it wrote and the rows it emitted, or why it could not."""
+"""The result of a task as JSON for the driver: the part it wrote and the rows it emitted, or its error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """An error that would come again if Spark repeated the task."""
+    """An error that would recur if Spark repeated the task."""
 
     task: int
     error: StateStoreError
@@ -58,16 +58,17 @@ def from_json(text: str) -> Answer:
 
 
 def function_failed(where: str, error: BaseException) -> InvalidInputError:
-    """The one error for whatever a user's function raised, with the function's own stack as a note."""
-    told = str(error) if isinstance(error, StateStoreError) else f"{type(error).__name__}: {error}"
+    """The error for any exception of a user's function, with the function's own stack as a note."""
+    message = str(error) if isinstance(error, StateStoreError) else f"{type(error).__name__}: {error}"
     found = InvalidInputError(
-        "FUNCTION_FAILED", f"{where}: {told}; nothing of the batch was committed. Correct the function, then run again"
+        "FUNCTION_FAILED",
+        f"{where}: {message}; nothing of the batch was committed. Correct the function, then run again",
     )
     found.add_note("".join(traceback.format_exception(error)))
     return found
 
 
 def failure_of(answers: Sequence[Answer]) -> Failed | None:
-    """That of the first task that has one."""
+    """The failure of the first task that failed."""
     failed = [answer for answer in answers if isinstance(answer, Failed)]
     return min(failed, key=lambda answer: answer.task, default=None)

@@ -8,14 +8,14 @@ from statestore.connector.report.figures import GROUP_CELLS, StoreFigures
 
 Spec = dict[str, Any]
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, which nothing loads
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # an identifier that is never loaded
 TIME = {"type": "temporal", "scale": {"type": "utc"}}
 WHEN: Spec = {"title": None, "axis": {"labelOverlap": True, "tickCount": 10}}
 CHANGE_COLORS = {"written": "#2a9d8f", "ended": "#d1495b"}
 
 
 def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
-    """(title, what it tells, specification) of each chart there is something to show in."""
+    """(title, description, specification) of each chart that is not empty."""
     found = []
     if figures.growth:
         found.append(("Keys", "keys that are valid, as of each commit", _curve(figures, "keys", "#1b6ca8")))
@@ -23,17 +23,20 @@ def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
     if figures.churn:
         found.append(("Churn", "versions of keys that commits wrote and ended", _churn(figures)))
     if figures.heat:
-        what = "versions of keys, by the state time they begin at, if that is known"
+        what = "versions of keys by the state time at which they begin, where it is known"
         found.append(("Key groups by time", what, _heat(figures)))
     if figures.busiest:
-        found.append(("Busiest keys", "keys with most versions", _bars(figures.busiest, "versions", "#e9a23b")))
+        found.append(("Busiest keys", "keys with the most versions", _bars(figures.busiest, "versions", "#e9a23b")))
     if figures.biggest:
-        found.append(("Biggest keys", "keys whose values take most bytes", _bars(figures.biggest, "bytes", "#7a5195")))
+        found.append(
+            ("Biggest keys", "keys whose values take the most bytes", _bars(figures.biggest, "bytes", "#7a5195"))
+        )
     return found
 
 
 def lifelines_of(figures: StoreFigures) -> dict[str, Spec]:
-    """The lifeline of each chosen key: a panel a value column, numbers as steps, anything else as labelled bars."""
+    """The lifeline of each chosen key, with a panel for each value column: numbers as steps, other values as labelled
+    bars."""
     return {key: _lifeline(figures, rows) for key, rows in figures.lifelines.items()}
 
 
@@ -162,7 +165,7 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
 
 
 def _steps(rows: list[dict[str, Any]], column: str) -> Spec:
-    shared = {"x": {"field": "from", **TIME, **WHEN}, "tooltip": _told(column)}
+    shared = {"x": {"field": "from", **TIME, **WHEN}, "tooltip": _tooltip(column)}
     version = {
         "field": "version",
         "type": "ordinal",
@@ -206,7 +209,7 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
                     "x": {"field": "from", **TIME, **WHEN},
                     "x2": {"field": "to"},
                     "color": {"field": "text", "type": "nominal", "legend": None, "scale": {"scheme": "tableau20"}},
-                    "tooltip": _told(column),
+                    "tooltip": _tooltip(column),
                 },
             },
             {
@@ -217,10 +220,10 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
     }
 
 
-def _told(column: str) -> list[Spec]:
+def _tooltip(column: str) -> list[Spec]:
     return [
         {"field": "text", "type": "nominal", "title": column},
-        {"field": "since", **TIME, "title": "valid from (null: not known)", "format": "%Y-%m-%d %H:%M:%S.%L"},
+        {"field": "since", **TIME, "title": "valid from (null: unknown)", "format": "%Y-%m-%d %H:%M:%S.%L"},
         {"field": "until", **TIME, "title": "valid to", "format": "%Y-%m-%d %H:%M:%S.%L"},
         {"field": "version", "type": "ordinal", "title": "recorded by commit"},
     ]

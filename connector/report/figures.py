@@ -1,7 +1,7 @@
-"""The figures of a report: what each table holds, over versions and over state time, small enough for a page.
+"""The figures of a report on each table, over versions and over state time, small enough for a page.
 
-Everything is read in Arrow batches and folded at once; nothing of a table is kept but counts, and the versions of a few
-keys. All figures are exact. Times are epoch milliseconds, as charts have them.
+Tables are read in Arrow batches that are folded at once; only counts and the versions of a few keys are kept in memory.
+All figures are exact. Times are epoch milliseconds, as the charts need them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UPKEEP = ("create", "compact", "expire", "discard")  # commits that change no an
 
 @dataclass(frozen=True)
 class StoreFigures:
-    """What the page shows of one table; rows are dicts ready for JSON."""
+    """The figures of one table; rows are dicts ready for JSON."""
 
     name: str
     growth: list[dict[str, Any]]  # version, time, keys, bytes
@@ -40,7 +40,7 @@ class StoreFigures:
     heat: list[dict[str, Any]]  # from, to, group, groups, rows
     biggest: list[dict[str, Any]]  # key, bytes
     busiest: list[dict[str, Any]]  # key, versions
-    lifelines: dict[str, list[dict[str, Any]]]  # by row key: column, from, to, value, version; from None: not known
+    lifelines: dict[str, list[dict[str, Any]]]  # by row key: column, from, to, value, version; from None: unknown
     numeric: list[str]  # value columns that lifelines draw as numbers
     first: int
     now: int
@@ -73,7 +73,7 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Sequence[str] = ()) -> S
 
 
 def _growth(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
-    """Live keys and bytes at about SAMPLED_VERSIONS versions, evenly spread over those that can be read."""
+    """Live keys and bytes at up to SAMPLED_VERSIONS versions, evenly spread over the readable ones."""
     readable = _readable(warehouse, table)
     versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
     times = _commit_times(warehouse, table, versions)
@@ -112,7 +112,8 @@ def _bytes_at(warehouse: Warehouse, table: StateTable, version: int) -> int:
 
 
 def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
-    """Versions of keys that commits wrote and ended, per commit, or per run of commits where there are many."""
+    """Versions of keys that commits wrote and ended, for each commit, or for each run of commits where there are
+    many."""
     columns = ("version", "timestamp", "operation", "rows", "closed")
     batches = list(read_rows(warehouse.table(f"{table.name}$versions"), Query(columns=columns)))
     found = pa.Table.from_batches(batches).combine_chunks()
@@ -144,7 +145,8 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
 
 
 def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
-    """Rows that each of the versions wrote and ended, where commits do not say so; none of those that are gone."""
+    """Rows that each version wrote and ended, counted from the change feed where commits do not record them. Versions
+    that are no longer kept count none."""
     written, ended = np.zeros(len(versions), np.int64), np.zeros(len(versions), np.int64)
     for batch in read_rows(table, Query(mode="changes", columns=("_change_type", "_commit_version"))):
         place = np.searchsorted(versions, batch.column(1).to_numpy())
@@ -159,7 +161,7 @@ def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
 
 def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]], int, int]:
     """The busiest keys and their versions, rows by key group and time of their start, and the first and last moment
-    known. Rows whose start is not known are versions, but have no place in time."""
+    known. Rows with an unknown start count as versions, but are not placed in time."""
     first, last = _span(table)
     width = max(1, -(-(last - first + 1) // TIME_CELLS))
     cells = np.zeros((TIME_CELLS, GROUP_CELLS), np.int64)
@@ -203,7 +205,7 @@ def _span(table: StateTable) -> tuple[int, int]:
 
 
 def _biggest(table: StateTable) -> list[dict[str, Any]]:
-    """The keys whose current values take most bytes, by their widths in memory."""
+    """The keys whose current values take the most bytes, by their widths in memory."""
     names = table.schema(Query()).names
     values = [name for name in names if name not in (*table.key_columns, "valid_from", "valid_to")]
     if not values:

@@ -1,7 +1,7 @@
-"""The keys that occur most often or take most bytes: exact, in memory that does not grow with the number of keys.
+"""The keys that occur most often or take the most bytes, exactly, in memory that does not grow with the number of keys.
 
-Keys are counted by their 64-bit hash. Where there are more hashes than are held at a time, the least of them are
-counted first, and another pass over the rows counts those that follow. Which keys the greatest are is read at the end.
+Keys are counted by their 64-bit hash. If there are more hashes than fit into memory, the lowest hashes are counted
+first, and another pass over the rows counts the next ones. The keys of the greatest hashes are read at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Weighed = tuple[Hashes, Ints | None]
-"""The hash of each row's key, and what the row counts, one by default."""
+"""The hash of each row's key, and the weight of the row, one by default."""
 
 MAX_HASHES = 1 << 22  # 64 MB
 PENDING_ROWS = 1 << 20
@@ -24,7 +24,7 @@ FIXED_WIDTH = 8
 
 
 class _Sums:
-    """Sums by hash from ``first`` on, up to ``last`` (inclusive), which comes down where there are too many hashes."""
+    """Sums by hash from ``first`` to ``last`` (inclusive). ``last`` is lowered when there are too many hashes."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -65,7 +65,8 @@ class _Sums:
 
 
 def greatest(read: Callable[[], Iterator[Weighed]], count: int) -> tuple[Hashes, Ints]:
-    """The hashes with the greatest sums, descending, and these. ``read`` gives all rows, each time it is called."""
+    """The hashes with the greatest sums, descending, and these sums. ``read`` yields all rows each time it is
+    called."""
     best, totals, first = np.empty(0, np.uint64), np.empty(0, np.int64), 0
     while first < 1 << 64:
         sums = _Sums(first)
@@ -80,7 +81,7 @@ def greatest(read: Callable[[], Iterator[Weighed]], count: int) -> tuple[Hashes,
 
 
 def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
-    """A key as people read it, a text a row: the cells, and those of structs, joined by a comma."""
+    """Keys as readable text, one text a row: the cells, and the cells of structs, joined by commas."""
     texts = []
     for column in columns:
         if pa.types.is_struct(column.type) and column.type.num_fields:
@@ -88,7 +89,7 @@ def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
             continue
         try:
             texts.append(column.cast(pa.string()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, lists
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are not text, and lists
             texts.append(pa.array([str(cell) for cell in column.to_pylist()], pa.string()))
     return (
         texts[0]

@@ -1,7 +1,7 @@
 """The lifelines of a report: the versions of single rows over state time.
 
-A lifeline is that of a row, by the columns that tell rows apart, so that no two versions of one are valid at a time. A
-table in which nothing tells rows apart has none.
+A lifeline belongs to a row, identified by the row key, so at any time at most one of its versions is valid. A table
+without a row key has no lifelines.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ Ints = npt.NDArray[np.int64]
 
 LIFELINES = 12
 VERSIONS_OF_A_KEY = 400
-HELD_ROWS = 1 << 16  # of the chosen rows, before all but the newest versions of each are let go
+HELD_ROWS = 1 << 16  # rows in memory, before all but the newest versions of each are dropped
 TEXT, KEY = "__text", "__key"
 
 
 def lifelines(
     table: StateTable, chosen: Sequence[str], busiest: Hashes, values: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The newest VERSIONS_OF_A_KEY versions of the rows of the ``chosen`` keys (their texts) and of the busiest ones, a
-    dict for each value column; fields of structs are columns. ``busiest``: keys by their hashes."""
+    """The newest VERSIONS_OF_A_KEY versions of the rows of the ``chosen`` keys (given as texts) and of the busiest
+    rows, with a dict for each version of a value column; fields of structs are columns. ``busiest``: keys by their
+    hashes."""
     if not table.row_key:
         return {}
     if table.row_key != table.key_columns:
@@ -84,7 +85,7 @@ def _empty(schema: pa.Schema) -> pa.Table:
 
 
 def _newest(parts: Sequence[pa.Table]) -> pa.Table:
-    """The newest versions of each row, by their start; one whose start is not known is the oldest."""
+    """The newest versions of each row, by their start; a version with an unknown start is the oldest."""
     rows = oldest_first(pa.concat_tables(parts))
     hashes = rows[KEY].to_numpy()
     order = np.argsort(hashes, kind="stable")
@@ -94,7 +95,7 @@ def _newest(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _unlike_names(rows: pa.Table, order: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """The name of each row and its hash; of different ones with one text the later get a number."""
+    """The name of each row and its hash; rows with one text are numbered from the second on."""
     texts = dict(zip(rows[KEY].to_pylist(), rows[TEXT].to_pylist(), strict=True))
     taken: set[str] = set()
     for key in order:
@@ -128,7 +129,7 @@ def _moments(column: pa.ChunkedArray) -> list[int | None]:
 
 
 def hashes_of(keys: Sequence[pa.Array]) -> Hashes:
-    """Of keys of any type: engines' keys may hold what ours cannot."""
+    """Hashes of keys of any type; keys of engines may have types that keys of stores cannot have."""
     return hash_keys([comparable(column) for column in keys]) if keys else np.empty(0, np.uint64)
 
 
@@ -138,7 +139,7 @@ def read_rows(table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
 
 
 def flat(rows: pa.Table) -> pa.Table:
-    """Structs as their fields, ``value.count``, down to what is none."""
+    """Replace structs by their fields, ``value.count``, at every depth."""
     while any(pa.types.is_struct(field.type) for field in rows.schema):
         rows = rows.flatten()
     return rows

@@ -1,7 +1,7 @@
 """The page of a report: one HTML text with everything in it.
 
-The scripts of Vega are inlined once. The page's security policy lets it run these and show itself, and keeps it from
-any network. What comes from a store is data: escaped in HTML, and in scripts JSON without ``<``, ``>`` and ``&``.
+The scripts of Vega are inlined once. The page's security policy allows these scripts and no network access. Values from
+a store are data: they are escaped in HTML, and in scripts they are JSON without ``<``, ``>`` and ``&``.
 """
 
 from __future__ import annotations
@@ -151,11 +151,12 @@ def section(anchor: str, name: str, about: str, panels: Sequence[str]) -> str:
     )
 
 
-def panel(element: str, title: str, told: str, *, chooser: bool = False) -> str:
-    """The place of a chart; a lifeline is wide and has a list of keys to choose from."""
+def panel(element: str, title: str, about: str, *, chooser: bool = False) -> str:
+    """The element of a chart; a lifeline is wide and has a list of keys to choose from."""
     choose = f'<select id="choose-{element}" aria-label="key"></select>' if chooser else ""
     return (
-        f'<div class="panel{" wide" if chooser else ""}"><h3>{text(title)}{choose}</h3><p class="soft">{text(told)}</p>'
+        f'<div class="panel{" wide" if chooser else ""}"><h3>{text(title)}{choose}</h3>'
+        f'<p class="soft">{text(about)}</p>'
         f'<div class="chart" id="{element}"></div></div>'
     )
 
@@ -166,7 +167,7 @@ def text(value: object) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that cannot end or change the script element it stands in."""
+    """JSON that cannot end or change the script element around it."""
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         written = written.replace(character, f"\\u{ord(character):04x}")

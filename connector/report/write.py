@@ -29,20 +29,22 @@ def write_report(
     title: str | None = None,
     progress: Callable[[str, int, int | None], None] = lambda text, done, total: None,
 ) -> Path:
-    """Writes the page and answers where it is. ``store``: only this one; ``key`` (its text) gets a lifeline of its own.
-    ``progress`` is told (which store is read, how many are done, of how many).
+    """Write the page and return its path.
+
+    ``store``: report only this store. ``key`` (given as text) gets a lifeline of its own. ``progress`` is called with
+    (the store being read, the number done, the total).
 
     Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, or REPORT_NOT_INSTALLED without the extra.
     """
     bundle = _bundle()
     warehouse = open_warehouse(path).pin()
     names = warehouse.tables() if store is None else [warehouse.table(store).name]
-    told = [item for item in summaries(path) if item["store"] in names]
+    described = [item for item in summaries(path) if item["store"] in names]
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}
     sections = []
-    for number, item in enumerate(told):
-        progress(item["store"], number, len(told))
+    for number, item in enumerate(described):
+        progress(item["store"], number, len(described))
         if item["status"] == "damaged" or f"{item['store']}$versions" not in warehouse.metadata_tables():
             continue
         figures = figures_of(warehouse, item["store"], () if key is None else (key,))
@@ -53,15 +55,15 @@ def write_report(
         lives = lifelines_of(figures)
         if lives:
             lifelines[f"l{number}"] = [{"key": name, "spec": spec} for name, spec in lives.items()]
-            what = "every version of a key over state time; the colour tells the commit that recorded it"
+            what = "every version of a key over state time; the colour stands for the commit that recorded it"
             panels.append(panel(f"l{number}", "Lifeline of", what, chooser=True))
         sections.append(section(f"s{number}", item["store"], _about(item), panels))
-    overview = table(HEADER, [_row(item) for item in told], NUMBERS, HEALTH)
+    overview = table(HEADER, [_row(item) for item in described], NUMBERS, HEALTH)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     location = warehouse.location
     folder = Path(location.path).resolve() if location.is_local else location
     heading = title or f"State in {folder.name}"
-    whole = page(heading, f"{folder}, as of {made}", _cards(told), overview, sections, charts, lifelines, bundle)
+    whole = page(heading, f"{folder}, as of {made}", _cards(described), overview, sections, charts, lifelines, bundle)
     target = Path(out)
     target.write_text(whole, "utf-8")
     return target
@@ -79,12 +81,12 @@ def _bundle() -> str:
     return found
 
 
-def _cards(told: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _cards(described: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     def total(name: str) -> int:
-        return sum(item[name] or 0 for item in told)
+        return sum(item[name] or 0 for item in described)
 
     return [
-        ("stores", f"{len(told)}"),
+        ("stores", f"{len(described)}"),
         ("keys", f"{total('keys'):,}"),
         ("versions of keys", f"{total('rows'):,}"),
         ("commits", f"{total('version'):,}"),

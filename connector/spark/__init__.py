@@ -1,4 +1,4 @@
-"""The door to Spark. Importing it without a Spark that it works with says which one that is."""
+"""The door to Spark. Importing this package without a supported Spark raises an error that names one."""
 
 from statestore.connector.supported_spark import check_spark
 

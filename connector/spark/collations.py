@@ -10,8 +10,8 @@ from statestore.connector.collated_keys import collated_key
 
 
 def check_frame_keys(schema: StructType, names: Iterable[str]) -> None:
-    """Raise UnsupportedError COLLATED_KEY for a column among ``names`` that Spark does not compare byte by byte: keys
-    of a store are. Spark's own state refuses such keys as well."""
+    """Raise UnsupportedError COLLATED_KEY for a column among ``names`` that Spark does not compare byte by byte, as a
+    store compares its keys. Spark's own state refuses such keys as well."""
     asked = {name.lower() for name in names if isinstance(name, str)}
     for field in schema.fields:
         if field.name.lower() in asked and is_collated(field.dataType):
@@ -19,7 +19,7 @@ def check_frame_keys(schema: StructType, names: Iterable[str]) -> None:
 
 
 def is_collated(kind: DataType) -> bool:
-    """Whether the type is, or holds at any depth, a text with a collation."""
+    """Return whether the type is a text with a collation, or holds one at any depth."""
     if isinstance(kind, ArrayType):
         return is_collated(kind.elementType)
     if isinstance(kind, MapType):

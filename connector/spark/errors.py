@@ -1,4 +1,4 @@
-"""What a user of Spark sees of our errors: the message, without the stack of Spark's worker process."""
+"""Errors as users of Spark see them: the message, without the stack of Spark's worker process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def message_only() -> Iterator[None]:
-    """Errors of our tree leave Spark's worker without a traceback, which says nothing to whoever named a wrong store.
+    """Let errors of the tree leave Spark's worker without a traceback, which would not help to correct an input.
 
-    Spark's own switch for that is a variable of the worker's environment. It is set only when such an error is on its
-    way, and after an error Spark ends that process, so no other error loses its traceback.
+    Spark's own switch for this is a variable of the worker's environment. It is set only when such an error is raised,
+    and Spark ends the process after an error, so no other error loses its traceback.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Spark's pushed filters as ours; what we cannot evaluate exactly is left to Spark."""
+"""Spark's pushed filters as filters of `StateTable`; a filter that cannot be evaluated exactly is left to Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NULL_TESTS: dict[type, Op] = {spark.IsNull: "is_null", spark.IsNotNull: "is_not
 
 
 def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
-    """Our filter with exactly the meaning of ``pushed`` on a table of ``schema``, or None."""
+    """The filter with exactly the meaning of ``pushed`` on a table of ``schema``, or None."""
     found = _translate(pushed)
     if found is None or found.column not in schema.names:
         return None
@@ -39,7 +39,7 @@ def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
         field = field.type.field(name)
     if type(pushed) not in _NULL_TESTS and not _compares_alike(field):
         return None
-    try:  # a value that the column's type does not take is Spark's to compare
+    try:  # a value that does not fit the column's type is left to Spark to compare
         mask((found,), pa.RecordBatch.from_pylist([], schema=schema))
     except (StateStoreError, pa.ArrowException):
         return None
@@ -67,8 +67,11 @@ def _translate(pushed: Any) -> Filter | None:
 
 
 def _compares_alike(field: pa.Field) -> bool:
-    """Whether values of the field are equal and ordered to Spark as they are here: bytes say nothing of a collation,
-    intervals reach Spark in another form, and inside structs and lists, too, Spark has NaN equal to NaN."""
+    """Return whether Spark compares values of the field as this package does.
+
+    It does not with a collation, which the bytes do not show, with intervals, which reach Spark in another form, and
+    with floats inside structs and lists, where Spark has NaN equal to NaN.
+    """
     kind = field.type
     if has_collation(field) or _holds(kind, pa.types.is_interval):
         return False

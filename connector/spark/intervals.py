@@ -1,10 +1,10 @@
-"""Intervals that Spark's exchange with Python does not know: as numbers on the way, as intervals in the DataFrame.
+"""Intervals that Spark does not exchange with Python: passed as numbers, and made intervals again in the DataFrame.
 
     interval year to month (or year, or month)    int, the months
     interval (months, days and microseconds)      struct<months:int,days:int,microseconds:bigint>
 
-PySpark has no Arrow form for either, so a Python source can give only numbers. The metadata of such a column says under
-``statestore.type`` what Spark's own source has there, and `with_intervals` makes it that.
+PySpark has no Arrow form for either, so a Python source can return only numbers. The metadata of such a column holds
+the type of Spark's own source under ``statestore.type``, and `with_intervals` converts the column to that type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 REAL_TYPE = "statestore.type"
-"""The key in a column's metadata under which its type stands as JSON, with its intervals."""
+"""The key in a column's metadata that holds its type as JSON, with its intervals."""
 PARTS = StructType(
     [StructField("months", IntegerType()), StructField("days", IntegerType()), StructField("microseconds", LongType())]
 )
@@ -43,7 +43,7 @@ _CELL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
 
 
 def in_numbers(real: DataType) -> DataType:
-    """The type in which values of ``real`` come from a Python source."""
+    """The type in which a Python source returns values of ``real``."""
     if isinstance(real, YearMonthIntervalType):
         return IntegerType()
     if isinstance(real, CalendarIntervalType):
@@ -58,13 +58,13 @@ def in_numbers(real: DataType) -> DataType:
 
 
 def numbers_field(name: str, real: DataType, *, marked: bool = True) -> StructField:
-    """A column of type ``real`` as a Python source has it; ``marked`` says in its metadata what it was."""
+    """A column of type ``real`` as a Python source returns it; ``marked`` records ``real`` in its metadata."""
     kind = in_numbers(real)
     return StructField(name, kind, True, {REAL_TYPE: real.json()} if marked and kind != real else None)
 
 
 def calendar_parts(column: pa.Array) -> pa.Array:
-    """``column`` with calendar intervals, at any depth, as structs of their parts; the same array where there are
+    """``column`` with calendar intervals at any depth replaced by structs of their parts; the same array if it has
     none."""
     kind = column.type
     if not has_calendar(kind):
@@ -90,14 +90,14 @@ def calendar_parts(column: pa.Array) -> pa.Array:
 
 
 def has_calendar(kind: pa.DataType) -> bool:
-    """Whether the type is a calendar interval, or holds one at any depth."""
+    """Return whether the type is a calendar interval, or holds one at any depth."""
     if kind == _CALENDAR:
         return True
     return pa.types.is_nested(kind) and any(has_calendar(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def with_intervals(frame: DataFrame) -> DataFrame:
-    """The frame of a Python source with real intervals; the same frame where it has none."""
+    """The frame of a Python source with real intervals; the same frame if it has none."""
     fields = frame.schema.fields
     if not any(REAL_TYPE in field.metadata for field in fields):
         return frame
@@ -119,17 +119,17 @@ def _real_type(text: str) -> DataType:
 
 
 def _converted(f: Any, column: Column, kind: DataType, real: DataType) -> Column:
-    """The numbers of ``column`` as ``real`` has them; ``f`` are the functions of the column's kind of session."""
+    """The numbers of ``column`` converted to ``real``; ``f`` are the functions of the column's kind of session."""
     made: Column
     if isinstance(real, YearMonthIntervalType):
         made = f.make_ym_interval(f.lit(0), column).cast(real)
     elif isinstance(real, CalendarIntervalType):
-        # In words: make_interval takes seconds of at most 18 digits.
+        # As text: make_interval takes seconds of at most 18 digits.
         months, days, micros = (column.getField(name).cast("string") for name in PARTS.names)
         words = [months, f.lit(" months "), days, f.lit(" days "), micros, f.lit(" microseconds")]
         made = f.concat(*words).cast(real)
     elif isinstance(kind, StructType) and isinstance(real, StructType):
-        made = column  # by its changed fields: the others stay open to the pushdown of filters
+        made = column  # only changed fields are replaced, so filters on the others can still be pushed down
         for inner, outer in zip(kind.fields, real.fields, strict=True):
             if _differs(inner.dataType, outer.dataType):
                 part = _converted(f, column.getField(inner.name), inner.dataType, outer.dataType)

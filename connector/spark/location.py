@@ -1,4 +1,4 @@
-"""Which place a read or write in Spark means."""
+"""The path or URI that a read or write in Spark names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROVIDERS = ("arrow_statestore", "statestore")
 
 
 def checked_path(options: Mapping[str, str]) -> str:
-    """The absolute local path, or the URI, that the options name: tasks may run in another working directory.
+    """The absolute local path, or the URI, in the options. Tasks may run in another working directory.
 
     Raises InvalidInputError MISSING_PATH, INVALID_OPTION or INVALID_LOCATION.
     """

@@ -1,4 +1,4 @@
-"""One split as one Spark partition, and its batches as Spark has them."""
+"""One split as one Spark partition, and its batches in the form that Spark expects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH_ROWS = 1 << 16
 
 @dataclass
 class TablePartition(InputPartition):
-    """One split of the answer to ``query``, or None for a read without any row."""
+    """One split of the result of ``query``, or None for a read without any row."""
 
     split: Any
     query: Query
@@ -48,10 +48,10 @@ def read_partition(table: StateTable, partition: InputPartition, schema: StructT
 
 
 def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the names Spark gives to what is inside lists and maps; nothing is copied for plain columns."""
+    """The batch with the names that Spark gives to fields inside lists and maps; plain columns are not copied."""
     exchanged = [calendar_parts(column) for column in batch.columns]
     for column, field in zip(batch.columns, schema, strict=True):
-        if column.null_count and not field.nullable:  # to Spark that is corrupt data
+        if column.null_count and not field.nullable:  # Spark would report corrupt data
             raise InvalidInputError(
                 "NULL_NOT_EXPECTED",
                 f"column {field.name!r} holds a null, but the schema given to the read says NOT NULL; leave that out",
@@ -72,13 +72,13 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             "SCHEMA_CHANGED",
-            f"column {field.name!r} holds {column.type} now, and the query was planned for {field.type} ({error}); "
+            f"column {field.name!r} now holds {column.type}, but the query was planned for {field.type} ({error}); "
             "restart it, or leave out the schema given to the read",
         ) from error
 
 
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether doubles become floats, at any depth."""
+    """Return whether doubles become floats, at any depth."""
     if pa.types.is_float64(given):
         return bool(pa.types.is_float32(kind))
     if not pa.types.is_nested(given) or given.num_fields != kind.num_fields:

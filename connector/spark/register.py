@@ -1,8 +1,8 @@
 """`register(spark)`: the name "statestore" in the readers and writers of Spark sessions, classic and Connect.
 
-Spark's own state source owns that name in the JVM, so ours is the data source ``arrow_statestore`` and the name is
-routed to it where Python code says it: in ``format`` of the readers and writers. SQL says ``USING arrow_statestore``.
-The built-in one stays reachable by ``option("provider", "builtin")`` and by its class name.
+Spark's own state source owns that name in the JVM. This package's data source is ``arrow_statestore``, and the name is
+routed to it in ``format`` of the readers and writers in Python; SQL must use ``USING arrow_statestore``. The built-in
+source remains available by ``option("provider", "builtin")`` and by its class name.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ _undo: WeakKeyDictionary[Any, list[Callable[[], Any]]] = WeakKeyDictionary()  # 
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("statestore")`` mean our source. Calling it again does nothing more; `unregister` takes it back.
+    """Make ``format("statestore")`` name this package's data source. A second call has no effect; `unregister` reverts
+    it.
 
-    Spark refuses update mode to sinks written in Python; here it works: such a stream is written batch by batch.
-    Also switches on the pushdown of filters to Python sources and has Spark's workers run this interpreter. Raises
-    UnsupportedError UNSUPPORTED_SPARK before Spark 4.1.
+    Spark does not offer update mode to sinks written in Python. Here it works, because such a stream is written batch
+    by batch. The call also switches on the pushdown of filters to Python sources and makes Spark's workers run this
+    interpreter. Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1.
     """
     check_session(spark)
     if spark not in _undo:
@@ -61,14 +62,16 @@ def register(spark: SparkSession) -> None:
         try:
             spark.dataSource.register(StateStoreSource)
         except PySparkException as error:
-            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # else Spark has found the installed package by itself
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(
+                error
+            ):  # if it does, Spark has found the installed package by itself
                 raise
     for module, name in CLASSES:
         _route(module, name)
 
 
 def unregister(spark: SparkSession) -> None:
-    """Give the name back to Spark's own source in all sessions, and this session the settings it had."""
+    """Give the name back to Spark's own source in all sessions, and restore the settings of this session."""
     check_is_session(spark)
     for undo in _undo.pop(spark, []):
         undo()
@@ -80,9 +83,10 @@ def unregister(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
-    """Spark looks for an existing source of that name in the thread's active session, whichever session is asked."""
+    """Make the session the thread's active one, because Spark looks there for an existing source of that name,
+    whichever session is called."""
     session: Any = getattr(spark, "_jsparkSession", None)
-    if session is None:  # Spark Connect: the server knows which
+    if session is None:  # Spark Connect: the server has the session
         yield
         return
     sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
@@ -101,7 +105,7 @@ def _use_this_interpreter(spark: SparkSession) -> Callable[[], Any]:
     context: Any = getattr(spark, "_sc", None)
     before, executable = os.environ.get(INTERPRETER), getattr(context, "pythonExec", None)
     os.environ[INTERPRETER] = sys.executable
-    if context is not None:  # a Connect client has no say in what its server runs
+    if context is not None:  # a Connect client cannot choose the interpreter of its server
         context.pythonExec = sys.executable
 
     def undo() -> None:
@@ -122,7 +126,7 @@ def _push_filters(spark: SparkSession) -> Callable[[], Any]:
 
 
 def _route(module: str, name: str) -> None:
-    # A Connect session has imported its modules; to import them where Connect's packages are missing ends the process.
+    # A Connect session has imported its modules. Importing them where Connect's packages are missing ends the process.
     if module not in sys.modules and ".connect." in module:
         return
     owner = getattr(importlib.import_module(module), name)
@@ -153,9 +157,9 @@ def _route(module: str, name: str) -> None:
     def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **given: Any) -> Any:
         source = format or getattr(self, "_statestore_source", None)
         if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
-            # The source plans in another process, which knows nothing of the session.
+            # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
-            if name == "DataStreamReader":  # or Spark would say it only when the query has begun
+            if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in given.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
             return with_intervals(methods["load"](self, path, format, schema, **given))
@@ -209,6 +213,6 @@ def _is_ours(source: Any) -> bool:
 
 
 def _session_zone(reader: Any) -> str | None:
-    """The time zone of a reader's session; None (no option) where it cannot be told."""
+    """The time zone of a reader's session; None (no option) where it is unknown."""
     session = getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
     return None if session is None else str(session.conf.get(ZONE_CONF))

@@ -26,17 +26,18 @@ from statestore.formats.values.declared_types import COLUMN_METADATA, declared_t
 from statestore.formats.values.types import shown_field
 
 _to_arrow: Any = spark_types.to_arrow_schema
-# Spark 4.0 writes UTC unless told otherwise, later releases want to be told.
+# Spark 4.0 writes UTC by default; later releases require the time zone as an argument.
 _ZONE = {"timezone": "UTC"} if "timezone" in inspect.signature(_to_arrow).parameters else {}
 _LENGTH = re.compile(r"(?:char|varchar)\(\d+\)")
 _COLLATED = "string collate "
 
 
 def spark_schema(schema: pa.Schema, *, marked: bool = True, event_times: bool = True) -> StructType:
-    """The Spark types of a table's columns, all nullable; intervals that Spark does not take from Python as numbers.
+    """The Spark types of a table's columns, all nullable; intervals that Spark does not exchange with Python are
+    numbers.
 
-    The metadata of columns with such intervals says what they are, but for ``marked=False``. ``event_times=False``
-    leaves out Spark's own metadata: in a stream it would promise a watermark that nobody computes. Raises
+    The metadata of columns with such intervals holds their type, unless ``marked=False``. ``event_times=False`` leaves
+    out Spark's own metadata, which in a stream would promise a watermark that is never computed. Raises
     UnsupportedError UNSUPPORTED_TYPE for a type that Spark does not have.
     """
     kinds = [_column_type(field) if event_times else _bare(_column_type(field)) for field in schema]
@@ -57,9 +58,9 @@ def _column_type(field: pa.Field) -> DataType:
 
 
 def _spark_type(field: pa.Field) -> DataType:
-    """What Spark calls the type of the field, its collations and intervals as they were declared."""
+    """Spark's type for the field, with its collations and intervals as they were declared."""
     kind, declared = field.type, declared_type(field)
-    if declared is not None and not _LENGTH.fullmatch(declared):  # to Spark these are strings where it reads
+    if declared is not None and not _LENGTH.fullmatch(declared):  # Spark reads these as strings
         found = _declared(declared)
         if found is not None:
             return found
@@ -82,7 +83,7 @@ def _metadata(field: pa.Field) -> dict[str, Any] | None:
 
 
 def _declared(name: str) -> DataType | None:
-    """The type of Spark's own name; None where this release does not know it."""
+    """The type that Spark calls by this name; None if this release does not have it."""
     if name.startswith(_COLLATED):
         return StringType(name.removeprefix(_COLLATED))
     whole = {"name": "column", "type": name, "nullable": True, "metadata": {}}
@@ -97,7 +98,7 @@ def _declared(name: str) -> DataType | None:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema in which Spark exchanges such rows with Python.
 
-    Raises UnsupportedError UNSUPPORTED_TYPE naming the column that it does not exchange.
+    Raises UnsupportedError UNSUPPORTED_TYPE, which names the column that cannot be exchanged.
     """
     try:
         return _to_arrow(schema, **_ZONE)
@@ -118,7 +119,7 @@ def _not_exchanged(schema: StructType) -> str:
 
 
 def same_type(one: DataType, other: DataType) -> bool:
-    """Whether two types hold the same values under the same names; the metadata of fields does not count."""
+    """Return whether two types hold the same values under the same names, whatever the metadata of their fields."""
     return _bare(one) == _bare(other)
 
 

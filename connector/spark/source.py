@@ -1,4 +1,4 @@
-"""The Spark data source: any `StateTable` as a DataFrame, one partition per split, Arrow batches all the way."""
+"""The Spark data source: any `StateTable` as a DataFrame, with one partition for each split, in Arrow batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class StateStoreSource(DataSource):
-    """`spark.read.format("arrow_statestore")`; `register` makes "statestore" mean the same."""
+    """The data source of `spark.read.format("arrow_statestore")`, which `register` also names "statestore"."""
 
     @classmethod
     def name(cls) -> str:
@@ -89,7 +89,7 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """The same with filters pushed down; Spark refuses a reader with this method where pushdown is off."""
+    """A `TableReader` to which filters are pushed; Spark refuses a reader with this method if pushdown is off."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
         fields = self._table.schema(self._query)
@@ -106,7 +106,7 @@ class FilteringReader(TableReader):
 
 
 def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
-    """The query for just the columns of ``schema``, which the user may have given; their types must be the table's."""
+    """The query for only the columns of ``schema``, which may come from the user; their types must be the table's."""
     if not schema.names:
         raise InvalidInputError("WRONG_SCHEMA", f"the schema given for {table.name!r} has no column; name at least one")
     query = _as_spelled(table, replace(query, columns=tuple(schema.names)))
@@ -122,7 +122,8 @@ def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
 
 
 def _as_spelled(table: StateTable, query: Query) -> Query:
-    """The query with its columns in the table's case: to Spark case does not matter, unless it is all that differs."""
+    """The query with its columns spelled as in the table. Case is ignored, as in Spark, unless columns differ by case
+    only."""
     if query.columns is None:
         return query
     known = table.schema(replace(query, columns=None)).names
@@ -134,9 +135,10 @@ def _as_spelled(table: StateTable, query: Query) -> Query:
 
 
 def _plans_with_filters() -> bool:
-    """True in the process that Spark plans filtered reads in, which it starts only while pushdown is switched on.
+    """Return whether this is the process in which Spark plans filtered reads.
 
-    The other planner refuses a reader that takes filters if pushdown is off by then, and tells no one beforehand.
+    Spark starts that process only while pushdown is switched on. The other planner refuses a reader that takes filters
+    if pushdown is off, and does not report the setting beforehand.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == PUSHDOWN_WORKER

@@ -1,4 +1,5 @@
-"""What tasks of a Spark write leave for the driver: private files, which one commit takes in or nobody ever reads."""
+"""Private files that the tasks of a Spark write leave for the driver. One commit takes them in, or they are never
+read."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ LOCK_POLL = 0.05
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """The file one task attempt wrote, None if it had no row; and the streaming query it belongs to, if it is one."""
+    """The file that one task attempt wrote (None if it had no row), its partition, and its streaming query, if any."""
 
     file: str | None
     partition: int
@@ -41,8 +42,8 @@ class Staged(WriterCommitMessage):
 
 
 def check_target(path: str, schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows to write; raises ReadOnlyError, UnsupportedError
-    KEYED_WRITE or InvalidInputError WRONG_SCHEMA before any task."""
+    """The Arrow schema of the rows to write. Raises ReadOnlyError, UnsupportedError KEYED_WRITE or InvalidInputError
+    WRONG_SCHEMA before any task."""
     location = parse_location(path)
     if not location.is_local:
         raise not_local(location, "writing needs")
@@ -53,7 +54,7 @@ def check_target(path: str, schema: StructType) -> pa.Schema:
 
 
 def stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
-    """Write one task's rows to a file of its own name in ``folder``."""
+    """Write the rows of one task to a file with a unique name in ``folder``."""
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
@@ -80,7 +81,7 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
 def commit_staged(
     path: Path, schema: pa.Schema, staged: Sequence[Staged], overwrite: bool, transaction: tuple[str, int] | None
 ) -> None:
-    """All rows of ``staged``, in order of their partitions, as one commit of the store at ``path``."""
+    """Commit all rows of ``staged``, in order of their partitions, as one version of the store at ``path``."""
     files = [m.file for m in sorted(staged, key=lambda m: m.partition) if m.file is not None]
     deadline = time.monotonic() + LOCK_WAIT
     while True:
@@ -90,7 +91,7 @@ def commit_staged(
                 store.write(reader, mode="overwrite" if overwrite else "append", transaction=transaction)
             return
         except ConflictError as error:
-            # Live stores have one writer at a time; two streams into one store take turns, a commit each.
+            # Live stores have one writer at a time: two streams into one store take turns, commit by commit.
             if error.code != "STORE_LOCKED" or time.monotonic() > deadline:
                 raise
             time.sleep(LOCK_POLL)

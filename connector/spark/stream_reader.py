@@ -1,7 +1,8 @@
 """The change feed of a store as a stream: offsets are versions.
 
-An offset is ``{"version": n}``: everything up to commit n has been told. The feed is made from the rows themselves, so
-compaction and vacuum do not touch it; what an expiry has dropped is an error that names the oldest version left.
+An offset is ``{"version": n}``: everything up to commit n has been read. The feed is made from the rows themselves, so
+compaction and vacuum do not change it. A read of changes that an expiry dropped is an error that names the oldest kept
+version.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import to_datetime
 
-try:  # since Spark 4.2; before, availableNow is one batch and there is no limit
+try:  # since Spark 4.2; in earlier releases availableNow is one batch and there is no limit
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 except ImportError:
     ReadAllAvailable = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
@@ -31,7 +32,8 @@ Offset = dict[str, Any]
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Says what is wrong when Spark asks where to begin: an error in making a reader is lost in Spark's process."""
+    """A reader that raises its error when Spark first calls it; an error raised while a reader is made would be lost in
+    Spark's process."""
 
     def __init__(self, error: StateStoreError) -> None:
         self._error = error
@@ -54,7 +56,7 @@ class RefusedStream(DataSourceStreamReader):
 
 
 class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches of the changes that ``query`` asks for, from ``start`` on."""
+    """Micro-batches of the changes that ``query`` selects, from ``start`` on."""
 
     def __init__(self, table: StateTable, query: Query, schema: StructType, start: StreamStart) -> None:
         if start.time is not None:
@@ -63,8 +65,8 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._query = query
         self._schema = schema
         self._start = start
-        self._last: Offset | None = None  # handed out last, for releases that do not tell the start
-        self._target: int | None = None  # where an availableNow run ends
+        self._last: Offset | None = None  # returned last, for releases that do not pass the start
+        self._target: int | None = None  # the version at which an availableNow run ends
 
     def initialOffset(self) -> Offset:
         with message_only():
@@ -77,15 +79,17 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if not self._table.change_start() < first <= newest + 1:
                 self._table.splits(
                     replace(self._query, start_version=first, end_version=first)
-                )  # says which versions there are
+                )  # raises an error that names the kept versions
             return self._offset(first - 1)
 
     def getDefaultReadLimit(self) -> Any:
-        """Spark hands it back to latestOffset, unless the trigger wants everything; there are no limits by version."""
+        """The limit that Spark passes to latestOffset unless the trigger reads everything. Spark has no limit by
+        versions, so ReadMaxRows carries the number of versions."""
         return ReadAllAvailable() if self._start.limit is None else ReadMaxRows(self._start.limit)
 
     def latestOffset(self, *given: Any) -> Offset:
-        """Spark 4.2 and later tell the start and the limit in force, earlier ones nothing."""
+        """The end of the next micro-batch. Spark 4.2 and later pass the start and the limit in force; earlier releases
+        do not."""
         with message_only():
             start = given[0] if given else self._last or self.initialOffset()
             newest = self._newest_after(start)
@@ -121,7 +125,8 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return {"version": version, "store": self._table.identity}
 
     def _newest_after(self, start: Offset) -> int:
-        """The newest version; NotFoundError STORE_REPLACED if ``start`` is of another store than the one here now."""
+        """The newest version; NotFoundError STORE_REPLACED if ``start`` belongs to another store than the one here
+        now."""
         newest = self._table.kept_versions()[1]
         if start.get("store") == self._table.identity:
             self._table.check_resumable(start["version"])

@@ -1,8 +1,8 @@
 """Streams into a store: each micro-batch is one commit, exactly once.
 
-A batch's transaction id is (id of the streaming query, number of the batch). Both survive restarts in the query's
-checkpoint, so a batch that comes again because the query died between our commit and Spark's own finds its
-transaction in the log and changes nothing.
+A batch's transaction id is (id of the streaming query, number of the batch). Both are in the query's checkpoint and
+survive restarts. If the query dies between the commit of the store and that of Spark, Spark repeats the batch; its
+transaction is then found in the log, and the batch changes nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ QUERY_ID = "sql.streaming.queryId"  # the name of Spark's own local property
 
 
 class StateStoreStreamWriter(DataSourceStreamArrowWriter):
-    """Append mode adds the rows of a batch, complete mode makes them the whole current state.
+    """A writer of micro-batches: append mode adds the rows of a batch, complete mode makes them the whole current
+    state.
 
-    Columns as for batch writes. Spark makes a new object for each batch and another for each commit, so all that joins
-    them is in the messages.
+    Columns are as for batch writes. Spark makes a new object for each batch and another for each commit, so everything
+    that a commit needs is in the messages.
     """
 
     def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
@@ -51,11 +52,11 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
         if not staged:
             return
         query_id = str(staged[0].query_id)
-        # Without a row there is nothing to record, however often the batch comes again.
+        # A batch without rows has nothing to record, however often it is repeated.
         if self._overwrite or any(m.file for m in staged):
             transaction = (self._application or query_id, batchId)
             commit_staged(self._path, self._schema, staged, self._overwrite, transaction)
-        # Everything the query staged belongs to this batch or to attempts at it and at earlier ones.
+        # Everything that the query staged belongs to this batch, or to attempts at this batch and earlier ones.
         remove_folder(self._folder(query_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -69,8 +70,9 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
 
 
 def update_writer(path: str | None, schema: StructType, given: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """What ``foreachBatch`` calls to write update-mode batches, which Spark keeps from Python sinks: same rows, same
-    commits, same transaction ids as `StateStoreStreamWriter`. Path, options and schema are checked now."""
+    """The function for ``foreachBatch`` that writes the batches of update mode, which Spark does not offer to Python
+    sinks. Rows, commits and transaction ids are those of `StateStoreStreamWriter`. Path, options and schema are checked
+    now."""
     location = checked_path({**given, **({} if path is None else {"path": path})})
     check_target(location, schema)
     application = application_of(given)
@@ -91,6 +93,6 @@ def _query_id() -> str:
 def _known(query_id: str | None) -> str:
     if not query_id:
         raise UnsupportedError(
-            "NO_QUERY_ID", "Spark does not tell which query this batch is of; name one with the option txnAppId"
+            "NO_QUERY_ID", "Spark does not report which query this batch belongs to; name it with the option txnAppId"
         )
     return query_id

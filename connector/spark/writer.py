@@ -1,4 +1,4 @@
-"""Batch writes from Spark: tasks stage private files, the driver commits all of them at once or none."""
+"""Batch writes from Spark: tasks stage private files, and the driver commits all of them at once or none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from statestore.connector.spark.staging import STAGING, Staged, check_target, co
 
 
 class StateStoreWriter(DataSourceArrowWriter):
-    """``append`` adds the rows as one commit, ``overwrite`` makes them the whole current state as one commit.
+    """A batch writer: ``append`` adds the rows as one commit, ``overwrite`` makes them the whole current state as one
+    commit.
 
     Columns: the store's key and value columns, ``timestamp``, and optionally ``_change_type``. The schema is checked
     before any task starts (WRONG_SCHEMA). Files of failed or repeated attempts are never named in a commit message.
@@ -27,7 +28,7 @@ class StateStoreWriter(DataSourceArrowWriter):
         self._overwrite = overwrite
         self._transaction = transaction_of(options)
         self._folder = self._path / STAGING / uuid.uuid4().hex
-        # Not by the tasks: one that still runs after an abort must not bring the folder back.
+        # Not made by the tasks: one that still runs after an abort must not make the folder again.
         self._folder.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

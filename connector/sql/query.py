@@ -21,19 +21,20 @@ def sql(path: str, query: str, spark: SparkSession, *, allow_external_access: bo
 def sql(
     path: str, query: str, spark: SparkSession | None = None, *, allow_external_access: bool = False
 ) -> pa.Table | DataFrame:
-    """Answers one SQL statement over the tables at ``path``.
+    """Run one SQL statement over the tables at ``path``.
 
-    Without ``spark`` DuckDB answers, with its SQL, and the result is a ``pyarrow.Table``; the database is in memory,
-    its time zone is UTC, and unless ``allow_external_access`` it reaches no file, network or Python variable. With
-    ``spark`` the result is a Spark DataFrame and other tables of the session can be joined.
+    Without ``spark`` the statement is in DuckDB's SQL and runs on DuckDB, and the result is a ``pyarrow.Table``. The
+    database is in memory, its time zone is UTC, and without ``allow_external_access`` it cannot reach files, the
+    network or Python variables. With ``spark`` the result is a Spark DataFrame, and other tables of the session can be
+    joined.
 
     A table is read at a moment by ``prices TIMESTAMP AS OF '2013-01-01T05:00:00Z'``, ``VERSION AS OF 12``, ``FOR
     SYSTEM_TIME AS OF …``, ``FOR SYSTEM_VERSION AS OF …`` or ``AT (VERSION => 12)`` / ``AT (TIMESTAMP => …)``; the two
-    kinds combine (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'`` with a zone,
-    an integer of epoch milliseconds or an expression such as ``current_timestamp - interval '1 hour'``; only Spark
-    reads times without a zone, in the session's time zone. ``history('prices', start, end)`` has every version,
-    ``changes('prices', start, end)`` the change feed (integers are versions, else times), ``prices$versions`` and the
-    like are metadata. Also: ``SHOW STORES``, ``DESCRIBE HISTORY prices``.
+    kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'`` with
+    a zone, an integer of epoch milliseconds or an expression such as ``current_timestamp - interval '1 hour'``; only
+    Spark accepts times without a zone, in the session's time zone. ``history('prices', start, end)`` lists every
+    version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
+    ``prices$versions`` and similar tables hold metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
 
     Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
     NAIVE_TIMESTAMP.
@@ -52,7 +53,8 @@ def sql(
 
 
 def _check_query(query: object) -> None:
-    """Half a surrogate pair is what bytes on a command line become that are not UTF-8; no engine takes it."""
+    """Raise InvalidInputError INVALID_SQL for a query that is no text, or no valid Unicode. Bytes on a command line
+    that are not UTF-8 become halves of surrogate pairs, which no engine accepts."""
     if not isinstance(query, str):
         raise InvalidInputError("INVALID_SQL", f"query is {shown(query)} ({type(query).__name__}); expected a text")
     try:

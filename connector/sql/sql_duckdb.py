@@ -35,7 +35,7 @@ from statestore.formats.state_table import Query, StateTable
 
 
 def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
-    """The answer of one statement; see `statestore.connector.sql.query.sql`."""
+    """Run one statement; see `statestore.connector.sql.query.sql`."""
     with connect(allow_external_access) as connection:
         return _Run(warehouse, connection, allow_external_access).answer(text)
 
@@ -69,7 +69,7 @@ class _Run:
         return self._execute(text if native and not changed else tree.sql(dialect=DuckDBSQL), references)
 
     def _own_statement(self, text: str) -> pa.Table | None:
-        """SHOW STORES and DESCRIBE HISTORY, which DuckDB does not know."""
+        """Run SHOW STORES or DESCRIBE HISTORY, which DuckDB does not have; None for any other statement."""
         if [word.upper() for word in words(text, DuckDBSQL)] in (["SHOW", "STORES"], ["SHOW", "TABLES"]):
             return pa.table({"name": pa.array(self.warehouse.tables(), pa.string())})
         described = described_history(text, DuckDBSQL)
@@ -79,7 +79,8 @@ class _Run:
         return None
 
     def _parsed(self, text: str) -> tuple[exp.Expr | None, bool]:
-        """(tree, whether it was read as DuckDB's SQL); no tree for what only DuckDB itself can read."""
+        """(tree, whether it was parsed as DuckDB's SQL); the tree is None if only DuckDB itself can parse the
+        statement."""
         try:
             return parse(text, DuckDBSQL), True
         except InvalidInputError as error:
@@ -102,7 +103,8 @@ class _Run:
         self.readings.append(create_view(self.connection, name, table, query))
 
     def _place_views(self, references: Sequence[TableReference]) -> bool:
-        """Makes a view for each table read; True if the tree was changed because a bare name does not do."""
+        """Make a view for each table that is read; return whether the tree was changed because a bare name was not
+        enough."""
         queries = queries_of(references, _DuckDBEvaluator(self.connection))
         views: dict[tuple[str, Query], str] = {}
         changed = False
@@ -111,7 +113,7 @@ class _Run:
                 table = find_table(self.warehouse, reference.name, reference.place)
             except NotFoundError:
                 if reference.plain and not reference.qualified:
-                    continue  # DuckDB's own tables and views, or an error that DuckDB finds
+                    continue  # a table or view of DuckDB's own, or an error that DuckDB reports
                 raise
             check_answerable(table, query, reference)
             key = (table.name, query)
@@ -201,7 +203,7 @@ class _DuckDBEvaluator:
 
 
 def _zoned(expression: exp.Expr) -> exp.Expr:
-    """Gives every ``TIMESTAMP '…'`` in the expression the type that keeps its zone; refuses those without one."""
+    """Give every ``TIMESTAMP '…'`` in the expression the type that keeps its zone; refuse one without a zone."""
     copy = expression.copy()
     for cast in copy.find_all(exp.Cast):
         if cast.this.is_string and cast.to.is_type(*exp.DataType.TEMPORAL_TYPES):

@@ -1,4 +1,5 @@
-"""One statement on Spark: each table it names becomes a temporary view over the data source, time given as options."""
+"""One statement on Spark: each table that it names becomes a temporary view over the data source, with time as
+options."""
 
 from __future__ import annotations
 
@@ -48,17 +49,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCE = "arrow_statestore"
-# What Spark adds to a message: the place in a statement that the user has not written, and the plan.
+# The part that Spark adds to a message: a position in a statement that the user has not written, and the plan.
 _PLAN = re.compile(r"[;.]?\s*(SQLSTATE: \w+;?\s*)?(\(?line \d+, pos(ition)? \d+\)?|line \d+ pos \d+;)\s.*", re.DOTALL)
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
 
 
 def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFrame:
-    """The answer of one statement as a DataFrame; see `statestore.connector.sql.query.sql`.
+    """Run one statement and return a DataFrame; see `statestore.connector.sql.query.sql`.
 
-    Tables that are not in the warehouse are the session's. The scans stay distributed; columns that the statement can
-    not need are not read.
+    Tables that are not in the warehouse are looked up in the session. The scans stay distributed; columns that the
+    statement cannot need are not read.
     """
     register(spark)
     if [word.upper() for word in words(text, SparkSQL)] == ["SHOW", "STORES"]:
@@ -115,7 +116,7 @@ def _analysed_over(
     scans: Sequence[_Scan],
     needed: set[str] | None,
 ) -> DataFrame:
-    """The statement's DataFrame; its temporary views are gone when this returns, an analysed plan needs no names."""
+    """The statement's DataFrame. Its temporary views are dropped on return, because an analysed plan needs no names."""
     try:
         for scan in scans:
             columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
@@ -128,7 +129,7 @@ def _analysed_over(
     finally:
         for scan in scans:
             spark.catalog.dropTempView(scan.view)
-    # Spark names the columns that exist in what it says of a wrong one: let it see them all.
+    # Spark's message about a wrong column lists the existing ones, so it must see all of them.
     return _analysed_over(warehouse, spark, text, tree, scans, None)
 
 

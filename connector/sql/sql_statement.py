@@ -1,6 +1,6 @@
-"""Reading SQL: which tables a statement names, at which version and time.
+"""The tables that an SQL statement names, with their versions and times.
 
-Two dialects are read: DuckDB's and Spark's, both with ``TIMESTAMP AS OF``, ``VERSION AS OF``, ``FOR SYSTEM_TIME AS
+Two dialects are parsed, DuckDB's and Spark's, both with ``TIMESTAMP AS OF``, ``VERSION AS OF``, ``FOR SYSTEM_TIME AS
 OF``, ``FOR SYSTEM_VERSION AS OF`` and ``AT (VERSION => n)`` / ``AT (TIMESTAMP => t)``. Tables are replaced in the
 syntax tree, never in the text.
 """
@@ -52,7 +52,7 @@ class _DuckDBSQLParser(DuckDBParser):
         return _with_second(super()._parse_version(), super()._parse_version)
 
     def _warn_unsupported(self) -> None:
-        """Statements that sqlglot does not take apart go to DuckDB as they are."""
+        """Give no warning: statements that sqlglot cannot parse in detail are passed to DuckDB unchanged."""
 
 
 class _SparkSQLParser(SparkParser):
@@ -62,11 +62,11 @@ class _SparkSQLParser(SparkParser):
         return _with_second(super()._parse_version(), super()._parse_version)
 
     def _warn_unsupported(self) -> None:
-        """Statements that sqlglot does not take apart go to Spark as they are."""
+        """Give no warning: statements that sqlglot cannot parse in detail are passed to Spark unchanged."""
 
 
 def _with_second(version: exp.Version | None, parse_next: Callable[[], exp.Version | None]) -> exp.Version | None:
-    """Lets a VERSION AS OF follow a TIMESTAMP AS OF and the other way round."""
+    """Let a VERSION AS OF follow a TIMESTAMP AS OF, and the other way round."""
     if version is not None and (second := parse_next()) is not None:
         version.meta[_SECOND] = second
     return version
@@ -89,7 +89,7 @@ class SparkSQL(Spark):
 
 @dataclass(frozen=True)
 class TableReference:
-    """One place in a statement that reads a table; the bounds are unevaluated expressions."""
+    """One position in a statement at which a table is read; the bounds are unevaluated expressions."""
 
     node: exp.Table
     name: str
@@ -101,21 +101,21 @@ class TableReference:
 
     @property
     def qualified(self) -> bool:
-        """Whether the name has parts, as in ``sessions.counts``."""
+        """Return whether the name has parts, as in ``sessions.counts``."""
         return bool(self.node.db)
 
     @property
     def shown(self) -> str:
-        """What columns are qualified by."""
+        """The name by which columns are qualified."""
         return self.node.name if self.qualified else self.name
 
     @property
     def plain(self) -> bool:
-        """Whether the statement reads it as any other table, by its bare name."""
+        """Return whether the table is read without a version or time, by its name alone."""
         return self.mode == "snapshot" and self.version is None and self.time is None
 
     def expressions(self) -> Iterator[tuple[str, exp.Expr]]:
-        """Everything that has to be evaluated: (field of Query or ``start``/``end``, expression)."""
+        """Yield all expressions to evaluate: (field of Query or ``start``/``end``, expression)."""
         if self.version is not None:
             yield "version", self.version
         if self.time is not None:
@@ -124,7 +124,7 @@ class TableReference:
 
 
 def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
-    """The syntax tree of one statement; raises InvalidInputError INVALID_SQL that names the place."""
+    """The syntax tree of one statement. Raises InvalidInputError INVALID_SQL, which names the position."""
     try:
         trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
     except SqlglotError as error:
@@ -135,7 +135,7 @@ def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
 
 
 def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
-    """The statement's tokens without a final semicolon; empty where it can't even be cut into tokens."""
+    """The statement's tokens without a final semicolon; an empty list if it cannot even be split into tokens."""
     try:
         tokens = [token.text for token in sqlglot.tokenize(text, read=dialect)]
     except SqlglotError:
@@ -144,7 +144,7 @@ def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
 
 
 def described_history(text: str, dialect: type[sqlglot.Dialect]) -> tuple[str, str] | None:
-    """(name, place) of the table in ``DESCRIBE HISTORY name``; None for any other statement."""
+    """(name, position) of the table in ``DESCRIBE HISTORY name``; None for any other statement."""
     found = words(text, dialect)
     if [word.upper() for word in found[:2]] != ["DESCRIBE", "HISTORY"] or len(found) % 2 == 0:
         return None
@@ -161,11 +161,11 @@ def full_name(node: exp.Table) -> str:
 def find_references(
     tree: exp.Expr, text: str, is_ours: Callable[[str], bool] = lambda name: False
 ) -> list[TableReference]:
-    """Every unqualified table of the statement, those with a qualified name that ``is_ours``, and every ``history(…)``
-    and ``changes(…)``, in order of appearance.
+    """The tables that a statement reads, in order of appearance.
 
-    Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL for a clause
-    that can't be answered.
+    They are every unqualified table, every table whose qualified name ``is_ours``, and every ``history(…)`` and
+    ``changes(…)``. Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL
+    for a clause that cannot be answered.
     """
     found = []
     for node in tree.find_all(exp.Table):
@@ -184,8 +184,8 @@ def find_references(
 
 
 def replace_table(node: exp.Table, name: str, shown: str) -> None:
-    """Lets ``node`` read the table ``name`` while columns can still be qualified by ``shown``, or by all that the name
-    was qualified with."""
+    """Make ``node`` read the table ``name``, while columns can still be qualified by ``shown`` or by the full original
+    name."""
     if node.db:
         _shorten_columns(node)
         node.set("db", None)
@@ -200,7 +200,7 @@ def replace_table(node: exp.Table, name: str, shown: str) -> None:
 
 
 def _shorten_columns(node: exp.Table) -> None:
-    """``sessions.counts.value`` becomes ``counts.value``, in the whole statement."""
+    """Replace ``sessions.counts.value`` by ``counts.value`` in the whole statement."""
     qualified = [part.name.lower() for part in node.parts]
     width = len(qualified)
     for column in list(node.root().find_all(exp.Column)):
@@ -267,7 +267,7 @@ def _function(node: exp.Table, place: str) -> TableReference:
 
 
 def _is_cte(node: exp.Table) -> bool:
-    """Whether a common table expression visible at ``node`` has its name."""
+    """Return whether a common table expression that is visible at ``node`` has its name."""
     child: exp.Expr = node
     inside: exp.Expr | None = None  # the CTE of the current level that the node is part of
     while (parent := child.parent) is not None:
@@ -301,16 +301,16 @@ def _line_and_column(text: str, start: int) -> str:
 
 
 def placed(error: StateStoreError, place: str) -> StateStoreError:
-    """The error with the place in the statement that it is about, if it does not name one yet."""
+    """The error with the position in the statement that it concerns, unless it names one already."""
     if not place or error.message.startswith("line "):
         return error
     return type(error)(error.code, f"{place}: {error.message}")
 
 
 def place_of_quoted(message: str, text: str, dialect: type[sqlglot.Dialect]) -> str:
-    """Where the first name that an engine's ``message`` quotes stands in the statement; empty if none does.
+    """The position in the statement of the first name that an engine's ``message`` quotes; empty if there is none.
 
-    Engines are given a statement with other table names, so the places they tell are not those of ``text``.
+    Engines run a statement with other table names, so the positions that they report do not fit ``text``.
     """
     names = [name.split(".")[-1] for found in _QUOTED.findall(message) for name in found if name]
     try:
@@ -325,7 +325,7 @@ def place_of_quoted(message: str, text: str, dialect: type[sqlglot.Dialect]) -> 
 
 
 def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) -> None:
-    """Raises ReadOnlyError READ_ONLY for a statement that would change one of our tables."""
+    """Raise ReadOnlyError READ_ONLY for a statement that would change a table of the warehouse."""
     if not isinstance(tree, _WRITES):
         return
     target = (tree.this if isinstance(tree.this, exp.Expr) else tree).find(exp.Table)

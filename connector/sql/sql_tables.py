@@ -1,4 +1,4 @@
-"""Finding the tables that a statement names, and the columns of them that it can need."""
+"""Lookup of the tables that a statement names, and of the columns that it may need."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from statestore.formats.state_table import Query, StateTable
 
 
 def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
-    """The table called ``name``; case matters only where two names differ by nothing else, as DuckDB and Spark have it.
+    """The table called ``name``. Case is ignored, as in DuckDB and Spark, unless two names differ by case only.
 
-    Raises NotFoundError TABLE_NOT_FOUND that names the place, the nearest table and the existing ones.
+    Raises NotFoundError TABLE_NOT_FOUND, which names the position, the nearest table and the existing ones.
     """
     same = [n for n in (*warehouse.tables(), *warehouse.metadata_tables()) if n.lower() == name.lower()]
     try:
@@ -25,14 +25,15 @@ def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
 
 
 def is_qualified(warehouse: Warehouse, name: str) -> bool:
-    """Whether a name of several parts means a table here: one there is, or one of a store that has its tables so."""
+    """Return whether a name of several parts is a table of the warehouse, or belongs to a store whose tables have such
+    names."""
     names = (*warehouse.tables(), *warehouse.metadata_tables())
     schema = name.rpartition(".")[0].lower()
     return any(schema == known.lower() for known in warehouse.schemas()) or name.lower() in map(str.lower, names)
 
 
 def check_answerable(table: StateTable, query: Query, reference: TableReference) -> None:
-    """Raises now, with the place in the statement, what reading the table at that version and time would raise."""
+    """Raise now, with the position in the statement, any error that planning the read would raise."""
     if reference.plain:
         return
     try:
@@ -42,10 +43,10 @@ def check_answerable(table: StateTable, query: Query, reference: TableReference)
 
 
 def columns_named(tree: exp.Expr, references: Sequence[TableReference]) -> set[str] | None:
-    """Lower-case names among which are all columns that the statement reads; None where it may read any column.
+    """Lower-case names that include all columns the statement reads; None if it may read any column.
 
-    A name that is written anywhere counts, so a column is never missed; what reads columns without naming them (stars,
-    natural joins, pivots, aliases by position) gives None.
+    Every name in the statement counts, so no column is missed. Constructs that read columns without naming them (stars,
+    natural joins, pivots, aliases by position) give None.
     """
     if not isinstance(tree, exp.Query) or tree.find(exp.Pivot, exp.Command) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Evaluating the versions and times of a statement into a `Query`."""
+"""Evaluation of the versions and times in a statement to a `Query`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class Evaluator(Protocol):
     """Computes constant expressions as one engine does."""
 
     def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
-        """One value each, all at one current time; raises InvalidInputError for what is no version and no time."""
+        """One value each, all at one current time. Raises InvalidInputError for an expression that is no version and no
+        time."""
 
 
 def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> list[Query]:
-    """The question each reference asks."""
+    """The query of each reference."""
     wanted = [(reference, key, part) for reference in references for key, part in reference.expressions()]
     for reference, _, part in wanted:
         _check_constant(reference, part)
@@ -66,7 +67,7 @@ def zoned_time(text: str) -> int:
 
 
 def literal(expression: exp.Expr) -> int | str | None:
-    """A bare integer or string (also as ``TIMESTAMP '…'``), or None for what an engine has to compute."""
+    """A bare integer or string (also as ``TIMESTAMP '…'``), or None for an expression that an engine must evaluate."""
     if isinstance(expression, exp.Paren):
         return literal(expression.this)
     if isinstance(expression, exp.Neg):
@@ -80,8 +81,8 @@ def literal(expression: exp.Expr) -> int | str | None:
 
 
 def integer(text: str) -> int | None:
-    """The number that ``text`` writes in digits; None for anything else. InvalidInputError INVALID_SQL for digits
-    without end."""
+    """The number that ``text`` writes in digits; None for any other text. InvalidInputError INVALID_SQL for too many
+    digits."""
     if not _DIGITS.fullmatch(text):
         return None
     if len(text) > _MOST_DIGITS:

@@ -1,4 +1,4 @@
-"""Cells of a table as texts, cut to a width; how wide they are and how they stand where a table is too wide."""
+"""Cells of a table as texts: their widths, their shortening, and blocks of lines where a table is too wide."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len, chop_cells
 
 BORDER = 3  # characters between two cells
-LEAST = 12  # a column is not cut below so many characters
+LEAST = 12  # a column is not cut to fewer characters
 NULL = "null"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of texts, None for null; ``numeric`` columns stand at the right."""
+    """A table of texts, None for null; ``numeric`` columns are aligned right."""
 
     names: list[str]
     numeric: list[bool]
@@ -38,21 +38,21 @@ def _with_borders(widths: Sequence[int]) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` if it fits, else its beginning and …"""
+    """``text`` if it fits, else its beginning followed by …."""
     if cell_len(text) <= width:
         return text
     return (chop_cells(text, max(width - 1, 1))[0] if width > 1 else "") + "…"
 
 
 def cut_to(grid: Grid, widths: int | Sequence[int]) -> Grid:
-    """The grid with each cell at most so wide; names are cut like cells."""
+    """The grid with each cell cut to at most this width; names are cut like cells."""
     each = [widths] * len(grid.names) if isinstance(widths, int) else list(widths)
     rows = [[None if t is None else cut(t, w) for t, w in zip(row, each, strict=True)] for row in grid.rows]
     return replace(grid, names=[cut(n, w) for n, w in zip(grid.names, each, strict=True)], rows=rows)
 
 
 def widths_within(grid: Grid, width: int) -> list[int] | None:
-    """Widths that make the table fit, taken from the widest columns; None where they would become too narrow."""
+    """Widths that make the table fit, taken from the widest columns; None if columns would become too narrow."""
     widths = column_widths(grid)
     low, high = LEAST, max(widths, default=0)
     if _with_borders([min(w, low) for w in widths]) > width:
@@ -64,7 +64,7 @@ def widths_within(grid: Grid, width: int) -> list[int] | None:
 
 
 def blocks(grid: Grid, width: int | None) -> Iterator[str]:
-    """Each row as lines of name and value, cut to ``width`` where one is given."""
+    """Yield each row as lines of name and value, cut to ``width`` if one is given."""
     margin = max((cell_len(name) for name in grid.names), default=0) + 2
     for number, row in enumerate(grid.rows, 1):
         yield f"── {number} " + "─" * max((width or 40) - 5 - len(str(number)), 1)

@@ -1,7 +1,7 @@
-"""What commands print: tables for people, JSON for machines. Data goes to stdout, everything else to stderr.
+"""The output of commands: tables for people, JSON for machines. Data goes to stdout, everything else to stderr.
 
-On a terminal a table never wraps: long cells are cut with … (``full``: none), and where even that does not fit, each
-row becomes a block of lines. In a pipe cells are whole, one line a row, without colour.
+On a terminal a table never wraps: long cells are cut with … (except with ``full``), and if even cut cells do not fit,
+each row becomes a block of lines. In a pipe cells are whole, with one line for each row, without colour.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LONG_CELL = 60  # characters of a cell on a terminal
-# What a value holds must not move the cursor, recolour the terminal or break a table's row.
+# Characters in a value that would move the cursor, recolour the terminal or break a row of a table.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 CONTROL_BUT_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that stdout is, None where it is a pipe or a file."""
+    """The number of columns of the terminal at stdout; None if stdout is a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -41,7 +41,7 @@ def message_console() -> Console:
 
 
 def show_table(table: pa.Table, *, as_json: bool, title: str | None = None, full: bool = False) -> None:
-    """All rows of ``table``: JSON lines, one object a row, or a table."""
+    """Print all rows of ``table``, as JSON lines with one object a row, or as a table."""
     if as_json:
         show_json(table.to_batches())
         return
@@ -49,7 +49,7 @@ def show_table(table: pa.Table, *, as_json: bool, title: str | None = None, full
 
 
 def show_json(batches: Iterable[pa.RecordBatch]) -> None:
-    """JSON lines, as the batches come."""
+    """Print batches as JSON lines, as they arrive."""
     for batch in batches:
         names = _unique(batch.schema.names)
         for row in _rows(batch):
@@ -57,12 +57,12 @@ def show_json(batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def show_line(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line."""
+    """Print one JSON object on one line."""
     print(json.dumps(plain(value), ensure_ascii=False))
 
 
 def show_object(value: dict[str, Any], *, as_json: bool, title: str | None = None) -> None:
-    """One thing: a JSON object, or a two-column table of its fields."""
+    """Print one object as JSON, or as a two-column table of its fields."""
     if as_json:
         show_line(value)
         return
@@ -109,7 +109,7 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
 
 
 def show_text(text: str) -> None:
-    """A sentence that belongs to the answer: to stdout, wrapped by a terminal only."""
+    """Print a sentence that belongs to the result: to stdout, wrapped by a terminal only."""
     from rich.console import Console
     from rich.text import Text
 
@@ -134,14 +134,14 @@ def _styled(text: str | None) -> Text:
 
 
 def say(text: str) -> None:
-    """A message to the person at the terminal."""
+    """Print a message to stderr."""
     from rich.text import Text
 
     message_console().print(Text(CONTROL_BUT_BREAKS.sub(_escaped, text)), soft_wrap=True)
 
 
 def say_error(text: str) -> None:
-    """What went wrong, in one line."""
+    """Print an error in one line to stderr."""
     say(f"statestore: {' '.join(text.split())}")
 
 
@@ -166,8 +166,8 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """``value`` in terms of JSON: times as ISO-8601 in UTC, binary as base64, decimals and the like as text; NaN and
-    the infinities, which JSON does not have, as text too."""
+    """``value`` in terms of JSON: times as ISO-8601 in UTC, binary as base64, decimals and similar types as text; NaN
+    and the infinities, which JSON does not have, also as text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -179,7 +179,7 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if type(value).__name__ == "MonthDayNano":  # a named tuple of Arrow's
+    if type(value).__name__ == "MonthDayNano":  # Arrow's named tuple
         return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
@@ -189,7 +189,7 @@ def plain(value: Any) -> Any:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """Not as dicts: SQL may name two columns alike."""
+    """Yield rows as tuples and not as dicts, because SQL may give two columns one name."""
     if not batch.num_columns:
         return iter([()] * batch.num_rows)
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, and only where somebody watches."""
+"""Progress bars, on stderr, and only on a terminal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 
 Advance = Callable[[str, int, int | None], None]
-"""(what is at work, how much is done, of how much; None: nobody knows)."""
+"""(the step, the amount done, the total or None if it is unknown)."""
 
 
 @contextlib.contextmanager
 def progress(unit_bytes: bool = False) -> Iterator[Advance]:
-    """A bar that goes away when the work is done; nothing at all where stderr is no terminal."""
+    """Show a bar that disappears when the work is done; show nothing if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda text, done, total: None
         return

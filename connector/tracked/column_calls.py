@@ -1,4 +1,4 @@
-"""The work of a tracked batch where the user's function is called once a task, with columns."""
+"""The work of a tracked batch whose function is called once in each task, with columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from statestore.formats.values.types import conform
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEY = "key"
-"""The column of the rows that tells which of the keys they have."""
+"""The column of the rows with the index of their key among the keys."""
 
 
 @dataclass(frozen=True)
 class ColumnCalls:
-    """A `Work`. ``values`` are the places of the columns that make up a record's value; ``timeout`` in microseconds."""
+    """The `Work` that calls a function with columns. ``values`` are the positions of the columns that make up a
+    record's value; ``timeout`` is in microseconds."""
 
     function: Callable[..., Any]
     state_type: pa.DataType
@@ -33,7 +34,7 @@ class ColumnCalls:
     values: tuple[int, ...]
 
     def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
-        """Raises InvalidInputError FUNCTION_FAILED."""
+        """Yield the emitted rows. Raises InvalidInputError FUNCTION_FAILED."""
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=self.timeout is not None)
         order = pa.array(np.argsort(given.arrival.to_numpy(), kind="stable"))
         keys, codes = states.distinct([column.take(order) for column in given.keys])
@@ -52,14 +53,14 @@ class ColumnCalls:
     def _called(
         self, batch: KeyedBatch, keys: Keys, rows: pa.Table, before: pa.Array, timing_out: Bools
     ) -> tuple[pa.Array, list[pa.RecordBatch] | None]:
-        """The states after the call, one a key, and what it emits."""
+        """The states after the call, one for each key, and the emitted rows."""
         states = pa.record_batch({"state": before, "timing_out": pa.array(timing_out)})
         whole = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
         if len(whole) > 1:
             raise InvalidInputError(
                 "BATCH_TOO_LARGE",
                 f"{rows.num_rows} rows of a task in {batch.label} have a column of more than 2 GiB, too much for one "
-                "Array; cut them into more tasks with num_partitions, or into smaller batches",
+                "Array; divide them among more tasks with num_partitions, or into smaller batches",
             )
         try:
             answer = self.function(EPOCH + timedelta(microseconds=batch.time), _one(keys, batch), whole[0], states)
@@ -91,7 +92,7 @@ def _store(states: TrackedStates, keys: Keys, before: pa.Array, after: pa.Array,
 
 
 def _one(keys: Keys, batch: KeyedBatch) -> pa.Array:
-    """The keys as one array: of several columns structs."""
+    """The keys as one array; keys of several columns are structs."""
     if len(keys.columns) == 1:
         return keys.columns[0]
     return pa.StructArray.from_arrays(keys.columns, fields=list(batch.job.columns))

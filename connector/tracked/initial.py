@@ -17,20 +17,22 @@ from statestore.formats.values.exact_cast import cast_exactly
 
 @dataclass(frozen=True)
 class InitialStates:
-    """A `Work`. ``values`` are the places of the columns that make up a state."""
+    """The `Work` that puts initial states. ``values`` are the positions of the columns that make up a state."""
 
     state_type: pa.DataType
     timed: bool
     values: tuple[int, ...]
 
     def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
-        """Raises InvalidInputError WRONG_INITIAL_STATE."""
+        """Put the states and emit nothing. Raises InvalidInputError WRONG_INITIAL_STATE."""
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=self.timed)
         keys, codes = states.distinct(given.keys)
         if len(keys) != len(codes):
             twice = int(np.flatnonzero(np.bincount(codes) > 1)[0])
-            told = {name: c[twice].as_py() for name, c in zip(batch.job.columns.names, keys.columns, strict=True)}
-            raise InvalidInputError("WRONG_INITIAL_STATE", f"the initial state has key {told} twice; expected it once")
+            repeated = {name: c[twice].as_py() for name, c in zip(batch.job.columns.names, keys.columns, strict=True)}
+            raise InvalidInputError(
+                "WRONG_INITIAL_STATE", f"the initial state has key {repeated} twice; expected it once"
+            )
         if len(keys):
             states.put(keys, self._states(given.rows), batch.time)
         yield from ()

@@ -1,4 +1,4 @@
-"""The work of a tracked batch where the user's function is called for each record, then for keys that time out."""
+"""The work of a tracked batch whose function is called for each record, then for keys that time out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 @dataclass(frozen=True)
 class RecordCalls:
-    """A `Work`. ``values`` are the places of the columns that make up a record's value; ``timeout`` in microseconds."""
+    """The `Work` that calls a function for each record. ``values`` are the positions of the columns that make up a
+    record's value; ``timeout`` is in microseconds."""
 
     function: Callable[..., Any]
     form: Form
@@ -33,7 +34,7 @@ class RecordCalls:
     values: tuple[int, ...]
 
     def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
-        """Raises InvalidInputError FUNCTION_FAILED, with the key."""
+        """Yield the emitted rows. Raises InvalidInputError FUNCTION_FAILED, which names the key."""
         timed = self.timeout is not None
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=timed)
         run = _Run(self, batch)
@@ -81,7 +82,7 @@ class _Run:
         if not len(idle):
             return
         for user, value in zip(self._users(idle), self._canonical(states.get(idle)), strict=True):
-            if value is None:  # a record came for it, and it had no state
+            if value is None:  # a record came for the key, which had no state
                 continue
             self.state._wrap(self.shown(value), timing_out=True)
             answer = self._call(user, None)
@@ -121,8 +122,11 @@ class _Run:
             raise function_failed(f"the function failed for key {key!r} of {self.batch.label}", error) from error
 
     def _checked(self, key: Any, value: Any) -> Any:
-        """The canonical form, so that a call in the same batch gets what one in the next would, and no change that was
-        made without an update; refused here, where the key is known, if it is not of the type."""
+        """The canonical form of a new state; an error that names the key if it is not of the state's type.
+
+        Later calls in this batch get the form that calls in the next batch would get, without changes that were made in
+        place and not updated.
+        """
         try:
             return self.states.normalize((value,))[0]
         except Exception as error:
@@ -138,7 +142,7 @@ class _Run:
 
 
 def _values(rows: pa.Table, places: tuple[int, ...]) -> list[Any]:
-    """The value of each record, as users write them: maps are dicts."""
+    """The value of each record, as users write it: maps are dicts."""
     if not places:
         return [None] * rows.num_rows
     columns = [_as_users(rows.column(place)) for place in places]

@@ -1,7 +1,7 @@
-"""Emitted records as a stream of Spark: each version of the store that has some is told once, to any sink.
+"""Emitted records as a stream of Spark: the records of each version are read once, for any sink.
 
-An offset is ``{"version": n}``: what the batches up to version n emitted has been told. Records are kept with their
-snapshot; a stream that falls further behind is told so.
+An offset is ``{"version": n}``: the records of the batches up to version n have been read. Records are kept with their
+snapshot; a stream that falls further behind stops with an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Offset = dict[str, Any]
 
 
 def emitted_stream(spark: SparkSession, folder: Path, output: pa.Schema) -> DataFrame:
-    """A streaming DataFrame of what batches emit, from the oldest that is kept on."""
+    """A streaming DataFrame of emitted records, from the oldest kept ones on."""
     try:
         spark.dataSource.register(EmittedRecords)
     except PySparkException as error:
@@ -62,13 +62,13 @@ class EmittedPartition(InputPartition):
 
 
 class EmittedReader(DataSourceStreamReader):
-    """Micro-batches of versions."""
+    """A reader of micro-batches of versions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def initialOffset(self) -> Offset:
-        """Before the oldest records that are kept."""
+        """The offset before the oldest kept records."""
         with message_only():
             log, store = self._log()
             kept = [version for version, entry in log.with_outputs().items() if entry.outputs]
@@ -80,14 +80,14 @@ class EmittedReader(DataSourceStreamReader):
             return {"version": log.newest, "store": store}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Raises NotFoundError STORE_REPLACED or RECORDS_NOT_KEPT."""
+        """The files of the versions in a range. Raises NotFoundError STORE_REPLACED or RECORDS_NOT_KEPT."""
         with message_only():
             log, store = self._log()
             if start["store"] != store or start["version"] > log.newest:
                 raise NotFoundError(
                     "STORE_REPLACED",
-                    f"the stream has told the records up to version {start['version']} of another store than the one "
-                    f"at {self._folder}; start a query with a new checkpoint",
+                    f"the stream has read the records up to version {start['version']} of another store than the one "
+                    f"at {self._folder}; restart the query with a new checkpoint",
                 )
             entries = log.entries[start["version"] : end["version"]]
             kept = log.with_outputs()
@@ -95,8 +95,8 @@ class EmittedReader(DataSourceStreamReader):
             if lost:
                 raise NotFoundError(
                     "RECORDS_NOT_KEPT",
-                    f"the records of version {lost[0]} were discarded with its snapshot before the stream told them; "
-                    "keep more of them (retained=…), and start a query with a new checkpoint",
+                    f"the records of version {lost[0]} were discarded with its snapshot before the stream read them; "
+                    "retain more snapshots (retained=…), and restart the query with a new checkpoint",
                 )
             return [EmittedPartition(file) for entry in entries for file in entry.outputs]
 
@@ -114,6 +114,7 @@ class EmittedReader(DataSourceStreamReader):
 
 
 def _may_have_emitted(entry: SnapshotEntry) -> bool:
-    """Of a discarded snapshot; once the log is folded nobody knows."""
+    """Return whether a discarded snapshot may have had emitted records; once the log is folded that is unknown, and
+    true."""
     initial = entry.transaction is not None and entry.transaction[1] == INITIAL
     return entry.operation == "snapshot" and not initial and bool(entry.outputs or not entry.handles)

@@ -1,4 +1,4 @@
-"""`state_snapshots`: the states of all keys after each batch that is kept."""
+"""`state_snapshots`: the states of all keys after each kept batch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ INITIAL = -1
 
 @dataclass(frozen=True)
 class StateSnapshot:
-    """The state of all keys after ``batch`` (None: not of a numbered batch; -1: the initial state), which is
-    ``version`` of the store; ``time`` is when that was committed. Nothing is read before it is asked for."""
+    """The state of all keys after ``batch``, which is ``version`` of the store.
+
+    ``batch`` is None for a version of no numbered batch, and -1 for the initial state. ``time`` is the moment of the
+    commit. Rows are read only when they are requested.
+    """
 
     folder: Path
     version: int
@@ -31,22 +34,23 @@ class StateSnapshot:
     time: datetime
 
     def scan(self) -> pa.RecordBatchReader:
-        """The key columns and ``value``, the state. NotFoundError VERSION_NOT_FOUND if it was discarded since."""
+        """The key columns and ``value``, the state. NotFoundError VERSION_NOT_FOUND if the snapshot was discarded
+        meanwhile."""
         with open_keyed(self.folder) as store:
             return store.scan(STATE, version=self.version)
 
     def to_arrow(self) -> pa.Table:
-        """All of `scan`."""
+        """The rows of `scan` as a table."""
         return self.scan().read_all()
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """The same as a DataFrame, read by key group when it is needed."""
+        """The rows of `scan` as a DataFrame, read by key group when needed."""
         reader = spark.read.format("arrow_statestore").option("versionAsOf", str(self.version))
         return reader.load(str(self.folder / STATE))
 
 
 def snapshots_of(folder: Path) -> list[StateSnapshot]:
-    """Those that the store keeps, oldest first."""
+    """The kept snapshots of the store, oldest first."""
     with open_keyed(folder) as store:
         log = shared_log(folder, store.spec.store_id)
     epoch = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What is tracked and how: `StateSpec`, built step by step as in Spark's first trackStateByKey."""
+"""`StateSpec`: the tracking function and its settings, built step by step as in Spark's first trackStateByKey."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Form = Literal["value", "record", "columns"]
 
 @dataclass(frozen=True)
 class StateSpec:
-    """Begin with `function` or `vectorized`; each further call answers a new spec."""
+    """A tracking function with its settings. Begin with `function` or `vectorized`; each further call returns a new
+    spec."""
 
     call: Callable[..., Any]
     form: Form
@@ -26,38 +27,40 @@ class StateSpec:
 
     @classmethod
     def function(cls, function: Callable[..., Any]) -> StateSpec:
-        """For each record ``function(value, state)`` or ``function(batch_time, key, value, state)``, which may change
-        the `State` and answers what to emit, or None. ``value`` is the record without its key: bare if it is one
-        column, else a dict; None while the state is timing out. ``batch_time`` is a datetime in UTC.
+        """Track with ``function(value, state)`` or ``function(batch_time, key, value, state)``, called for each record.
 
-        Raises InvalidInputError INVALID_OPTION.
+        The function may change the `State` and returns the rows to emit, or None. ``value`` is the record without its
+        key: the bare value if it is one column, else a dict; None while the state is timing out. ``batch_time`` is a
+        datetime in UTC. Raises InvalidInputError INVALID_OPTION.
         """
         return cls(function, "value" if _parameters(function) == 2 else "record")
 
     @classmethod
     def vectorized(cls, function: Callable[..., Any]) -> StateSpec:
-        """For all keys of a task at once ``function(batch_time, keys, rows, states)``: see `track_state_by_key`."""
+        """Track with ``function(batch_time, keys, rows, states)``, called for all keys of a task: see
+        `track_state_by_key`."""
         if not callable(function):
             raise _no_function(function)
         return cls(function, "columns")
 
     def initial_state(self, rows: Any) -> StateSpec:
-        """States to begin with, before the first batch: a DataFrame of Spark, an Arrow table or pandas, of the key
-        columns and those of the state."""
+        """Begin with these states before the first batch: a DataFrame of Spark or pandas or an Arrow table with the key
+        columns and the columns of the state."""
         return replace(self, initial=rows)
 
     def num_partitions(self, count: int) -> StateSpec:
-        """How many tasks the keys are cut into, at most the key groups of the store; it may be another number later."""
+        """Set the number of tasks among which keys are divided, at most the key groups of the store. It may change at a
+        restart."""
         if type(count) is not int or count < 1:
             raise InvalidInputError("INVALID_OPTION", f"num_partitions is {count!r}; expected an int of at least 1")
         return replace(self, partitions=count)
 
     def timeout(self, duration: int | timedelta | str) -> StateSpec:
-        """Keys without a record for this long (int milliseconds, timedelta, "30 minutes") time out: the function is
-        called once more for them, in the first batch that begins later, and their state is removed."""
+        """Let keys time out that have had no record for this long (int milliseconds, timedelta, "30 minutes"). In the
+        first batch that begins later, the function is called once more for such a key, and its state is removed."""
         found = duration_ms(duration, "timeout")
         if not found:
-            raise InvalidInputError("INVALID_DURATION", f"timeout is {duration!r}; expected more than nothing")
+            raise InvalidInputError("INVALID_DURATION", f"timeout is {duration!r}; expected a duration greater than 0")
         return replace(self, timeout_ms=found)
 
 
@@ -75,7 +78,7 @@ def _parameters(function: Any) -> int:
 
 
 def _no_function(found: Any) -> InvalidInputError:
-    told = getattr(found, "__name__", type(found).__name__)
+    name = getattr(found, "__name__", type(found).__name__)
     return InvalidInputError(
-        "INVALID_OPTION", f"the function is {told}; expected f(value, state) or f(batch_time, key, value, state)"
+        "INVALID_OPTION", f"the function is {name}; expected f(value, state) or f(batch_time, key, value, state)"
     )

@@ -1,7 +1,7 @@
-"""The state of a key, as the user's function sees it: `State`, with the rules of Spark's first trackStateByKey.
+"""`State`: the state of a key in a call of the user's function, with the rules of Spark's first trackStateByKey.
 
-It is for one call of the function (SPARK-11290; ``org.apache.spark.streaming.State``): no update after a remove,
-neither update nor remove while the state is timing out.
+The object is valid for one call of the function (SPARK-11290; ``org.apache.spark.streaming.State``). There is no update
+after a remove, and neither update nor remove while the state is timing out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 
 
 class State:
-    """What a key has. ``None`` is no state: updating to it is refused."""
+    """The state of a key. ``None`` means no state: an update to it is refused."""
 
     __slots__ = ("_exists", "_removed", "_timing_out", "_updated", "_value")
 
@@ -20,39 +20,41 @@ class State:
         self._wrap(None)
 
     def exists(self) -> bool:
-        """Whether there is a state; false after `remove`."""
+        """Return whether there is a state; false after `remove`."""
         return self._exists
 
     def get(self) -> Any:
-        """The state. Raises NotFoundError NO_STATE where there is none."""
+        """Return the state. Raises NotFoundError NO_STATE if there is none."""
         if not self._exists:
-            raise NotFoundError("NO_STATE", "the key has no state; ask exists(), or get_option(), which answers None")
+            raise NotFoundError(
+                "NO_STATE", "the key has no state; check exists(), or call get_option(), which returns None"
+            )
         return self._value
 
     def get_option(self) -> Any:
-        """The state, or None where there is none."""
+        """Return the state, or None if there is none."""
         return self._value if self._exists else None
 
     def update(self, value: Any) -> None:
         """Set the state. Raises InvalidInputError STATE_REMOVED, STATE_TIMING_OUT or NULL_VALUE."""
         self._check("update")
         if value is None:
-            raise InvalidInputError("NULL_VALUE", "None cannot be a state; call remove() to have none")
+            raise InvalidInputError("NULL_VALUE", "None cannot be a state; call remove() to remove the state")
         self._value, self._exists, self._updated = value, True, True
 
     def remove(self) -> None:
-        """Have no state. Raises InvalidInputError STATE_REMOVED or STATE_TIMING_OUT."""
+        """Remove the state. Raises InvalidInputError STATE_REMOVED or STATE_TIMING_OUT."""
         self._check("remove")
         self._value, self._exists, self._updated, self._removed = None, False, False, True
 
     def is_timing_out(self) -> bool:
-        """Whether the key was idle for the timeout: this call is the last that sees the state."""
+        """Return whether the key was idle for the timeout; if so, this is the last call with this state."""
         return self._timing_out
 
-    # Of whoever calls the function
+    # For the caller of the function
 
     def _wrap(self, value: Any, *, timing_out: bool = False) -> None:
-        """A state for the next call; None: there is none."""
+        """Set the state for the next call; None: there is none."""
         self._value, self._exists = value, value is not None
         self._updated, self._removed, self._timing_out = False, False, timing_out
 
@@ -69,5 +71,5 @@ class State:
             raise InvalidInputError("STATE_REMOVED", f"cannot {what} the state: it was removed in this call")
         if self._timing_out:
             raise InvalidInputError(
-                "STATE_TIMING_OUT", f"cannot {what} the state: it is timing out, and removed anyway"
+                "STATE_TIMING_OUT", f"cannot {what} the state: it is timing out and is removed after this call"
             )

@@ -1,4 +1,4 @@
-"""`track_state_by_key`: a state for each key of a stream, updated by a function, every batch a version of a store."""
+"""`track_state_by_key`: a state for each key of a stream, updated by a function; each batch is a version of a store."""
 
 from __future__ import annotations
 
@@ -36,20 +36,23 @@ def track_state_by_key(
     output_type: Any,
     clock: Callable[[int], datetime] | None = None,
 ) -> Tracked:
-    """Tracks a state for each key of a stream or DataFrame of Spark: `Tracked.start` runs a stream, `Tracked.run` a
-    DataFrame, and each batch becomes one version of the keyed store at path ``store``, which is made where absent.
+    """Track a state for each key of a stream or DataFrame of Spark.
 
-    ``key`` are the columns of the key; what else a row has is its value. ``state_type`` is a type ("bigint") or columns
-    ("n bigint, last timestamp"), which are a dict to the function; ``output_type`` are the columns of emitted records;
-    one type is a column ``value``. ``clock`` tells the time of a batch by its number; default is when it is run.
+    `Tracked.start` runs a stream, and `Tracked.run` a DataFrame. Each batch becomes one version of the keyed store at
+    path ``store``, which is created if absent.
 
-    With `StateSpec.vectorized` the function is called once a task, with ``batch_time`` (a datetime in UTC), the
-    distinct ``keys`` (an Array; of several columns structs), ``rows`` (the values, and ``key``: which of the keys a row
-    has) and ``states`` (``state``, null where there is none, and ``timing_out``). It answers the states after the
-    batch, an Array with one for each key (null: none) or None to leave all, or a tuple of these and a RecordBatch of
-    what to emit.
+    ``key`` names the key columns; the other columns of a row are its value. ``state_type`` is a type ("bigint") or
+    columns ("n bigint, last timestamp"), which the function gets as a dict. ``output_type`` lists the columns of
+    emitted records; a single type is a column ``value``. ``clock`` returns the time of a batch for its number; the
+    default is the time at which the batch is run.
 
-    What a batch costs follows its keys and those that time out, not the keys that have a state.
+    With `StateSpec.vectorized` the function is called once in each task. It gets ``batch_time`` (a datetime in UTC),
+    the distinct ``keys`` (an Array; of structs if there are several columns), ``rows`` (the values, and ``key``: the
+    index of the row's key in ``keys``) and ``states`` (``state``, null if there is none, and ``timing_out``). It
+    returns the states after the batch, as an Array with one for each key (null: none) or as None to leave all
+    unchanged, or it returns a tuple of these states and a RecordBatch of rows to emit.
+
+    The cost of a batch depends on its keys and on those that time out, not on the number of keys with a state.
 
     Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or WRONG_SCHEMA.
     """
@@ -63,7 +66,7 @@ def track_state_by_key(
     values = value_places(given, names)
     if spec.form == "columns" and KEY in (given.names[place] for place in values):
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"the rows have a column {KEY!r}; the function gets one of that name: rename yours"
+            "WRONG_SCHEMA", f"the rows have a column {KEY!r}; the function gets another column of that name: rename it"
         )
     _create_where_absent(folder, given, names)
     with open_keyed(folder) as opened:
@@ -81,7 +84,8 @@ def _work(spec: StateSpec, state: pa.DataType, values: tuple[int, ...]) -> Work:
 
 
 def value_places(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
-    """Where the columns are that are no key. To Spark case does not matter, unless it is all that differs."""
+    """The positions of the columns that are not key columns. Case is ignored, as in Spark, unless names differ by case
+    only."""
     exact = {name for name in key if name in rows.names}
     other = {name.lower() for name in key if name not in exact}
     return tuple(place for place, name in enumerate(rows.names) if name not in exact and name.lower() not in other)

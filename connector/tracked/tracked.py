@@ -1,4 +1,4 @@
-"""What `track_state_by_key` answers: a stream to start or a DataFrame to run, and the states after each batch."""
+"""The result of `track_state_by_key`: a stream to start or a DataFrame to run, and the states after each batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Transaction = tuple[str, int]
 
 @dataclass(frozen=True)
 class Tracked:
-    """`start` for a stream, `run` for a DataFrame."""
+    """Tracked state, ready to run: `start` for a stream, `run` for a DataFrame."""
 
     rows: DataFrame
     job: KeyedJob
@@ -49,9 +49,11 @@ class Tracked:
         application: str | None = None,
         name: str | None = None,
     ) -> StreamingQuery:
-        """Starts the stream. ``sink`` is called with the emitted records of each batch (a DataFrame) and its number,
-        after its state was committed; again for the newest batch after a crash, with the same records. The other
-        options are those of `run_keyed_stream`.
+        """Start the stream.
+
+        ``sink`` is called with the emitted records of each batch (a DataFrame) and its number, after the batch's state
+        was committed. After a crash it is called again for the newest batch, with the same records. The other options
+        are those of `run_keyed_stream`.
         """
         if not self.rows.isStreaming:
             raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run()")
@@ -66,8 +68,8 @@ class Tracked:
         return started(self.rows, each, checkpoint, trigger, name)
 
     def run(self, *, transaction: Transaction | None = None, retained: int | None = None) -> DataFrame:
-        """Runs a DataFrame as one batch; answers the emitted records. Of a transaction (application, number) that was
-        committed before those of then."""
+        """Run a DataFrame as one batch and return the emitted records. If the transaction (application, number) was
+        committed before, the records emitted then are returned."""
         if self.rows.isStreaming:
             raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call start()")
         check_retained(retained)
@@ -75,13 +77,15 @@ class Tracked:
         return emitted_frame(self.rows.sparkSession, self.job, version)
 
     def records(self) -> DataFrame:
-        """The emitted records of all batches as a streaming DataFrame of its own, to be written to any sink: its
-        checkpoint and the sink see to it that each record is told once. It begins with the oldest batch whose snapshot
-        is kept, so ``retained`` has to be as many batches as it may fall behind."""
+        """The emitted records of all batches as a streaming DataFrame of its own, for any sink.
+
+        Each record is read once, as the query's checkpoint and the sink ensure. The stream begins with the oldest
+        batch whose snapshot is kept, so ``retained`` must be at least the number of batches that it may fall behind.
+        """
         return emitted_stream(self.rows.sparkSession, self.job.folder, self.job.output)
 
     def state_snapshots(self) -> list[StateSnapshot]:
-        """The states of all keys after each batch that is kept, oldest first."""
+        """The states of all keys after each kept batch, oldest first."""
         return snapshots_of(self.job.folder)
 
     def _batch(self, rows: DataFrame, transaction: Transaction | None, retained: int | None, *, keeps: bool) -> int:
@@ -131,7 +135,7 @@ class Tracked:
             )
 
     def _key_of(self, initial: pa.Schema) -> list[str]:
-        """The key columns of initial states: named as in the store or as in the rows; to Spark case does not matter."""
+        """The key columns of initial states, named as in the store or as in the rows. Case is ignored, as in Spark."""
         there = {name.lower() for name in initial.names}
         of_rows = [self.job.rows.field(place).name for place in self.job.key]
         return [

@@ -1,7 +1,8 @@
 """The states of tracked keys on a keyed backend: read, put and removed by columns; idle keys are found by time.
 
-Three states of the backend: ``state``; with a timeout also ``updated``, when a key last had a record, and ``idle``, the
-same by time. What a batch costs follows the keys in it and those that time out, not all that there are.
+The backend has three states: ``state``, and with a timeout also ``updated``, the time of a key's last record, and
+``idle``, an index of the keys by that time. The cost of a batch depends on its keys and on those that time out, not on
+the number of all keys.
 """
 
 from __future__ import annotations
@@ -36,34 +37,34 @@ class Keys:
         return len(self.stored)
 
     def only(self, wanted: Bools) -> Keys:
-        """Those where ``wanted`` is true."""
+        """The keys where ``wanted`` is true."""
         chosen = pa.array(wanted)
         return Keys([c.filter(chosen) for c in self.columns], self.groups[wanted], self.stored.filter(chosen))
 
     def among(self, others: Keys) -> Bools:
-        """Which of these are among the others."""
+        """A mask of the keys that are among the others."""
         found: Bools = pc.is_in(self.stored, value_set=others.stored).to_numpy(zero_copy_only=False)
         return found
 
     def with_others(self, others: Keys) -> Keys:
-        """These, then the others."""
+        """These keys, followed by the others."""
         columns = [pa.concat_arrays(pair) for pair in zip(self.columns, others.columns, strict=True)]
         groups = np.concatenate((self.groups, others.groups))
         return Keys(columns, groups, pa.concat_arrays([self.stored, others.stored]))
 
 
 class TrackedStates:
-    """``timed``: whether idle keys are to be found."""
+    """The states of all keys in a backend. ``timed``: idle keys are tracked as well."""
 
     def __init__(self, backend: KeyedBackend, state_type: pa.DataType, key_groups: int, *, timed: bool) -> None:
-        timed = timed or UPDATED in backend.states()  # a timeout that comes back must not find old times
+        timed = timed or UPDATED in backend.states()  # a timeout that is set again later must not find old times
         self._groups = key_groups
         self._values = backend.value_columns(STATE, state_type)
         self._updated = backend.value_columns(UPDATED, TIME) if timed else None
         self._idle = backend.timer_state(IDLE) if timed else None
 
     def distinct(self, columns: Sequence[pa.Array]) -> tuple[Keys, Ints]:
-        """The distinct keys in order of appearance, and which of them each row has."""
+        """The distinct keys in order of appearance, and for each row the index of its key."""
         groups = key_groups(columns, self._groups)
         coded = self._values.stored_keys(groups, columns).dictionary_encode()
         codes = coded.indices.to_numpy().astype(np.int64)
@@ -73,27 +74,27 @@ class TrackedStates:
         return keys, codes
 
     def get(self, keys: Keys) -> pa.Array:
-        """The state of each key, null where there is none."""
+        """The state of each key, null if there is none."""
         return self._values.get(keys.stored)
 
     def put(self, keys: Keys, states: pa.Array, time: int) -> None:
-        """States of keys that had a record at a time, epoch microseconds."""
+        """Put the states of keys that had a record at ``time``, in epoch microseconds."""
         self._values.put(keys.stored, states)
         self._touch(keys, time)
 
     def touch(self, keys: Keys, time: int) -> None:
-        """Keys that had a record and keep their states."""
+        """Record the time of keys that had a record and keep their states."""
         self._touch(keys, time)
 
     def remove(self, keys: Keys) -> None:
-        """Whether they have states or not."""
+        """Remove the states of keys, whether they have states or not."""
         self._values.remove(keys.stored)
         if self._updated is not None:
             self._forget(keys)
             self._updated.remove(keys.stored)
 
     def idle(self, before: int) -> Keys:
-        """Keys whose last record came before a moment, epoch microseconds; all without a timeout."""
+        """Keys whose last record came before ``before``, in epoch microseconds."""
         assert self._idle is not None
         due: Due = self._idle.due(before)
         return Keys(due.keys, due.groups, self._values.stored_keys(due.groups, due.keys))
@@ -107,7 +108,7 @@ class TrackedStates:
         self._idle.set(keys.groups, times, keys.columns)
 
     def _forget(self, keys: Keys) -> None:
-        """Remove the timers of keys: they stand at the times that ``updated`` has."""
+        """Remove the timers of keys, which are at the times in ``updated``."""
         assert self._updated is not None and self._idle is not None
         before = self._updated.get(keys.stored)
         known = before.is_valid().to_numpy(zero_copy_only=False)

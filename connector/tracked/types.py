@@ -1,4 +1,4 @@
-"""Types of states and of emitted records, as users tell them: one type, or columns with types."""
+"""Types of states and of emitted records as users give them: one type, or columns with types."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from statestore.formats.errors import InvalidInputError
 VALUE = "value"
 
 
-def state_type(told: Any) -> pa.DataType:
+def state_type(given: Any) -> pa.DataType:
     """The type of a state: "bigint", or a struct of columns, "n bigint, last timestamp". InvalidInputError
     INVALID_OPTION."""
-    found = _schema(told, "state_type")
+    found = _schema(given, "state_type")
     return found.field(0).type if found.names == [VALUE] else pa.struct(list(found))
 
 
-def record_schema(told: Any) -> pa.Schema:
+def record_schema(given: Any) -> pa.Schema:
     """The columns of emitted records; one type is a column ``value``. InvalidInputError INVALID_OPTION."""
-    return _schema(told, "output_type")
+    return _schema(given, "output_type")
 
 
-def _schema(told: Any, option: str) -> pa.Schema:
-    if isinstance(told, pa.Schema):
-        return told
-    if isinstance(told, pa.DataType):
-        return pa.schema(list(told) if pa.types.is_struct(told) else [pa.field(VALUE, told)])
-    kind = _parsed(told, option) if isinstance(told, str) else told
+def _schema(given: Any, option: str) -> pa.Schema:
+    if isinstance(given, pa.Schema):
+        return given
+    if isinstance(given, pa.DataType):
+        return pa.schema(list(given) if pa.types.is_struct(given) else [pa.field(VALUE, given)])
+    kind = _parsed(given, option) if isinstance(given, str) else given
     if isinstance(kind, StructType) and kind.fields:
         return arrow_schema(StructType([StructField(field.name, field.dataType) for field in kind]))
     if isinstance(kind, DataType) and not isinstance(kind, StructType):
         return arrow_schema(StructType([StructField(VALUE, kind)]))
-    raise _wrong(told, option)
+    raise _wrong(given, option)
 
 
 def _parsed(text: str, option: str) -> Any:
@@ -46,8 +46,8 @@ def _parsed(text: str, option: str) -> Any:
         raise _wrong(text, option) from error
 
 
-def _wrong(told: Any, option: str) -> InvalidInputError:
+def _wrong(given: Any, option: str) -> InvalidInputError:
     return InvalidInputError(
         "INVALID_OPTION",
-        f'{option} is {told!r}; expected a type, like "bigint", or columns, like "n bigint, at timestamp"',
+        f'{option} is {given!r}; expected a type, like "bigint", or columns, like "n bigint, at timestamp"',
     )

@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark warns of pandas 3, which these tests do not touch, and of its own sockets at exit."""
+    """Ignore PySpark's warnings about pandas 3, which these tests do not use, and about its own sockets at exit."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"))

@@ -1,4 +1,4 @@
-"""Wrong calls: one clear error of the right class and code, and nothing is lost by it."""
+"""Wrong calls: one clear error of the right class and code, and no data is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of the wrong type or size, in every place of the public interface: an answer or one of our errors."""
+"""Arguments of the wrong type or size, in every position of the public interface: a result or an error of the tree."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _calls(root: Path, x: Any) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each public call with ``x`` in one place, by what it is."""
+    """Each public call with ``x`` in one position, by the name of that position."""
     catalog = statestore.connect(root)
     path = str(root)
     numbers = itertools.count()
@@ -205,7 +205,7 @@ def _calls(root: Path, x: Any) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _asked(method: str, argument: str, value: Any, store: Any) -> object:
-    """A read with one argument; a diff needs a start."""
+    """Do a read with one argument; a diff needs a start."""
     given = {"start_version": 0} if method == "diff" else {}
     return getattr(store, method)(**{**given, argument: value})
 

@@ -23,7 +23,7 @@ def warehouse(tmp_path: Path) -> Path:
 
 
 def test_tables_and_their_reads(warehouse: Path) -> None:
-    """A table answers what the store it belongs to answers."""
+    """A table returns the rows of its store."""
     state = statestore.inspect(warehouse)
     assert state.tables() == ["prices"]
     table = state.table("prices")

@@ -1,4 +1,4 @@
-"""Keyed stores through Python, SQL and DuckDB, against plain dicts of what was put into them."""
+"""Keyed stores through Python, SQL and DuckDB, against plain dicts of the puts."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def key_filter(user: str) -> tuple[Filter, ...]:
 
 
 class Mean:
-    """Values as their sum and count."""
+    """An aggregate of values with their sum and count."""
 
     accumulator_type = "struct<sum:double,count:bigint>"
 

@@ -1,4 +1,4 @@
-"""Checkpoints in an object store, through the real S3 client and every door; truth is what Spark read."""
+"""Checkpoints in an object store, through the real S3 client and every door; the truth is the rows that Spark read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _nothing_is_refused_any_more(store: ObjectStore) -> Iterator[None]:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where copies are made."""
+    """The folder in which copies are made."""
     checkpoint_path(ROCKSDB)  # is unpacked once, elsewhere
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -69,7 +69,7 @@ def test_every_provider_reads_as_spark_did(store: ObjectStore, name: str, tempor
 
 
 def test_python_sql_duckdb_and_the_command_line(store: ObjectStore) -> None:
-    """Of a folder whose name has a space, a percent sign and a letter that is not ASCII."""
+    """The folder's name has a space, a percent sign and a letter that is not ASCII."""
     uri = store.upload(checkpoint_path(ROCKSDB), STRANGE)
     found = statestore.inspect(uri)
     assert (found.path, found.tables()) == (f"s3://{BUCKET}/{STRANGE}", ["state"])

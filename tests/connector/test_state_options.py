@@ -1,4 +1,4 @@
-"""The options of Spark's own state source, through the layer that our sources share: for every read that Spark did."""
+"""The options of Spark's own state source, through the layer that all sources here share, for every recorded read."""
 
 from __future__ import annotations
 

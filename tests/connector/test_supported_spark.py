@@ -1,4 +1,4 @@
-"""A Spark that is absent, too old or no Spark at all: one error of ours at every door to Spark, and the rest works."""
+"""A Spark that is absent, too old or not Spark at all: one error at every door to Spark, and everything else works."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_is_no_session_or_dataframe_is_said_to_be_none(tmp_path: Path, call
 
 
 def session_of(kind: str, version: Any, **more: Any) -> Any:
-    """What stands for a session of ``pyspark.sql`` or ``pyspark.sql.connect``."""
+    """A stand-in for a session of ``pyspark.sql`` or ``pyspark.sql.connect``."""
 
     def told(self: Any) -> str:
         if isinstance(version, Exception):

@@ -1,4 +1,4 @@
-"""The tree of errors: what callers may catch, what messages begin with, and that errors survive Spark's borders."""
+"""The tree of errors: classes to catch, beginnings of messages, and errors that cross Spark's process borders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error that the sources raise has a code that can be looked up, and a message."""
+"""Every error that the sources raise has a message and a code that can be looked up."""
 
 from __future__ import annotations
 

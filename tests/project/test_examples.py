@@ -1,4 +1,4 @@
-"""The scripts of examples/ do what they say: their results against the same computed by DuckDB from the raw data."""
+"""The scripts of examples/ work: their results equal those that DuckDB computes from the raw data."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def all_imports() -> list[Import]:
 
 
 def layer(name: str) -> int:
-    """Position in ``LAYERS``; the public face and the Spark entry package stand above all of them."""
+    """Position in ``LAYERS``; the public face and the Spark entry package are above all of them."""
     found = [i for i, prefix in enumerate(LAYERS) if f"{name}.".startswith(f"{prefix}.")]
     return found[0] if found else len(LAYERS)
 
@@ -65,7 +65,7 @@ def test_no_circular_imports() -> None:
 
 
 def room(module: str) -> str:
-    """The folder that a module stands in; a module that stands directly in a layer is a room of its own."""
+    """The folder of a module; a module directly in a layer is a room of its own."""
     package = module.rpartition(".")[0]
     return module if package in LAYERS else package
 
@@ -96,7 +96,7 @@ def test_rooms_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_no_room_has_too_many_files() -> None:
-    """Sources and tests alike: more than these nobody takes in at a glance."""
+    """A folder of sources or tests with more files than this cannot be surveyed at a glance."""
     folders = [
         folder for layer in ("connector", "catalog", "formats", "tests") for folder in (ROOT / layer).rglob("*/")
     ]

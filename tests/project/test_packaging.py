@@ -1,4 +1,4 @@
-"""What is installed: every package, typed, light to import."""
+"""The installed package: every subpackage, typed, light to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ cannot drift: their examples run and print what the page says."""
+"""The README and the pages of docs/ cannot drift: their examples run and print the output on the page."""
 
 from __future__ import annotations
 

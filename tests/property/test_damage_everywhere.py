@@ -1,4 +1,4 @@
-"""Bits flip, files are cut, zeroed and swapped, everywhere: each read answers the truth or says that it cannot."""
+"""Bits flip, files are cut, zeroed and swapped, everywhere: each read returns the truth or raises an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each system call of each operation fails in turn: the answer is right or one of our errors, and nothing is lost."""
+"""Each system call of each operation fails in turn: the answer is right or an error of the tree, and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -47,12 +48,12 @@ class Trial:
 
 
 def module(kind: str) -> str:
-    """Where the trials of a kind of store are."""
+    """The module with the trials of a kind of store."""
     return "faults.trials.keyed_trials" if kind == "keyed" else "faults.trials.failing_trials"
 
 
 def calls(zygote: Zygote, folder: Path, kind: str, operation: str) -> dict[str, int]:
-    """How many calls of each kind the operation makes without a fault; nothing may be wrong then."""
+    """The number of calls of each kind that the operation makes without a fault; nothing may be wrong then."""
     template, root = str(folder / "template"), str(folder / f"count-{id(zygote)}")
     arguments: dict[str, Any] = {"template": template, "root": root, "kind": kind, "operation": operation}
     ended = zygote.run(module(kind) + ":struck", **arguments, kinds=KINDS, way="never", at=1, errno=0)
@@ -66,7 +67,7 @@ def calls(zygote: Zygote, folder: Path, kind: str, operation: str) -> dict[str, 
 
 
 def all_trials(found: Children, folder: Path, kind: str) -> list[Trial]:
-    """One for each call of each operation, in each mode that it is of."""
+    """One trial for each call of each operation, in each mode of the call."""
     ended = found.run(module(kind) + ":make_template", root=str(folder / "template"), kind=kind)
     assert ended.bad is None, ended.bad
     operations = list(KEYED_OPERATIONS) if kind == "keyed" else operations_of(kind)

@@ -1,4 +1,4 @@
-"""SIGKILL at any call and at any moment: what was acknowledged, by a log outside of the process, is there."""
+"""SIGKILL at any call and at any moment: writes that an outside log lists as acknowledged are there."""
 
 from __future__ import annotations
 

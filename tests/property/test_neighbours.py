@@ -30,7 +30,7 @@ class Trial:
 
 
 def module(kind: str) -> str:
-    """Where the acts on a kind of store are."""
+    """The module with the acts on a kind of store."""
     return "faults.keyed_neighbours" if kind == "keyed" else "faults.trials.neighbour_trials"
 
 

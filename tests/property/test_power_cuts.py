@@ -1,4 +1,4 @@
-"""The power is cut at any moment: what was acknowledged as durable is there, and every store opens."""
+"""The power is cut at any moment: writes acknowledged as durable are there, and every store opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser, headless and without a network, for what only a browser can tell of a page."""
+"""A real browser, headless and without a network, for tests that need one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONSOLE = re.compile(r"CONSOLE[:(]\d*\)?\]?\s*(.*)")
 
 @dataclass(frozen=True)
 class Seen:
-    """The document after its scripts have run, and what was said on the console."""
+    """The document after its scripts have run, and the messages on the console."""
 
     document: str
     console: list[str]
@@ -46,7 +46,7 @@ def find() -> str:
 
 
 def look_at(page: Path, profile: Path, *options: str) -> Seen:
-    """Opens a local page; every name resolves to nothing, so what needs a network fails and says so."""
+    """Open a local page; every name resolves to nothing, so any use of a network fails with a message."""
     command = [find(), *QUIET, f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND"]
     command += ["--enable-logging=stderr", "--virtual-time-budget=30000", "--dump-dom", *options, page.as_uri()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)

@@ -1,4 +1,4 @@
-"""The command line in this process, through its entry point, as a script sees it or as somebody at a terminal does."""
+"""The command line in this process, through its entry point, as run by a script or at a terminal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(*arguments: str | Path) -> Answer:
 
 
 def at_terminal(width: int, *arguments: str | Path) -> Answer:
-    """The same on a terminal of so many columns."""
+    """Run on a terminal with this many columns."""
     with patch("statestore.connector.terminal.output.terminal_width", lambda: width):
         return run(*arguments)
 

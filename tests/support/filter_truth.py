@@ -1,4 +1,4 @@
-"""What filters select, in plain Python, and columns of numbers near the constants they are compared with."""
+"""Filters evaluated in plain Python, and columns of numbers near the constants they are compared with."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NUMBERS: st.SearchStrategy[Any] = (
 
 
 def holds(op: str, row: Any, value: Any) -> bool:
-    """What SQL says, with Python's exact comparisons of numbers and NaN after all of them."""
+    """Return whether SQL selects the row, with Python's exact comparisons of numbers and NaN after all of them."""
     if op == "in":
         return any(holds("=", row, one) for one in value)
     if op == "is_null" or (op == "<=>" and value is None):

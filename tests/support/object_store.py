@@ -19,7 +19,7 @@ CODES = {403: "AccessDenied", 404: "NoSuchKey"}
 
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Nothing: each request would be a line on stderr."""
+        """Log nothing: each request would be a line on stderr."""
 
 
 def _nothing(method: str, path: str) -> int:
@@ -38,7 +38,7 @@ class ObjectStore:
     refuses: Callable[[str, str], int] = _nothing
 
     def uri(self, path: str, *, user: str = "us:er") -> str:
-        """Where an object or folder is, with all that a client needs to know."""
+        """The URI of an object or folder, with all parameters that a client needs."""
         endpoint = f"endpoint_override={self.host}%3A{self.port}&scheme=http&region=us-east-1"
         return f"s3://{user}@{BUCKET}/{path}?{endpoint}"
 
@@ -50,7 +50,7 @@ class ObjectStore:
         )  # fmt: skip
 
     def upload(self, folder: Path, prefix: str) -> str:
-        """A copy of a folder; answers its URI."""
+        """Copy a folder to the store and return its URI."""
         pafs.copy_files(str(folder), f"{BUCKET}/{prefix}", pafs.LocalFileSystem(), self.filesystem)
         return self.uri(prefix)
 

@@ -15,7 +15,8 @@ Test = Callable[..., None]
 def few_or_many(few: int, many: int, *drawn: Any, **named: Any) -> Callable[[Test], Test]:
     """Make two tests of a property: one of ``few`` examples, and a slow one of ``many``.
 
-    What is ``drawn`` goes to the last parameters, as with Hypothesis' ``given``; the others are fixtures of pytest.
+    The ``drawn`` values are passed to the last parameters, as with Hypothesis' ``given``; the others are fixtures of
+    pytest.
     """
 
     def both(holds: Test) -> Test:

@@ -1,4 +1,4 @@
-"""The project's own sources, for tests about its structure: which files are which modules, and what each imports."""
+"""The project's own sources, for tests about its structure: the file of each module, and its imports."""
 
 from __future__ import annotations
 

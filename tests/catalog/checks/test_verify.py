@@ -1,4 +1,4 @@
-"""Verification: a healthy store of every kind is vouched for, and every damage is told with its file and effect."""
+"""Verification: a healthy store of every kind is verified, and every damage is reported with its file and effect."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(healthy: Path, tmp_path: Path) -> Path:
-    """A copy of `versioned` to be damaged."""
+    """A copy of `versioned` for a test to damage."""
     return shutil.copytree(healthy / "versioned", tmp_path / "versioned")
 
 
@@ -161,7 +161,8 @@ def _files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("place", [0.0, 0.1, 0.37, 0.5, 0.73, 0.9, 1.0])
 def test_a_flipped_bit_in_any_file_is_told(store: Path, place: float) -> None:
-    """Only the end of a changelog is no problem: nobody can tell it from a put that was never finished."""
+    """Every flipped bit is reported except at the end of a changelog, which looks like a put that was never
+    finished."""
     for name in _files(store):
         path = store / name
         saved = path.read_bytes()
@@ -194,7 +195,8 @@ def test_another_length_is_told(store: Path, change: Callable[[bytes], bytes]) -
 
 
 def test_a_missing_file_is_told(store: Path) -> None:
-    """What any commit's answer needs. A checkpoint, a superseded segment and a changelog may go without a trace."""
+    """A missing file that an answer needs is reported; a checkpoint, a superseded segment and a changelog may be
+    missing."""
     snapshot = load_log_state(LocalStorage(store))
     needed = file_names(snapshot) | {"store.json"} | {f"log/{v:020d}.json" for v in range(snapshot.version)}
     for name in sorted(needed):
@@ -210,7 +212,7 @@ def test_a_missing_file_is_told(store: Path) -> None:
 
 
 def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
-    """That a commit ever was there cannot be told, but its files are."""
+    """A removed last entry goes unnoticed, but its files are reported."""
     snapshot = load_log_state(LocalStorage(store))
     added = {m.name for m in snapshot.segments if m.min_added == snapshot.version}
     (store / f"log/{snapshot.version:020d}.json").unlink()
@@ -282,7 +284,7 @@ def test_all_problems_are_collected(store: Path) -> None:
     assert {problem.file for problem in verify(store).problems} == {*names, "store.json"}
 
 
-# What checksums do not tell
+# Defects that checksums do not show
 
 
 def _rewrite(folder: Path, version: int, change: Callable[[dict[str, Any]], object]) -> None:

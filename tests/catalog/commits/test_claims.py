@@ -1,4 +1,4 @@
-"""Vacuum and commits: no file goes that a commit under way may still name, whatever the clocks say."""
+"""Vacuum and commits: a file that a commit under way may still name is never removed, whatever the clocks say."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows_of(store: Any) -> dict[str, int]:
 
 
 def vacuuming(root: Path, older_than: int | str, days_ahead: int, patch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`write_entry` with a vacuum of another handle just before it, by a clock that is that far ahead."""
+    """A `write_entry` before which another handle runs a vacuum, with a clock that is ``days_ahead``."""
 
     def late(storage: Storage, entry: CommitEntry) -> None:
         now = time.time_ns
@@ -95,7 +95,7 @@ def test_vacuum_in_the_middle_of_a_commit(
 
 
 def test_a_file_of_a_dead_writer_goes(store: VersionedStore, tmp_path: Path) -> None:
-    """And its claim: nobody holds the lock any more."""
+    """The file and its claim are removed, because the lock is no longer held."""
     root = tmp_path / "s"
     (root / "claims").mkdir(exist_ok=True)
     (root / "claims" / ("0" * 16)).write_bytes(b"")
@@ -231,7 +231,7 @@ def test_the_second_name_of_a_changelog_goes_though_its_writer_lives(store: Vers
 
 
 def test_temporary_files_that_somebody_holds_stay(store: VersionedStore, tmp_path: Path) -> None:
-    """As a changelog that is being made."""
+    """A temporary file whose lock is held, like a changelog that is being made, stays."""
     path = tmp_path / "s" / "changelog" / ".tmp-1"
     path.parent.mkdir(exist_ok=True)
     file = os.open(path, os.O_CREAT | os.O_RDWR)

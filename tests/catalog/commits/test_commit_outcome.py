@@ -1,4 +1,4 @@
-"""A commit that fails says how: not made, made, or unknown with an id; a retry never commits twice."""
+"""A failed commit reports its outcome: not made, made, or unknown with an id; a retry never commits twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows_of(store: Any, version: int | None = None) -> dict[str, int]:
 
 
 class Disk:
-    """Syncing a folder of this name fails while ``broken``."""
+    """A disk that fails to sync a folder of this name while ``broken``."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 @every_kind
 @pytest.mark.parametrize("more", [False, True], ids=["at once", "after another put"])
 def test_a_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, disk: Disk, kind: str, more: bool) -> None:
-    """Its entry is there, so the retry finds it; what was put since is the next version."""
+    """Its entry is there, so the retry finds it; later puts are in the next version."""
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "zero", 0)
         store.commit()
@@ -94,7 +94,7 @@ def test_a_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, disk: Di
 
 @every_kind
 def test_a_process_that_dies_after_an_unknown_outcome(tmp_path: Path, disk: Disk, kind: str) -> None:
-    """The next one takes over what was put since, and nothing twice."""
+    """The next process takes over later puts, and nothing twice."""
     store = statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind])
     put(store, "zero", 0)
     store.commit()
@@ -113,7 +113,7 @@ def test_a_process_that_dies_after_an_unknown_outcome(tmp_path: Path, disk: Disk
 
 @every_kind
 def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path, disk: Disk, kind: str) -> None:
-    """The hot tier has what the table has."""
+    """The hot tier has the rows of the table."""
     rows = pa.table({"k": ["a"], "v": pa.array([5], pa.int64()), "timestamp": pa.array([1500], pa.int64())})
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "zero", 0)
@@ -132,7 +132,7 @@ def test_a_write_whose_outcome_is_unknown_is_seen_by_point_reads(tmp_path: Path,
 def test_rows_after_a_repeated_transaction_are_not_taken_for_committed_ones(
     tmp_path: Path, disk: Disk, kind: str
 ) -> None:
-    """What a commit of unknown outcome has taken in stays in the changelog, as the log has its offsets."""
+    """Rows that a commit of unknown outcome took in stay in the changelog, as the log has its offsets."""
     catalog = statestore.connect(tmp_path)
     with catalog.create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "zero", 0)
@@ -154,7 +154,7 @@ def test_rows_after_a_repeated_transaction_are_not_taken_for_committed_ones(
 
 
 def test_a_commit_of_nothing_but_refused_records_is_not_repeated(tmp_path: Path, disk: Disk) -> None:
-    """No changelog tells whether it took place; its id does."""
+    """No changelog shows whether the commit took place; its id does."""
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, history_retention=1000) as store:
         store.put("a", 1, timestamp=10_000)
         store.commit()
@@ -202,7 +202,7 @@ def test_upkeep_whose_last_step_fails_loses_no_file(tmp_path: Path, disk: Disk, 
 def test_a_commit_that_fails_before_its_last_step_was_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Its rows are still pending, its files are gone, and the handle goes on."""
+    """Its rows are still pending, its files are gone, and the handle still works."""
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "a", 1)
         with monkeypatch.context() as patch:
@@ -222,7 +222,8 @@ def test_a_commit_that_fails_before_its_last_step_was_not_made(
 def test_an_entry_whose_link_is_made_and_reported_as_failed_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, readable: bool
 ) -> None:
-    """What is there, or cannot be looked at, is no commit that was not made: its files stay, its retry finds it."""
+    """A commit whose entry exists, or cannot be looked up, does not count as not made: its files stay, and its retry
+    finds it."""
     link = os.link
 
     def made_and_failed(source: Any, target: Any, **options: Any) -> None:
@@ -332,8 +333,8 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_every_folder_on_the_way_to_a_commit_is_forced_to_the_disk(tmp_path: Path, syncs: list[str]) -> None:
-    """Those that name the warehouse, the store, its log and its segments, by the process that commits: who made them
-    may have died before."""
+    """The commit forces the folders that name the warehouse, the store, its log and its segments to the disk, because
+    the process that made them may have died before."""
     root = tmp_path / "a" / "b"
     catalog = statestore.connect(root)
     store = catalog.create_store("s", **COLUMNS)

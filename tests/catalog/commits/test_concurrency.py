@@ -45,7 +45,7 @@ def catalog(tmp_path: Path) -> statestore.Catalog:
 
 
 def model_of(store: VersionedStore, done: Done) -> Model:
-    """The commits in the order of their versions; the others are compactions. Each version has one winner."""
+    """The commits in the order of their versions; the other versions are compactions. Each version has one winner."""
     rows_by_version = dict(done)
     assert len(rows_by_version) == len(done)
     model = Model()
@@ -121,7 +121,7 @@ def test_threads(catalog: statestore.Catalog) -> None:
 
 
 class Rival:
-    """Another handle, which steps in at a chosen moment of what the first one does."""
+    """Another handle, which steps in at a chosen moment of an operation of the first one."""
 
     def __init__(self, catalog: statestore.Catalog, model: Model) -> None:
         self.store = catalog.open_store("s", auto_compact=False)
@@ -142,7 +142,7 @@ class Rival:
             self.model.same_again()
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call``, each of the next calls after one more step of the rival."""
+        """Wrap ``call``: a step of the rival precedes each of the next calls."""
 
         def stepping(*arguments: Any) -> Any:
             if self.steps:
@@ -204,7 +204,7 @@ def test_commits_during_a_compaction(
 def test_compaction_during_a_compaction(
     catalog: statestore.Catalog, rival: Rival, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one wins; the first one's files are removed and it does what is left to do."""
+    """The second one wins; the first one's files are removed, and it does the remaining work."""
     with catalog.open_store("s", auto_compact=False) as store:
         before = store.version
         rival.steps = [lambda: rival.write(LATE, compact=True)]
@@ -272,7 +272,7 @@ def test_commit_during_a_commit(catalog: statestore.Catalog, rival: Rival, monke
 
 
 def test_the_same_transaction_twice(catalog: statestore.Catalog, rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two that commit one transaction at the same time, one does."""
+    """If two handles commit one transaction at the same time, only one commits it."""
     with catalog.open_store("s", auto_compact=False) as store:
         for row in LATE:
             store.put(*row)
@@ -295,7 +295,7 @@ def test_overwrite_during_a_commit(catalog: statestore.Catalog, rival: Rival, mo
 
 
 def test_started_reader(catalog: statestore.Catalog, rival: Rival) -> None:
-    """A reader goes on with its version, whatever is committed, compacted or removed meanwhile."""
+    """A reader keeps its version, whatever is committed, compacted or removed meanwhile."""
     with catalog.open_store("s", auto_compact=False) as store:
         expected = set(rows_of(store.scan(), *INTERVAL))
         readers = [store.scan(), store.scan()]

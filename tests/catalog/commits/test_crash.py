@@ -45,8 +45,11 @@ OWN: list[Put] = [("d", 10, 13), ("a", None, 14), ("b", 11, 6)]
 
 @dataclass(frozen=True)
 class Operation:
-    """``effects``: what each version it commits does to the model; an interrupted operation may have made the first
-    of them. ``settings`` replace thresholds of modules while the store is prepared and while it is operated on."""
+    """An operation to interrupt.
+
+    ``effects``: the effect on the model of each version that it commits; an interrupted operation may have made the
+    first of them. ``settings`` replace thresholds of modules while the store is prepared and while it is operated on.
+    """
 
     run: Callable[[VersionedStore], object]
     effects: list[Callable[[Model], None]]
@@ -144,7 +147,7 @@ def _put(store: VersionedStore, model: Model, rows: list[Put]) -> None:
 
 
 def _operate(root: Path, operation: Operation, model: Model, die_at: int) -> bool:
-    """True if the operation survived."""
+    """Run the operation; return whether it survived."""
     plan = Plan()
     _, spec = statestore.connect(root).locate("s")
     store = VersionedStore(KillingStorage(root / "s", plan), spec)
@@ -163,7 +166,7 @@ def _operate(root: Path, operation: Operation, model: Model, die_at: int) -> boo
 
 
 def _release_locks(store: VersionedStore) -> None:
-    """What the system does when a process dies."""
+    """Release the locks, as the system does when a process dies."""
     if store._changelogs._writer is not None:
         store._changelogs._writer.close()
     for file in store._changelogs._adopted.values():
@@ -171,7 +174,7 @@ def _release_locks(store: VersionedStore) -> None:
 
 
 def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
-    """The version that was found."""
+    """Check the store after a death and return its version."""
     committed = len(model.states) - 1
     with statestore.connect(root).open_store("s", auto_compact=False) as store:
         found = int(store.version)
@@ -192,7 +195,7 @@ def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
 
 
 def _replay(store: VersionedStore, model: Model) -> None:
-    """What a streaming query does after a failure: the same rows again with the same transaction."""
+    """Write the same rows again with the same transaction, as a streaming query does after a failure."""
     known = store._snapshot.versions.find_transaction(*TRANSACTION)
     store.put_all(as_table(OWN))
     version = store.commit(transaction=TRANSACTION)
@@ -233,7 +236,7 @@ FIRST, LAST = 2, 32
 
 @pytest.mark.parametrize("step", [4, pytest.param(2, marks=pytest.mark.slow)])
 def test_processes_that_kill_themselves(step: int, tmp_path: Path) -> None:
-    """The same with real deaths, before calls of the operating system: acknowledged puts are there, versions whole."""
+    """Processes that really die before system calls leave every acknowledged put and whole versions."""
     kept = OPERATIONS["full compaction"]
     template, base = _prepare(tmp_path / "template", Operation(kept.run, kept.effects))
     copies = [shutil.copytree(template, tmp_path / str(n)) for n in range(FIRST, LAST + step, step)]

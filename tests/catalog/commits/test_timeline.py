@@ -1,7 +1,7 @@
 """One key's timeline against the log of its puts, recomputed from scratch for every question.
 
-The rule for a null put at the newest value's own time is the one `Timeline` states; which of Kafka's orders of puts it
-does not tell apart is a question of the store's semantics, not of these tests.
+The rule for a null put at the newest value's own time is that of `Timeline`. The orders of puts that Kafka
+distinguishes and this rule does not are a matter of the store's semantics, not of these tests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logs = st.lists(puts, max_size=14)
 
 @dataclass
 class PutLog:
-    """Every put ever made; what stands is worked out by reading them all again."""
+    """Every put ever made; the current state is computed by reading all of them again."""
 
     log: list[tuple[int, Any]] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ def committed(log: PutLog) -> list[KeyVersion]:
 
 
 def apply_changes(before: list[KeyVersion], timeline: Timeline) -> list[tuple[int, int, Any]]:
-    """What a store holds after writing ``timeline.changes()``; refuses changes that no store could write."""
+    """The rows of a store after writing ``timeline.changes()``; refuses changes that no store could write."""
     closures, added = timeline.changes()
     rows = {e.origin: e for e in before}
     assert len({origin for origin, _ in closures}) == len(closures), "a row is closed twice"

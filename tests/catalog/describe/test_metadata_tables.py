@@ -1,4 +1,4 @@
-"""A store's metadata as tables: what each holds, at the newest version and at older ones, through Python and SQL."""
+"""A store's metadata as tables: their contents at the newest version and at older ones, through Python and SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of Spark through our own doors: Python, SQL, DuckDB and the command line; truth is what Spark read."""
+"""Checkpoints of Spark through Python, SQL, DuckDB and the command line; the truth is the rows that Spark read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AGGREGATION = "spark4.3.0-agg__rkcl"
 
 
 def table_name(name: str, options: dict[str, Any]) -> str:
-    """Our table for options of Spark's source."""
+    """The name of the table that corresponds to options of Spark's source."""
     timers = "timers" if options.get("readRegisteredTimers") else None
     base = options.get("joinSide") or options.get("stateVarName") or timers or "state"
     return f"{base}_{options['operatorId']}" if len(opened(name).operators) > 1 else str(base)
@@ -97,7 +97,7 @@ def test_partitions_that_are_filtered_out_are_not_read() -> None:
 
 
 def test_tasks_read_parts_of_a_large_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each has one thread; a reader that has all threads takes it whole."""
+    """Tasks with one thread each read parts of a partition; a reader that has all threads reads it whole."""
     monkeypatch.setattr(partition_load, "_PART_BYTES", 1000)
     monkeypatch.setattr(spark_source, "processors", lambda: 8)
     table = statestore.inspect(checkpoint_path("spark4.3.0-twsttl__rk")).table("lst").table

@@ -1,4 +1,4 @@
-"""Whatever is asked of a checkpoint, not a byte, name or time in it changes."""
+"""No read of a checkpoint changes a byte, name or time in it."""
 
 from __future__ import annotations
 

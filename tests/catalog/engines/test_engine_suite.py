@@ -1,4 +1,4 @@
-"""What holds of every engine on the seam, against the true rows of each version."""
+"""Rules that hold for every engine, checked against the true rows of each version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_HISTORY = ("valid_from", "valid_to", "_commit_version")
 
 @dataclass(frozen=True)
 class Subject:
-    """One table of a case: its rows by version, and when versions began to hold."""
+    """One table of a case: its rows by version, and the times at which versions begin."""
 
     case: Case
     name: str
@@ -52,7 +52,7 @@ class Subject:
         return to_datetime(self.case.times[version])
 
     def holds_at(self, moment: int) -> int:
-        """The newest version that had begun by then."""
+        """The newest version that had begun at that moment."""
         return max(version for version in self.states if self.case.times[version] <= moment)
 
 
@@ -146,7 +146,7 @@ def test_a_difference_leads_from_one_version_to_another(subjects: list[Subject])
 
 
 def placed(subject: Subject, rows: Counter[Row]) -> Counter[Row]:
-    """Rows without the columns that say where they are stored, which a difference does not compare."""
+    """Rows without the placement columns, which a difference does not compare."""
     kept = [n for n, name in enumerate(subject.read.schema.names) if name not in subject.table.placement_columns]
     found: Counter[Row] = Counter()
     for row, count in rows.items():

@@ -1,4 +1,5 @@
-"""A third engine, which an installed package brings: every door works with it, and no line of ours knows it."""
+"""A third engine, added by an installed package: every door reads it, and the sources of this project do not name
+it."""
 
 from __future__ import annotations
 

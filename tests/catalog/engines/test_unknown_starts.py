@@ -1,4 +1,4 @@
-"""Rows that were there before what is kept begins: since when is null in every door, and never the oldest version."""
+"""Rows that are older than the kept versions: their start is null in every door, and never the oldest version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "spark4.3.0-agg__hdfs"
 
 
 def truth(whole: list[dict[str, Any]], oldest: int) -> set[tuple[Any, ...]]:
-    """(key, value, from, to, version) of the rows that there still were in batch ``oldest`` or later."""
+    """(key, value, from, to, version) of the rows that existed in batch ``oldest`` or later."""
     kept = [row for row in whole if row["ended"] is None or row["ended"] > oldest]
     return {
         (
@@ -78,7 +78,7 @@ def test_a_report_has_them_without_a_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("discarded", [1, 2])
 def test_every_door_of_a_keyed_store(discarded: int, tmp_path: Path) -> None:
-    """Of a store whose first snapshot is there all is known."""
+    """Every start is known in a store whose first snapshot is kept."""
     found, times = keyed(tmp_path)
     whole = found.table("s.value").history().read_all().to_pylist()
     assert [row["valid_from"] is None for row in whole] == [False] * len(whole)

@@ -1,4 +1,4 @@
-"""Which versions a question means, where engines have odd times."""
+"""The versions that a query means, where engines have odd times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statestore.formats.errors import NotFoundError
 
 
 class Times:
-    """Versions 0, 1, 2, … with these times."""
+    """An engine table whose versions 0, 1, 2, … have these times."""
 
     version_words = ("version", "versions")
     no_time = Source.no_time

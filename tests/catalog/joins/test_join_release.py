@@ -1,4 +1,5 @@
-"""What a stream with a grace period joins and what waits on: Kafka's cases, and records taken one by one (KIP-923)."""
+"""Rows that a stream with a grace period joins or keeps waiting: Kafka's cases, and records processed one by one
+(KIP-923)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed snapshots that are cancelled, fail, or whose backend is disposed of: nothing of them is left."""
+"""Keyed snapshots that are cancelled, fail, or whose backend is disposed of leave no files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 def test_a_cancelled_snapshot_leaves_nothing(
     kind: SnapshotKind, passing: int, store: KeyedStore, tasks: Tasks, gate: Gate
 ) -> None:
-    """Neither in the store, of files that it had written already (none, one, all but one), nor locally; the backend
-    goes on."""
+    """No file is left in the store or locally, whether none, one or all but one were written; the backend still
+    works."""
     fill(tasks, 1)
     parts = travelled(tasks.snapshot([kind]))
     store.discard_files(parts)
@@ -53,7 +53,8 @@ def test_cancelling_one_that_is_done_changes_nothing(store: KeyedStore, tasks: T
 
 
 def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a region of it: no other one is written, but for an Arrow file's end, and what was goes, too."""
+    """After a region of a file no other one is written, except the end of an Arrow file, and written regions are
+    removed."""
     monkeypatch.setattr(stored_files, "REGION_BYTES", 64)
     fill(tasks, 1)
     running: list[Any] = []

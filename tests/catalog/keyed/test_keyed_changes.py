@@ -1,4 +1,4 @@
-"""History, change feed and differences of keyed states: what plain dicts of the kept snapshots say."""
+"""History, change feed and differences of keyed states, compared with plain dicts of the kept snapshots."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_migrated_state_is_told_in_its_widest_type(tmp_path: Path) -> None:
 
 
 def test_a_state_comes_late_and_goes(tmp_path: Path) -> None:
-    """Before a state was registered, and after a store began anew without it, it has no rows to tell of."""
+    """A state has no rows before it was registered, and after a store was begun anew without it."""
     with statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "int"}) as store:
         for version, names in ((None, ["a"]), (None, ["a", "b"]), (0, ["b"])):
             with store.backend(version=version) as backend:

@@ -17,7 +17,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 
 
 def test_a_transaction_is_committed_once(store: KeyedStore, tasks: Tasks) -> None:
-    """Again it answers the same version, and what was written for the repetition is removed."""
+    """A repetition returns the same version, and the files written for it are removed."""
     fill(tasks, 1)
     first = travelled(tasks.snapshot(["incremental"]))
     version = store.commit(first, transaction=("app", 7))

@@ -14,7 +14,7 @@ from support.processes.scripts import command
 
 
 def killed(root: Path, first: int, step: int) -> tuple[int, str]:
-    """How often the script's process died, and what was wrong then."""
+    """Run the script; return the number of processes that died, and the problems found afterwards."""
     run = subprocess.run(command("dying_backend", root, first, step), capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     *wrong, last = run.stdout.splitlines()

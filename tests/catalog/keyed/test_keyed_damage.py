@@ -1,4 +1,4 @@
-"""Damaged, dropped and discarded keyed snapshots: an error of ours or the same rows, and nothing left behind."""
+"""Damaged, dropped and discarded keyed snapshots: an error of the tree or the same rows, and no file is left behind."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) 
 
 
 def fresh(store: KeyedStore) -> KeyedStore:
-    """The store as another process opens it: in a folder that nobody has read."""
+    """The store as another process opens it, in a folder that was not read before."""
     copy = store._folder.parent / f"copy{next(COPIES)}"
     shutil.copytree(store._folder, copy / "s")
     found = statestore.connect(copy).open_store("s")
@@ -143,7 +143,7 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
 
 
 def opened_again(store: KeyedStore) -> KeyedStore:
-    """By another handle."""
+    """The store opened by another handle."""
     found = statestore.connect(store._folder.parent).open_store("s")
     assert isinstance(found, KeyedStore)
     return found
@@ -152,7 +152,7 @@ def opened_again(store: KeyedStore) -> KeyedStore:
 def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though its files are still there: who discards is about to remove them."""
+    """It is refused although its files still exist, because the discard is about to remove them."""
     fill(tasks, 1)
     parts = travelled(tasks.snapshot(["full"]))
     version = store.commit(parts)
@@ -174,7 +174,7 @@ def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
 def test_a_process_forgets_the_parts_of_discarded_snapshots(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long it goes on, whether it commits or only looks."""
+    """A process drops them however long it runs, whether it commits or only reads."""
     monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
     monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)

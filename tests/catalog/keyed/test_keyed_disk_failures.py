@@ -1,4 +1,5 @@
-"""A disk that fails under a keyed store: our errors, answers for everybody who waits, and work that goes on."""
+"""A failing disk under a keyed store: errors of the tree, an answer for everyone who waits, and a store that still
+works."""
 
 from __future__ import annotations
 
@@ -248,7 +249,7 @@ def test_files_of_a_renewed_database_are_never_taken_for_those_of_a_snapshot_bef
 def test_a_damaged_description_is_reported_by_queries_of_its_states(
     query: str, store: KeyedStore, tmp_path: Path
 ) -> None:
-    """Nobody can know that the store is keyed, and that s.v is a table."""
+    """Without the description it is unknown that the store is keyed and that s.v is a table."""
     with store.backend(directory=local(tmp_path)) as backend:
         _put(backend, 1)
         store.commit([backend.snapshot().result(WAIT)])

@@ -1,4 +1,4 @@
-"""Local files of keyed backends: gone with their backend, or with the next one where a process died."""
+"""Local files of keyed backends are removed with their backend, or by the next backend if a process died."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_backend_that_nobody_has_any_more_leaves_no_files(store: KeyedStore, t
 def test_a_snapshot_holds_its_backend(
     kind: SnapshotKind, store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose local files are needed until it is written, though nobody else has the backend any more."""
+    """A backend's local files are kept until its snapshot is written, even if the backend is no longer referenced."""
     dropped = threading.Event()
     whole = getattr(taking, f"_{kind}")
 
@@ -110,7 +110,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_directories_of_dead_processes_are_removed_and_no_others(store: KeyedStore, tmp_path: Path) -> None:
-    """Those of living backends stay, and whatever else somebody has in the folder, however old and like ours."""
+    """Directories of living backends stay, and all other entries of the folder, however old and similar in name."""
     folder = local(tmp_path)
     for name in ("new-orders", "dead-letters", "data", "0" * 31, "owner.lock"):
         (folder / name).mkdir(parents=True)

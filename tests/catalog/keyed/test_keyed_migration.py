@@ -1,4 +1,4 @@
-"""States that are registered again with wider types: their rows, snapshots of before and after, and what is refused."""
+"""States that are registered again with wider types: their rows, snapshots from before and after, and refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Newest:
 
 
 def register(backend: KeyedBackend, kind: str, of: str) -> Any:
-    """A state of this kind and type; it is called as its kind."""
+    """Register a state of this kind and type, named after its kind."""
     match kind:
         case "value":
             return backend.value_state(kind, of)
@@ -144,7 +144,7 @@ def at(found: Any, namespace: str) -> Any:
 
 
 def write(backend: KeyedBackend, found: Sequence[Any], key: str, cells: Sequence[Any]) -> None:
-    """The last cell is that of kinds with one value; a map has nulls beside them."""
+    """Write cells to a state. The last cell is the value of kinds with one value; a map has nulls beside them."""
     backend.set_current_key(key)
     value, listed, mapped, reducing, aggregating = found
     value.update(cells[-1])
@@ -197,7 +197,7 @@ def in_place(store: KeyedStore, backend: KeyedBackend, folder: Path) -> Iterator
 
 @contextmanager
 def by_rows(store: KeyedStore, backend: KeyedBackend, folder: Path) -> Iterator[KeyedBackend]:
-    """Of table files that hold other key groups, too."""
+    """A backend restored from table files that also hold other key groups."""
     store.commit([backend.snapshot("incremental").result()])
     group = backend.key_group("a")
     with store.backend(range(group, group + 1), directory=folder) as restored:
@@ -210,7 +210,7 @@ Way = Callable[[KeyedStore, KeyedBackend, Path], Any]
 @pytest.mark.parametrize("way", mostly_slow([again, of_full, in_place, by_rows], [in_place]))
 @pytest.mark.parametrize("case", WIDER)
 def test_rows_of_a_wider_type(case: str, way: Way, store: KeyedStore, tmp_path: Path) -> None:
-    """In all kinds of states; what was there is as it was, with nulls for fields that were added."""
+    """In all kinds of states, existing rows are unchanged, with nulls for added fields."""
     old, new, cells = WIDER[case]
     before, after = [cell for cell, _ in cells], [cell for _, cell in cells]
     with store.backend(directory=local(tmp_path)) as first:
@@ -281,7 +281,7 @@ def test_a_migration_leaves_no_files(store: KeyedStore, tmp_path: Path) -> None:
 def test_a_backend_whose_migration_fails_is_closed(
     store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some of its rows are of either type: nobody may read or keep them. The snapshot before is as it was."""
+    """Its rows are partly of either type and must not be read or kept. The snapshot before is unchanged."""
 
     def failing(*arguments: Any) -> Any:
         raise OSError(28, "No space left on device")
@@ -308,7 +308,7 @@ OLD, NEW = "struct<n:int>", "struct<by:string,n:bigint>"
 
 
 def two_types(store: KeyedStore, folder: Path, kinds: Sequence[Any] = ("full", "incremental")) -> dict[str, Any]:
-    """One snapshot of two tasks of which one was migrated: what each key has, as the wider type says."""
+    """Commit one snapshot of two tasks of which one was migrated; return the value of each key in the wider type."""
     parts: list[SnapshotPart] = []
     expected = {}
     for number, groups in enumerate(store.task_groups(2)):
@@ -352,7 +352,7 @@ def test_parts_of_two_types_in_one_snapshot(
 
 
 def test_parts_of_types_that_exclude_each_other_are_not_committed(store: KeyedStore, tmp_path: Path) -> None:
-    """Nobody could restore them together."""
+    """Such parts could not be restored together."""
     running: list[Running] = []
     for groups, of in zip(store.task_groups(2), ("struct<a:int,b:int>", "struct<a:int,c:int>"), strict=True):
         with store.backend(groups, directory=local(tmp_path)) as backend:
@@ -373,7 +373,7 @@ def table(store: KeyedStore, version: int, **query: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["full", "incremental"])
 def test_tables_of_versions_before_and_after(kind: Any, store: KeyedStore, tmp_path: Path) -> None:
-    """Each has the type and the rows of its time; a diff tells only of rows that are other ones."""
+    """Each version has its own type and rows; a diff lists only rows that differ."""
     with store.backend(directory=local(tmp_path)) as backend:
         state = backend.value_state("s", "int")
         for number in range(20):

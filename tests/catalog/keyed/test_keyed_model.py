@@ -41,7 +41,7 @@ KEYS: dict[str, tuple[dict[str, str], list[Any]]] = {
 
 @dataclass
 class History:
-    """A store under test, what each kept version holds, and a snapshot that may be under way."""
+    """A store under test, the contents of each kept version, and a snapshot that may be under way."""
 
     tasks: Tasks
     keys: list[Any]
@@ -81,7 +81,7 @@ class History:
                 tasks.merge(state, key, by, self.random.choices(NAMESPACES[state], k=2))
 
     def begin(self) -> None:
-        """What is written before `finish` is not in it."""
+        """Begin a snapshot. Writes between this call and `finish` are not in it."""
         if not self.under_way:
             self.under_way = self.tasks.snapshot(self.random.choice(KINDS))
             self.expected = self.tasks.model.content()
@@ -102,7 +102,7 @@ class History:
             self.tasks.confirm(version)
 
     def cancel(self) -> None:
-        """The tasks' parts may be whole already: then they are removed."""
+        """Cancel the snapshot. If parts of tasks are already whole, they are removed."""
         for running in self.under_way:
             running.cancel()
         for running in self.under_way:
@@ -119,7 +119,7 @@ class History:
             del self.kept[version]
 
     def restore(self) -> None:
-        """With any number of tasks, of any version that is kept; what is not in it is gone."""
+        """Restore any kept version with any number of tasks; later writes are lost."""
         self.cancel()
         self.tasks.dispose()
         version = self.random.choice([*self.kept, *([] if self.kept else [0])])
@@ -129,7 +129,7 @@ class History:
         self.check()
 
     def migrate(self) -> None:
-        """One task after the other, so that a snapshot may have parts of two types."""
+        """Migrate one task after the other, so that a snapshot may have parts of two types."""
         model = self.tasks.model
         if model.generation + 1 < len(SHAPES):
             model.generation += 1
@@ -152,14 +152,14 @@ class History:
         assert self.tasks.store.versions() == list(self.kept)
 
     def check_files(self, folder: Path) -> None:
-        """Nothing is under way: just the files that kept snapshots name are there."""
+        """Check that exactly the files named by kept snapshots exist while nothing is under way."""
         named = set(self.tasks.store._read().files())
         present = {str(path.relative_to(folder)) for place in PLACES for path in (folder / place).glob("*")}
         assert present == named
 
 
 def opened(store: KeyedStore) -> KeyedStore:
-    """As a process that begins now."""
+    """The store as a new process opens it."""
     shared_log._known.clear()
     found = statestore.connect(store._folder.parent).open_store(store.name)
     assert isinstance(found, KeyedStore)
@@ -172,7 +172,7 @@ STEP_WEIGHTS = {"write": 6, "begin": 2, "finish": 4, "cancel": 1, "discard": 2, 
 
 @pytest.fixture
 def folded_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log's entries are folded into one file after every few."""
+    """Fold the log's entries into one file after every few entries."""
     monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 3)
 
 

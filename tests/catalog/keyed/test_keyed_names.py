@@ -1,4 +1,4 @@
-"""Names and paths of the states of keyed stores, next to other stores, and what such stores refuse."""
+"""Names and paths of the states of keyed stores, next to other stores, and refused names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed snapshots that are discarded while somebody reads them."""
+"""Keyed snapshots that are discarded during a read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 
 
 def overtaken(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A snapshot that is discarded, with another one committed, when the first of its files has just been compared."""
+    """A snapshot that is discarded, while another one is committed, just after its first file was compared."""
     fill(tasks, 1)
     version = tasks.commit("incremental")
     fill(tasks, 2)

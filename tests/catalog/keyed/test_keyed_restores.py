@@ -1,4 +1,4 @@
-"""What restores from keyed snapshots, by other numbers of tasks, of parts of both kinds, of odd names."""
+"""Restores from keyed snapshots by other numbers of tasks, from parts of both kinds, with odd names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 
 @pytest.mark.parametrize("kinds", [("full",), ("incremental",), ("incremental", "full")], ids="-".join)
 def test_other_numbers_of_tasks(kinds: tuple[SnapshotKind, ...], tasks: Tasks) -> None:
-    """4 tasks, then 2, 7 and 1: each takes over what is of its key groups, and all write on."""
+    """4 tasks, then 2, 7 and 1: each takes over the rows of its key groups, and all continue to write."""
     for seed, number in enumerate((4, 2, 7, 1, 1)):
         assert reopened(tasks, number) == tasks.model.content()
         ranges = [task.backend.key_groups for task in tasks.tasks]
@@ -30,7 +30,7 @@ def test_other_numbers_of_tasks(kinds: tuple[SnapshotKind, ...], tasks: Tasks) -
 
 @pytest.mark.parametrize("kinds", [("full",), ("incremental",), ("incremental", "full")], ids="-".join)
 def test_a_task_restores_only_its_own_groups(kinds: tuple[SnapshotKind, ...], store: KeyedStore, tasks: Tasks) -> None:
-    """Of parts whose edges are elsewhere, of one group, and of several parts."""
+    """A task restores its groups from parts whose borders differ, from parts of one group, and from several parts."""
     reopened(tasks, 3)
     fill(tasks, 1)
     version = tasks.store.commit(travelled(tasks.snapshot(kinds)))
@@ -86,8 +86,8 @@ def test_states_of_odd_names(kind: SnapshotKind, number: int, store: KeyedStore,
 
 
 def test_all_local_files_are_in_the_directory_for_them(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that a restore by rows takes for a while, too: another disk may be too small, and nobody would remove them
-    there after a kill."""
+    """Even the temporary files of a restore by rows are in that directory. Another disk may be too small, and files
+    there would stay after a kill."""
     fill(tasks, 1)
     tasks.commit("incremental")
     monkeypatch.setattr(tempfile, "tempdir", str(tasks.directory / "nowhere"))

@@ -33,7 +33,7 @@ NO_NAMESPACE = st.just((pa.schema([]), [()]))
 
 
 def named(table: Table, letter: str) -> Table:
-    """With columns of other names."""
+    """The table with other column names."""
     schema, rows = table
     return schema.empty_table().rename_columns([f"{letter}{n}" for n in range(len(schema))]).schema, rows
 
@@ -48,8 +48,8 @@ def user_keys(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
 def test_rows_by_columns_are_those_one_by_one(
     keys: Table, namespaces: Table, of_map: tuple[pa.DataType, list[Any]], kind: StateKind
 ) -> None:
-    """The same bytes in both ways and directions, for keys, namespaces and maps' keys of all types; and no stored
-    place begins another one's rows."""
+    """Both ways give the same bytes in both directions, for keys, namespaces and map keys of all types, and no stored
+    key is a prefix of another one's rows."""
     key, key_rows = keys
     by, by_rows = named(namespaces, "n") if namespaces[0] else namespaces
     by = pa.schema([field.with_nullable(False) for field in by])

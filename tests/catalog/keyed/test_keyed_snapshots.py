@@ -1,4 +1,4 @@
-"""Snapshots of keyed backends: what is in them, and which files they share and leave."""
+"""Snapshots of keyed backends: their contents, and the files that they share and leave."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
-    """Of new keys and of the same ones: updates, elements that are added, and all that is removed; while the snapshot
-    has not begun to write."""
+    """Later writes of new and existing keys, added elements and removals are not in a snapshot, even before the
+    snapshot begins to write."""
     fill(tasks, 1)
     expected = tasks.model.content()
     gate.shut()
@@ -46,7 +46,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
-    """Each has what was there when it was asked for, in whatever order they are committed."""
+    """Each holds the state at the moment it was requested, in whatever order they are committed."""
     gate.shut()
     expected = {}
     running = []

@@ -1,4 +1,4 @@
-"""The five kinds of keyed state, as Flink's own tests of its state backends ask for them: tables of steps and answers.
+"""The five kinds of keyed state, after Flink's own tests of its state backends: tables of steps and answers.
 
 Rows of the tables are (operation, arguments…, answer). ``key`` and ``at`` set the current key and namespace.
 """
@@ -19,7 +19,7 @@ from statestore.catalog.keyed.rows import database
 
 
 class Refused(str):
-    """An answer: the code of the error."""
+    """An answer that is an error with this code."""
 
 
 Step = tuple[Any, ...]
@@ -378,7 +378,7 @@ def backend(store: KeyedStore, tmp_path: Path) -> Iterator[KeyedBackend]:
 
 
 def run(backend: KeyedBackend, state: Any, steps: list[Step]) -> None:
-    """Every answer is that of the table."""
+    """Do the steps and compare every answer with the table."""
     for number, (operation, *arguments, answer) in enumerate(steps):
         if operation == "key":
             call: Callable[..., Any] = backend.set_current_key
@@ -441,7 +441,7 @@ def test_namespaces_that_begin_alike_do_not_see_each_other(backend: KeyedBackend
 @pytest.mark.parametrize("kind", ["list", "reducing", "aggregating"])
 @pytest.mark.parametrize("case", MERGES)
 def test_merged_namespaces(case: str, kind: str, backend: KeyedBackend) -> None:
-    """What was in the sources is in the target, behind what was there, and nowhere else; of the current key only."""
+    """The contents of the sources are appended to the target and are nowhere else, for the current key only."""
     before, (target, sources), after = MERGES[case]
     state = STATES[kind](backend, "bigint")
     for key in ("a", "b"):
@@ -462,7 +462,7 @@ def test_merged_namespaces(case: str, kind: str, backend: KeyedBackend) -> None:
 
 
 def merged(kind: str, letters: str) -> Any:
-    """What a state answers to which these letters were added."""
+    """The answer of a state to which these letters were added."""
     codes = [ord(letter) for letter in letters]
     if kind == "list":
         return codes
@@ -618,7 +618,7 @@ def test_objects_of_one_state_see_the_same(backend: KeyedBackend) -> None:
 
 
 def test_states_do_not_see_each_other(backend: KeyedBackend) -> None:
-    """Of the same kind and of different kinds, under one key."""
+    """States of the same kind and of different kinds under one key are separate."""
     states = [backend.map_state(name, "string", "bigint") for name in ("m", "n", "m n", "états", "#'\"=")]
     listed_state = backend.list_state("list", "bigint")
     backend.set_current_key("a")
@@ -758,7 +758,7 @@ def test_without_a_current_key(backend: KeyedBackend) -> None:
 
 
 class Renamed:
-    """A backend whose states have another name than asked for."""
+    """A backend that registers states under a different name than the requested one."""
 
     def __init__(self, backend: KeyedBackend, name: str) -> None:
         self._backend, self._name = backend, name
@@ -768,7 +768,7 @@ class Renamed:
 
 
 def calls_of(state: Any) -> list[Callable[[], Any]]:
-    """Every operation that a state has on what is stored."""
+    """Every operation of a state on stored rows."""
     arguments: dict[str, tuple[Any, ...]] = {
         "update": (["x"],) if hasattr(state, "add_all") else (1,),
         "add": (1,),
@@ -982,7 +982,7 @@ def test_a_key_may_be_bare_a_tuple_or_a_mapping(backend: KeyedBackend) -> None:
 
 
 def deleted_ranges(backend: KeyedBackend, state: str) -> int:
-    """In the table files of a state, as RocksDB counts them."""
+    """The number of deleted ranges in the table files of a state, as RocksDB counts them."""
     table = backend.database._table(state)
     table.flush()
     told = dict(each.strip().split("=") for each in table.property_value(PROPERTIES).split(";") if "=" in each)
@@ -1017,7 +1017,8 @@ def test_only_large_states_are_cleared_as_a_range(
 
 
 def test_a_list_that_is_updated_keeps_its_places(store: KeyedStore, backend: KeyedBackend) -> None:
-    """What reads a list goes through all its places that were given up: new ones each time take quadratic time."""
+    """A list keeps its positions at an update. New ones each time would take quadratic time, since a read passes all
+    abandoned positions."""
     elements = backend.list_state("l", "string")
     backend.set_current_key("a")
     places = []

@@ -1,4 +1,4 @@
-"""Timers of a keyed backend are found by time, and in a table by key, which stands behind the time in their bytes."""
+"""Timers of a keyed backend are found by time, and in a table by key, which comes after the time in their bytes."""
 
 from __future__ import annotations
 

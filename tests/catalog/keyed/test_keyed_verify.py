@@ -1,4 +1,4 @@
-"""`verify` finds whatever is wrong with a keyed store; vacuum removes what no kept snapshot names, and nothing else."""
+"""`verify` finds every defect of a keyed store; vacuum removes files that no kept snapshot names, and no others."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_damage_of_any_file_is_told_by_its_name(damage: Callable[[Path], None], 
         found = verified(root)
         assert not found.ok, name
         if name.name == f"{4:020d}.json" and damage is removed:
-            continue  # nobody knows of the newest entry; but files of what it discarded were missed
+            continue  # the newest entry goes unnoticed, except that files of the snapshot it discarded are missed
         assert str(name.relative_to("s")) in {problem.file for problem in found.problems}, name
         assert found.vouches == "not for this store: see the problems"
 
 
 def rewritten(root: Path, version: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """A log entry that says something else, with the right checksum."""
+    """Replace a log entry by a different one with the right checksum."""
     path = root / "s" / "log" / f"{version:020d}.json"
     document = json.loads(path.read_bytes())
     change(document["log"]["versions"][0])

@@ -1,4 +1,5 @@
-"""A state whose type was widened, and then began anew from a snapshot before that: every read in the widest type."""
+"""A state whose type was widened and which was then restored from an earlier snapshot: every read uses the widest
+type."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def rows(table: ReadableTable, version: int) -> dict[int, Any]:
 
 
 def shown(value: Any) -> Any:
-    """Without fields that the narrower type did not have; maps as dicts."""
+    """The value without the fields that the narrower type lacks; maps as dicts."""
     if isinstance(value, list) and value and isinstance(value[0], tuple):
         value = dict(value)
     return {name: cell for name, cell in value.items() if cell is not None} if isinstance(value, dict) else value

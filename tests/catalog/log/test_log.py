@@ -178,7 +178,7 @@ def test_a_version_is_taken_once(tmp_path: Path) -> None:
 
 
 class Unreliable(LocalStorage):
-    """Says "exists" as object stores do now and then: after its own success, or where nothing is."""
+    """Storage that reports "exists" as object stores sometimes do: after its own success, or where nothing exists."""
 
     def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
         if len(self.list("log/")) % 2:
@@ -196,7 +196,7 @@ def test_a_lost_answer_is_no_lost_race(tmp_path: Path) -> None:
 
 
 def race(storage: Storage, writer: str, last: int) -> list[int]:
-    """Commit until version ``last`` is taken; answers the versions won."""
+    """Commit until version ``last`` is taken; return the versions won."""
     won = []
     version = 0
     while (version := newest_version(storage, version)) < last:

@@ -55,7 +55,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What survives a power cut is the subject of test_storage."""
+    """Skip fsync; power cuts are the subject of test_storage."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -251,7 +251,7 @@ def sealed(table: pa.Table) -> bytes:
 
 @dataclass(frozen=True)
 class Counting(LocalStorage):
-    """Notes every file that is read."""
+    """Storage that records every file that is read."""
 
     read_names: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""The example files of docs/log-format.md: written once, readable for ever; and the page says what the code does.
+"""The example files of docs/log-format.md: written once, readable for ever; the page agrees with the code.
 
 ``PYTHONPATH=tests python tests/catalog/log/test_log_format.py``
 writes them anew; only a new format version may need that.
@@ -68,7 +68,7 @@ def test_log_entries() -> None:
 
 
 def canonical(value: Any) -> str:
-    """Written from docs/log-format.md alone."""
+    """Canonical JSON, written from docs/log-format.md alone."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in sorted(value)) + "}"
     if isinstance(value, list):
@@ -97,7 +97,7 @@ def test_the_specification_is_enough_to_check_an_entry() -> None:
 
 
 def test_checkpoint() -> None:
-    """Of versions 0 to 3; with the entry after it, it says what the log says."""
+    """The checkpoint of versions 0 to 3, together with the next entry, equals the log."""
     for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
         storage = LocalStorage(folder)
         assert plain(load_log_state(storage, 3)) == folded(LOG[:4])

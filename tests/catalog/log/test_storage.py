@@ -103,7 +103,7 @@ def test_list_answers_a_folder(storage: Storage) -> None:
 
 
 def test_list_can_begin_after_a_name(storage: Storage) -> None:
-    """Which need not exist; folders below count by their names."""
+    """The name need not exist; folders below count by their names."""
     for name in ("log/1", "log/2", "log/3", "log/_checkpoint/1"):
         storage.create(name, b"")
     assert [item.name for item in storage.list("log/", after="log/2")] == ["log/3", "log/_checkpoint/1"]
@@ -167,7 +167,7 @@ def test_local_storage_survives_pickling(tmp_path: Path) -> None:
 
 
 def test_no_temporary_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a create won, lost or failed."""
+    """No temporary file stays, whether a create won, lost or failed."""
     storage = LocalStorage(tmp_path)
     storage.create("x", b"1")
     with pytest.raises(StorageExistsError):

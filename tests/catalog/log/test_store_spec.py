@@ -1,4 +1,4 @@
-"""`store.json`: the page's example is read, what was written comes back, and damage is never another store."""
+"""`store.json`: the page's example is readable, a written file reads back equal, and damage is never another store."""
 
 from __future__ import annotations
 

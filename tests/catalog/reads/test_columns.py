@@ -1,4 +1,4 @@
-"""The columns that a read is asked for: one by its name, none, and what is no name."""
+"""The columns that a read selects: one by its name, none, and invalid names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statestore import InvalidInputError, VersionedStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[VersionedStore]:
-    """Three rows in two commits, of which one is over."""
+    """Three rows in two commits, of which one is closed."""
     catalog = statestore.connect(tmp_path)
     with catalog.create_store("s", key={"k": "string"}, value={"item": "bigint"}) as made:
         made.put("a", 1, timestamp=1000)

@@ -1,4 +1,4 @@
-"""What changed between two points, against the model and against values of every type."""
+"""Differences between two points, against the model and against values of every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged, missing and foreign files: refused where they are needed, naming the file, and nothing else is lost."""
+"""Damaged, missing and foreign files: refused where they are needed, with the file's name, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _flip(path: Path) -> None:
 
 
 def _replaced(path: Path, damage: Callable[[Path], object]) -> None:
-    """Damage a copy and put it in place: a mapped file that is changed is another matter."""
+    """Damage a copy and put it in place of the file, because a change of a mapped file is a different case."""
     other = path.with_name("damaged")
     shutil.copy(path, other)
     damage(other)
@@ -49,7 +49,7 @@ def _read_everything(store: VersionedStore) -> None:
 @pytest.mark.parametrize("damage", [_truncate, _flip, Path.unlink], ids=["truncated", "flipped", "missing"])
 @pytest.mark.parametrize("suffix", ["segment", "closures"])
 def test_damaged_data_file(warehouse: Warehouse, suffix: str, damage: Callable[[Path], None]) -> None:
-    """Reads that need the file are refused, others answer, writes elsewhere go on, and the copy makes it whole."""
+    """Reads that need the file are refused, others work, and an intact copy makes the store whole."""
     entry = json.loads(warehouse.entry(3).read_text())["commit"]
     found = entry["added"][0]["file"] if suffix == "segment" else entry["closures"][0]["file"]
     path = warehouse.folder / found["name"]
@@ -154,7 +154,7 @@ def test_damaged_description(warehouse: Warehouse, damage: str) -> None:
 
 
 def test_every_flipped_bit_of_the_description(warehouse: Warehouse) -> None:
-    """What no reader can vouch for is refused: another retention or type would be another answer."""
+    """A damaged description is refused: another retention or type would give another answer."""
     path = warehouse.folder / "store.json"
     saved = path.read_bytes()
     for position in range(len(saved)):

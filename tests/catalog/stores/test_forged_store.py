@@ -1,4 +1,5 @@
-"""Files forged under right checksums: every read answers or raises one of our errors, and none ends the process."""
+"""Files forged under right checksums: every read returns rows or raises an error of the tree, and none ends the
+process."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def store(made: Path, tmp_path: Path) -> Path:
 
 
 def _wrong(folder: Path, numbers: Sequence[int]) -> list[str]:
-    """What went wrong where these forgeries were read: raw errors, and crashes, each by its forgery."""
+    """The raw errors and crashes in reads of these forgeries, each with its forgery."""
     known = forgeries(folder)
     wrong: list[str] = []
     left = list(numbers)
@@ -116,7 +117,7 @@ def test_a_forged_offset_is_damage(store: Path, column: str, buffer: int) -> Non
 
 
 def _damaged(folder: Path, version: int, change: Callable[[dict[str, Any]], object]) -> None:
-    """The log entry with a change, and the checksum made anew."""
+    """Change the log entry and recompute its checksum."""
     path = entry_path(folder, version)
     commit = json.loads(path.read_text())["commit"]
     change(commit)
@@ -175,7 +176,7 @@ STORE_FIELDS = (*VALUES, 1e400, float("nan"), "array<" * 100, "x" * 1_000)
 
 
 def test_every_field_of_a_description_may_be_forged(made: Path, tmp_path: Path) -> None:
-    """What is still a description after a forgery can be used as one."""
+    """A forged file that is still a description can be used as one."""
     fields = json.loads((made / STORE / "store.json").read_text())
     del fields["checksum"]
     raw = []
@@ -198,7 +199,7 @@ def test_every_field_of_a_description_may_be_forged(made: Path, tmp_path: Path) 
 
 
 def _raw(folder: Path, names: Sequence[str]) -> Iterator[str]:
-    """Errors of these reads that are none of ours."""
+    """Errors of these reads that are not in the tree."""
     for name in names:
         try:
             reads(folder)[name]()
@@ -247,7 +248,7 @@ def test_a_compressed_checkpoint_is_refused_before_arrow_reads_it(store: Path, m
 
 
 def test_no_forged_word_of_a_checkpoint_ends_a_read(made: Path) -> None:
-    """Whatever word is forged, the checkpoint is read, or is one of our errors."""
+    """Whatever word is forged, the checkpoint is read or an error of the tree is raised."""
     path = _checkpoint(made)
     content = path.read_bytes()[:-8]
     for at in range(0, len(content) - 4, 4):

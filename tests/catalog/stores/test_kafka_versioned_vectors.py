@@ -31,7 +31,7 @@ def as_case(record: statestore.Record | None) -> dict[str, Any] | None:
 
 
 class Kafka:
-    """The operations of the cases on one of our stores; ``after_put`` runs after each operation that writes."""
+    """The operations of the cases on a store; ``after_put`` runs after each operation that writes."""
 
     def __init__(self, catalog: statestore.Catalog, store: dict[str, Any], upkeep: str, serde: str) -> None:
         self.catalog = catalog

@@ -1,7 +1,4 @@
-"""Every type that a key or a value may have goes in and comes out the same, through every way in and out.
-
-The expectation is a plain dictionary: key -> list of (time, value). Keys in it are made hashable by `frozen`.
-"""
+"""Every type that a key or a value may have is read back unchanged, through every way to write and read."""
 
 from __future__ import annotations
 
@@ -112,7 +109,7 @@ def frozen(value: Any) -> Any:
 
 
 class Checked:
-    """A store and the dictionary of what was put into it."""
+    """A store and the dictionary of the values that were put into it."""
 
     def __init__(self, root: Path, key: dict[str, str], value: dict[str, str]) -> None:
         self.catalog = statestore.connect(root)
@@ -203,7 +200,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _round_trip(checked: Checked, keys: list[Any], values: list[Any]) -> None:
-    """Puts one by one and in bulk, late ones and equal times, commits, compactions and reopenings."""
+    """Put rows one by one and in bulk, late and at equal times, then commit, compact and reopen."""
     rows = [(key, values[(n + m) % len(values)], 10 * m + 1) for n, key in enumerate(keys) for m in range(3)]
     for row in rows[::2]:
         checked.put(*row)

@@ -1,4 +1,4 @@
-"""The models of stores and the runner of Kafka's cases, each proved by the other; what no case says, said here."""
+"""The models of stores and the runner of Kafka's cases, each checked by the other, with further cases of our own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDS = [f"{case['store']['type']}-{case['id']}" for case in CASES]
 
 
 def adapter(store: dict[str, Any]) -> Any:
-    """A model with a case's settings."""
+    """A model with the settings of a case."""
     key, value = key_serializer(store), value_serializer(store)
     match store["type"]:
         case "keyvalue":
@@ -100,7 +100,7 @@ def test_a_wrong_answer_is_noticed(kind: str) -> None:
 
 
 def _other(expected: Any) -> Any:
-    """An answer of the same form that is wrong: None where there is none."""
+    """A wrong answer of the same form; None if there is none."""
     match expected:
         case None:
             return "00"
@@ -205,7 +205,7 @@ def test_visible_windows_follow_from_the_puts_alone(
 @given(operations=session_operations())
 @settings(max_examples=80, deadline=None)
 def test_visible_sessions_follow_from_the_puts_alone(operations: list[Operation]) -> None:
-    """The same for sessions, by their end."""
+    """The sessions that are visible at a stream time follow from the puts alone, by their end."""
     model = SessionModel(bytes, RETENTION, INTERVAL)
     rows: dict[Any, Any] = {}
     latest = -1
@@ -293,7 +293,7 @@ def test_the_end_of_a_window_has_a_limit() -> None:
 
 
 def test_remove_moves_stream_time_and_counts_nothing() -> None:
-    """What is then too old is not seen at once; its segment goes with the next put."""
+    """Rows that are then too old are hidden at once; their segment is removed at the next put."""
     model = SessionModel(str.encode, RETENTION, INTERVAL, "s")
     model.put("a", 0, 10, "1")
     model.remove("a", 0, 10 * INTERVAL)
@@ -338,7 +338,7 @@ def test_rows_rolled_away_before_they_are_sent_are_logged_as_null() -> None:
 
 
 def test_join_window_keys_that_are_prefixes_do_not_leak() -> None:
-    """The key b"a" and a key that continues with the bytes of a time are told apart."""
+    """The key b"a" and a key that continues with the bytes of a time are distinguished."""
     model = JoinWindowModel(bytes, 3, 3, RETENTION, 3)
     model.put(b"a" + bytes(8), "other", 0)
     model.put(b"a", "mine", 0)

@@ -1,4 +1,4 @@
-"""A handle, table or connection never goes on with another store than the one it was opened on."""
+"""A handle, table or connection never continues with another store than the one it was opened on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def keys_of(store: VersionedStore) -> set[str]:
 
 @pytest.fixture(params=[1, 3, 5], ids=["younger", "same age", "older"])
 def replaced(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[VersionedStore, VersionedStore]:
-    """A store of three commits that was dropped, and the one of the same name that was made after it."""
+    """A store of three commits that was dropped, and a new one of the same name."""
     catalog = statestore.connect(tmp_path)
     old = filled(catalog, "old", 3)
     old.history().read_all()
@@ -76,7 +76,7 @@ def test_a_handle_does_not_go_on_with_another_store(replaced: tuple[VersionedSto
 
 
 def test_point_reads_notice_a_while_later(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """Until then they answer what the old store had."""
+    """Until they notice, they return the rows of the old store."""
     old, _ = replaced
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         for _ in range(200):
@@ -85,7 +85,7 @@ def test_point_reads_notice_a_while_later(replaced: tuple[VersionedStore, Versio
 
 
 def test_a_commit_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """Nor does what was put before: the new store's next handle takes in nothing of it."""
+    """Earlier puts do not reach it either: the new store's next handle takes in none of them."""
     old, new = replaced
     expected, version = keys_of(new), new.version
     with contextlib.suppress(statestore.StateStoreError):
@@ -112,7 +112,7 @@ def test_a_transaction_of_the_old_store_is_not_answered_as_committed(tmp_path: P
 
 
 def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """One that is written after the store was replaced, or that somebody has put there."""
+    """A checkpoint written after the store was replaced, or put into its folder, is refused."""
     old, new = replaced
     storage = new._storage
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
@@ -125,7 +125,7 @@ def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[Versioned
 
 
 def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
-    """As in a folder that is being removed."""
+    """No entry is made in a folder without a description, for instance one that is being removed."""
     store = filled(statestore.connect(tmp_path), "old", 1)
     entry = replace(read_entry(store._storage, 1), version=2)
     (tmp_path / "s" / "store.json").unlink()
@@ -135,7 +135,7 @@ def test_no_entry_is_made_where_the_description_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_put_makes_no_changelog_in_another_store(replaced: tuple[VersionedStore, VersionedStore]) -> None:
-    """Its rows would be acknowledged, and read by nobody."""
+    """Its rows would be acknowledged and never read."""
     old, new = replaced
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         old.put("old0", 77, timestamp=9000)
@@ -208,7 +208,7 @@ def test_vacuum_of_a_store_that_is_replaced_meanwhile_spares_the_puts_of_the_nex
 
 
 def test_a_store_is_replaced_while_a_changelog_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The put would be acknowledged by a file that nobody reads."""
+    """The put would be acknowledged by a file that is never read."""
     catalog = statestore.connect(tmp_path)
     old = filled(catalog, "old", 1)
 
@@ -344,7 +344,7 @@ def test_logs_of_the_first_format_go_on(tmp_path: Path) -> None:
 
 
 def test_verify_names_entries_of_another_store(tmp_path: Path) -> None:
-    """As a copy of the wrong folder leaves them."""
+    """Entries of another store, as a copy of the wrong folder leaves them, are reported."""
     for name in ("one", "two"):
         with filled(statestore.connect(tmp_path / name), name, 2):
             pass

@@ -20,7 +20,8 @@ from statestore.formats.places.regular_files import open_regular, read_regular
 
 
 def _wrong(folder: Path, share: str) -> list[str]:
-    """Trials that hang or raise raw errors. A trial that takes two minutes hangs: all of a share take seconds."""
+    """Trials that hang or raise raw errors. A trial that takes two minutes counts as hanging: all trials of a share
+    take seconds."""
     try:
         done = subprocess.run(command("strange_files", folder, share), capture_output=True, text=True, timeout=1_200)
     except subprocess.TimeoutExpired as hang:

@@ -1,4 +1,4 @@
-"""Random histories against the plain-Python model: every answer at every state time and every version, together."""
+"""Random histories against the plain-Python model: every answer at every state time and every version."""
 
 from __future__ import annotations
 

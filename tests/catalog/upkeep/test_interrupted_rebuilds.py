@@ -1,4 +1,4 @@
-"""A rebuild that is killed at any step, or overtaken, costs no store and leaves nothing that could come back."""
+"""A rebuild that is killed at any step, or overtaken, loses no store and leaves nothing that could reappear."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
 
 class Killed(BaseException):
-    """Where the process ends: no handler of errors may do anything after it."""
+    """The end of the process: no error handler may do anything after it."""
 
 
 def filled(catalog: statestore.Catalog, name: str, commits: int) -> None:
@@ -33,7 +33,7 @@ def keys_of(catalog: statestore.Catalog) -> set[str]:
 
 
 def kill_a_rebuild(catalog: statestore.Catalog, step: int) -> None:
-    """Before the folder's ``step``-th change of name; 3: before what was replaced is removed."""
+    """Die before the ``step``-th renaming of the folder; step 3 is before the replaced store is removed."""
     steps = 0
     rename = Path.rename
 

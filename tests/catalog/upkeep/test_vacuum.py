@@ -1,4 +1,4 @@
-"""Vacuum: removes what nothing needs any more, keeps what a reader within the limit may still open."""
+"""Vacuum removes files that are no longer needed, and keeps those that a reader within the limit may still open."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def names(store: VersionedStore) -> set[str]:
 
 
 def make_older(store: VersionedStore, seconds: float) -> None:
-    """The store's files as if they had been written that long ago."""
+    """Make the store's files look as if they had been written that long ago."""
     moment = time.time() - seconds
     for path in store._storage.root.rglob("*"):  # type: ignore[attr-defined]
         os.utime(path, (moment, moment))

@@ -1,8 +1,9 @@
-"""Random histories with expiry: what the horizon keeps is answered as before, what it does not keep is refused.
+"""Random histories with expiry: questions within the horizon are answered as before, and others are refused.
 
-After ``expire(before=T0)`` every state time from T0 on is exact at every version from V0 on, the last whose stream time
-is not after T0. Programs come from seeds: the histories that matter here (a row or tombstone is dropped, and then
-something needs it) are rare among those that hypothesis draws. ``STATESTORE_EXAMPLES`` sets how many.
+After ``expire(before=T0)`` every state time from T0 on is exact at every version from V0 on, which is the last version
+whose stream time is not after T0. Programs come from seeds: the histories that matter here (a row or tombstone is
+dropped and needed later) are rare among those that hypothesis draws. ``STATESTORE_EXAMPLES`` sets the number of
+programs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Program = list[tuple[str, Any]]
 
 
 class Generator:
-    """Programs for `Pair`; puts are at ``earliest`` or later."""
+    """A generator of programs for `Pair`; puts are at ``earliest`` or later."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -59,7 +60,7 @@ class Generator:
 
 
 class Expiring:
-    """A pair of store and model, and the horizon (T0, V0) worked out from the model alone."""
+    """A pair of store and model, and the horizon (T0, V0) computed from the model alone."""
 
     def __init__(self, folder: Path, retention: int | None = None) -> None:
         self.pair = Pair(str(folder), retention, auto_compact=False)
@@ -81,7 +82,7 @@ class Expiring:
         self.pair.follow()
 
     def put_late(self, put: tuple[str, int | None, int]) -> None:
-        """Like the step, but a put older than the horizon is refused."""
+        """Put as in the base class, but expect that a put older than the horizon is refused."""
         if put[2] < self.time:
             assert self.pair.store.put(put[0], put[1], timestamp=put[2]) == (False, None)
             self.pair.model.dropped += 1

@@ -1,4 +1,4 @@
-"""As-of joins with tables in which a key has several rows: right where ``on`` tells these apart, else refused."""
+"""As-of joins with tables in which a key has several rows: right if ``on`` distinguishes the rows, else refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def all_rows(table: ReadableTable) -> dict[int, pa.Table]:
 
 
 def left_rows(states: dict[int, pa.Table], key: tuple[str, ...], moments: list[int]) -> pa.Table:
-    """Each row key there ever was, at each of the moments (epoch microseconds)."""
+    """Every row key that ever existed, at each of the moments (epoch microseconds)."""
     every = pa.concat_tables([state.select(key) for state in states.values()])
     cells = list(zip(*(plain(column.combine_chunks()) for column in _arrays(every)), strict=True))
     distinct = every.take(pa.array(list({cell: n for n, cell in enumerate(cells)}.values()), pa.int64()))
@@ -54,7 +54,7 @@ def _arrays(rows: pa.Table) -> list[Any]:
 
 
 def expected(left: pa.Table, states: dict[int, pa.Table], times: dict[int, int], key: tuple[str, ...]) -> list[Any]:
-    """The other columns of the row that the newest batch begun by then has for the key; None where it has none."""
+    """The other columns of the key's row in the newest batch that had begun at that time; None if there was none."""
     by_batch = {}
     for batch, state in states.items():
         rest = [name for name in state.column_names if name not in key]
@@ -107,7 +107,7 @@ def test_each_state_of_a_checkpoint(name: str, monkeypatch: pytest.MonkeyPatch) 
                 refused(table, on, "JOIN_KIND.*equal ones.*aggregate")
             continue
         if key != ("key",):
-            refused(table, "key", f"JOIN_KIND.*told apart by {key[1]}.*add {key[1]}, or aggregate")
+            refused(table, "key", f"JOIN_KIND.*distinguished by {key[1]}.*add {key[1]}, or aggregate")
         refused(table, [*key, "partition_id"], "WRONG_KEY")
         moments = sorted({begun[0] - 1, begun[0], begun[-1] + 1, *begun[1::2], *(moment - 1 for moment in begun[2::2])})
         check_joins(table, path, key, monkeypatch, moments)
@@ -125,7 +125,7 @@ def refused(table: ReadableTable, on: Any, said: str) -> None:
 
 
 def test_a_left_row_of_before_what_is_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows whether its key had a value then; from the oldest batch on everything is known."""
+    """It is unknown whether its key had a value then; from the oldest batch on all state is known."""
     name = "spark4.3.0-agg__hdfs"
     path = purged(name, tmp_path, 4)
     table = tables(path)["state"]
@@ -178,7 +178,7 @@ def test_each_state_of_a_keyed_store(discarded: bool, tmp_path: Path) -> None:
 def refused_keyed(table: ReadableTable, further: str) -> None:
     left = pa.table({"k": ["a"], "t": pa.array([datetime.now(UTC)], TIME)})
     for engine in ENGINES:
-        with pytest.raises(statestore.UnsupportedError, match=f"JOIN_KIND.*told apart by {further}"):
+        with pytest.raises(statestore.UnsupportedError, match=f"JOIN_KIND.*distinguished by {further}"):
             statestore.asof_join(left, table, on="k", left_time="t", engine=engine)
 
 

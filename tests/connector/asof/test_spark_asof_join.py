@@ -92,7 +92,7 @@ def feed(folder: Path, number: int, left: pa.Table) -> None:
 
 
 def drained(joined: DataFrame, checkpoint: Path) -> list[dict[str, Any]]:
-    """The rows of what there is now."""
+    """The rows available now."""
     seen: list[dict[str, Any]] = []
 
     def keep(batch: DataFrame, _: int) -> None:

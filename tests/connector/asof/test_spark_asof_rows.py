@@ -1,4 +1,5 @@
-"""As-of joins in Spark with state in which a key has several rows: those of Arrow, or the same refusals."""
+"""As-of joins in Spark with state in which a key has several rows give the rows of the Arrow join or the same
+refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what goes to stdout and stderr, in which words, with which exit code."""
+"""The command line: its output to stdout and stderr, its words, its exit codes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_get_by_several_columns(run: Run, warehouse: Path) -> None:
 
 @pytest.mark.parametrize(("key", "options"), [("rice", ()), ("milk", ()), ("curry", ("--as-of", "999"))])
 def test_no_value_is_a_failure_without_output(run: Run, warehouse: Path, key: str, options: tuple[str, ...]) -> None:
-    """A script can tell a missing key from a value by the code alone."""
+    """A script can distinguish a missing key from a value by the exit code alone."""
     assert run("get", warehouse, "prices", key, *options) == (1, "", "no value for this key in prices\n")
 
 
@@ -260,7 +260,8 @@ def test_a_reader_that_stops_reading_is_no_crash(warehouse: Path) -> None:
 
 
 def test_demo_on_duckdb(run: Run, tmp_path: Path) -> None:
-    """Every airport's weather, what arrival order gets wrong, a plot, and a warehouse to go on with."""
+    """The demo shows every airport's weather, the errors of arrival order and a plot, and leaves a warehouse to
+    explore."""
     pytest.importorskip("altair")
     out = tmp_path / "demo"
     out.mkdir()

@@ -1,4 +1,4 @@
-"""Shell completion, asked for as bash and zsh do: commands, options, paths, and the stores at the path typed."""
+"""Shell completion, called as bash and zsh do: commands, options, paths, and the stores at the path typed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bash(*words: str) -> list[str]:
-    """What bash is told for the last word."""
+    """The completions of the last word that bash gets."""
     environment = {"COMP_WORDS": " ".join(["statestore", *words]), "COMP_CWORD": str(len(words))}
     return _ask("complete_bash", environment).split()
 

@@ -1,4 +1,4 @@
-"""Commands that read: points of time, ranges, limits; and that JSON carries what the table shows."""
+"""Commands that read: points of time, ranges, limits; the JSON output carries the content of the table."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_terminal_cuts_long_cells(warehouse: Path) -> None:
 
 
 def test_a_narrow_terminal_shows_blocks(warehouse: Path) -> None:
-    """Where a table would be unreadable, each row is a block of name and value."""
+    """On a terminal too narrow for a table, each row is a block of name and value."""
     found = at_terminal(40, "versions", warehouse, "many").out.splitlines()
     assert found[0].startswith("── 1 ─") and max(map(len, found)) <= 40
     assert [line.split()[1] for line in found if line.startswith("version ")] == ["1", "0"]

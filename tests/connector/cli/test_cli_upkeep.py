@@ -44,7 +44,7 @@ def state(warehouse: Path, name: str) -> list[Any]:
 
 def test_verify_vouches(warehouse: Path) -> None:
     found = run("verify", warehouse)
-    assert found.code == 0 and "two: vouched for: every byte of" in found.out
+    assert found.code == 0 and "two: verified: every byte of" in found.out
     rows = run("verify", warehouse, "--json").rows
     assert [(row["store"], row["ok"], row["problems"]) for row in rows] == [("one", True, []), ("two", True, [])]
     header, *body = cells(found)
@@ -52,7 +52,7 @@ def test_verify_vouches(warehouse: Path) -> None:
         values = [row[name.replace(" ", "_")] for name in header]
         shown = [human_bytes(v) if n == "bytes" else cell(v) for n, v in zip(header, values, strict=True)]
         assert line == shown
-        assert f"{row['store']}: vouched for: {row['vouches']}" in found.out.splitlines()
+        assert f"{row['store']}: verified: {row['vouches']}" in found.out.splitlines()
     assert [row["store"] for row in run("verify", warehouse, "two", "--json").rows] == ["two"]
     assert [row["store"] for row in run("verify", warehouse / "one", "--json").rows] == ["one"]
 
@@ -71,7 +71,7 @@ def test_verify_tells_all_problems(warehouse: Path) -> None:
     assert (flipped["region"], len(flipped["expected"]), len(flipped["found"])) == (0, 16, 16)
     assert flipped["versions"][0] >= 1 and flipped["from"].startswith("1970-01-01T00:00:0")
     printed = run("verify", warehouse)
-    assert printed.code == 1 and "one: cannot be vouched for" in printed.out
+    assert printed.code == 1 and "one: not verified" in printed.out
     for problem in one["problems"]:
         assert any(
             problem["file"] in line and problem["affects"] in line and str(problem["expected"] or "null") in line
@@ -81,7 +81,7 @@ def test_verify_tells_all_problems(warehouse: Path) -> None:
 
 
 def test_compact(warehouse: Path) -> None:
-    """Only what is due, unless all is asked for; no answer changes, and an open writer goes on."""
+    """Only due work is done, unless all is requested; no answer changes, and an open writer still works."""
     before = {name: state(warehouse, name) for name in ("one", "two")}
     nothing = run("compact", warehouse, "--json").rows
     assert [(row["store"], row["compacted"], row["version"]) for row in nothing] == [

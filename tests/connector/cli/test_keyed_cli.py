@@ -1,4 +1,4 @@
-"""Metadata of keyed states, and the command line: what it tells of them, and what upkeep does."""
+"""Metadata of keyed states, and their summaries and upkeep on the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A keyed stream that is killed in a task, between our commit and its sink, and before Spark's own commit ends as if
-nothing had happened.
+"""A keyed stream that is killed in a task, before its sink is called, or before Spark's own commit ends with the
+results of an undisturbed run.
 
-Each time it goes on with another number of tasks; once only a worker dies, and Spark repeats its task.
+Each restart has another number of tasks; once only a worker dies, and Spark repeats its task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUNS = ((3, 2, "committed"), (2, 4, "task"), (4, 5, "sunk"), (3, 7, "worker"))
 
 
 def write_input(folder: Path) -> tuple[Counter[int], Counter[int], list[list[list[int]]]]:
-    """Rows by user and their sum, and what each batch has to emit."""
+    """Write rows by user; return their counts and sums, and the rows that each batch must emit."""
     folder.mkdir()
     random, seen, total, emitted = np.random.default_rng(7), Counter[int](), Counter[int](), []
     for number in range(BATCHES):

@@ -1,4 +1,5 @@
-"""A keyed function over DataFrames: a dict in plain Python, fed the same rows, has the same state, emits the same."""
+"""A keyed function over DataFrames has the state of a dict in plain Python that gets the same rows, and emits the same
+rows."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 def frame(spark: SparkSession, rows: list[Row], parts: int = 3) -> DataFrame:
-    """In that order, over some partitions."""
+    """The rows in this order, divided among some partitions."""
     made = spark.createDataFrame(rows, "user string, amount bigint")
     return made.repartitionByRange(parts, f.col("amount")).sortWithinPartitions("amount")
 

@@ -1,4 +1,4 @@
-"""States of keyed stores in Spark: batch reads, SQL and streams of changes, against plain dicts of what was put."""
+"""States of keyed stores in Spark: batch reads, SQL and streams of changes, against plain dicts of the puts."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_stream_of_changes_goes_on_until_its_snapshot_is_discarded(spark: Spar
             backend.set_current_key("later")
             counts.update(5)
             version = store.commit([backend.snapshot().result()])
-        store.discard(1)  # long told: nothing is missed
+        store.discard(1)  # read long ago: nothing is missed
         seen.clear()
         stream()
         assert [tuple(row) for row in seen] == [("later", 5, "insert", version)]

@@ -1,4 +1,5 @@
-"""A keyed function over a stream: each micro-batch counts once, whatever is repeated, with any number of tasks."""
+"""A keyed function over a stream: each micro-batch takes effect once, whatever is repeated, with any number of
+tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def feed(folder: Path, number: int, rows: list[Row]) -> None:
-    """One input file; Spark reads them one a micro-batch, the oldest first."""
+    """Write one input file; Spark reads one file in each micro-batch, the oldest first."""
     folder.mkdir(exist_ok=True)
     columns = list(zip(*rows, strict=True)) or [(), ()]
     path = folder / f"{number:04d}.parquet"
@@ -46,7 +47,7 @@ def feed(folder: Path, number: int, rows: list[Row]) -> None:
 
 
 class Stream:
-    """A query that is run until there is no more input, and what its sink was given, by batch."""
+    """A query that runs until there is no more input, and the rows that its sink received, by batch."""
 
     def __init__(self, spark: SparkSession, folder: Path, store: Path) -> None:
         self.spark, self.folder, self.store = spark, folder, store
@@ -77,7 +78,7 @@ class Stream:
         assert self.answers.setdefault(batch, found) == found, "another answer for a batch"
 
     def forget_commit(self) -> None:
-        """As if Spark had died when its newest batch was done but not yet committed."""
+        """Restore the state in which Spark died after its newest batch was done and before it was committed."""
         commits = self.folder / "checkpoint" / "commits"
         newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
         (commits / str(newest)).unlink()
@@ -160,7 +161,7 @@ def test_a_sink_that_fails_gets_the_same_rows_later(stream: Stream, tmp_path: Pa
 
 
 def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -> None:
-    """Backends that were kept from the batch before stand at what was never committed: they must not be used again."""
+    """Backends kept from the batch before hold state that was never committed, so they must not be used again."""
     model, expected = Model(), {}
     for number in range(3):
         feed(tmp_path / "in", number, some_rows(number))
@@ -190,7 +191,7 @@ def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -
 
 
 def test_two_queries_on_one_store_take_turns(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    """Each adds to what the other has committed."""
+    """Each query adds to the commits of the other."""
     streams = [Stream(spark, tmp_path / name, store) for name in ("left", "right")]
     for each in streams:
         each.folder.mkdir()
@@ -228,7 +229,8 @@ def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> N
 
 
 def test_a_batch_that_was_discarded_is_told(stream: Stream, tmp_path: Path) -> None:
-    """The state without it, the checkpoint with it. Under another name the stream goes on from there."""
+    """The store lacks the batch, the checkpoint has it: an error reports it. Under another name the stream
+    continues."""
     model = Model()
     for number in range(2):
         feed(tmp_path / "in", number, some_rows(number, 30))

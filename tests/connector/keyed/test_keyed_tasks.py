@@ -1,4 +1,4 @@
-"""Tasks of a keyed run without Spark: which backends are kept open and used again, and that stale ones never are."""
+"""Tasks of a keyed run without Spark: backends that are kept open and reused, but never when stale."""
 
 from __future__ import annotations
 

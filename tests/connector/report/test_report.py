@@ -73,7 +73,7 @@ def test_the_page_opens_without_a_network_and_without_an_error(warehouse: Path, 
 
 
 def test_the_browser_would_tell(tmp_path: Path) -> None:
-    """What the test above rests on: errors, refused loads and missing networks are seen."""
+    """The browser reports errors, refused loads and missing networks, as the test above requires."""
     page = tmp_path / "page.html"
     page.write_text(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'\">"

@@ -1,4 +1,4 @@
-"""Code written for Spark's own state source, run with ours: the same columns and rows, and what it refuses, too."""
+"""Code written for Spark's own state source runs with this package's source: the same columns, rows and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def state(spark: SparkSession, name: str, options: dict[str, Any], *, builtin: b
 
 
 def shape(kind: DataType) -> Any:
-    """A type without what Python sources cannot say: nullability, and names that a struct has twice."""
+    """A type without properties that Python sources cannot express: nullability, and repeated names in a struct."""
     document: Any = kind.jsonValue()
 
     def bare(part: Any) -> Any:

@@ -15,13 +15,13 @@ VARIANT = "spark4.1.4-variant__hdfs"
 
 
 def both(spark: SparkSession, name: str) -> tuple[DataFrame, DataFrame]:
-    """(ours, theirs)."""
+    """The rows of this package's source and of Spark's."""
     reader, path = spark.read.format("statestore"), str(checkpoint_path(name, MORE))
     return reader.load(path), spark.read.format("statestore").option("provider", "builtin").load(path)
 
 
 def cells(rows: DataFrame) -> list[str]:
-    """Without the names of fields."""
+    """The rows without the names of fields."""
 
     def bare(value: Any) -> Any:
         if isinstance(value, tuple):

@@ -1,4 +1,5 @@
-"""The name "statestore" is ours after `register`, Spark's after `unregister`, and both sources stay reachable."""
+"""The name "statestore" is this package's after `register`, Spark's after `unregister`, and both sources stay
+available."""
 
 from __future__ import annotations
 

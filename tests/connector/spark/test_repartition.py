@@ -1,4 +1,4 @@
-"""Spark repartitions the state of a query here and now, and what is read of each batch is what it reads itself."""
+"""Spark repartitions the state of a query during the test, and each batch is read as Spark reads it itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A count by key on 3 partitions, then 1, then 2; the session is registered, which must not be in Spark's way."""
+    """A count by key on 3 partitions, then 1, then 2, in a registered session, which must not disturb Spark."""
     repartition = getattr(spark, "_streamingCheckpointManager", None)
     if repartition is None:
         pytest.fail(

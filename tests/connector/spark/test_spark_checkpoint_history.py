@@ -49,7 +49,7 @@ def refusal(spark: SparkSession, name: str | Path, **options: Any) -> str:
     ],
 )
 def test_the_same_rows_as_in_python(spark: SparkSession, name: str, shown: str, options: dict[str, Any]) -> None:
-    """Our options for history and changes go with those of Spark's source that say what to read."""
+    """Options for history and changes can be combined with those options of Spark's source that select state."""
     table = tables(checkpoint_path(name))[shown]
     for read, asked in ((table.history(), {"history": "true"}), (table.changes(), {"readChangeFeed": "true"})):
         expected = multiset(read.read_all())
@@ -235,7 +235,7 @@ def stream(spark: SparkSession, path: Path, checkpoint: Path, **options: Any) ->
 
 
 def test_a_stream_of_the_changes_of_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """It begins with the first batch, goes on where it was, and sees new batches."""
+    """It begins with the first batch, resumes at its position, and reads new batches."""
     path = tmp_path / "growing"
     shutil.copytree(checkpoint_path(AGGREGATION), path)
     kept = json.loads((path / "commits" / "5").read_text().splitlines()[1])

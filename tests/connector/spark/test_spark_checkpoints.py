@@ -1,4 +1,4 @@
-"""Checkpoints of real queries in this session: our source against Spark's own, cell by cell."""
+"""Checkpoints of real queries in this session: this package's source against Spark's own, cell by cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvi
 
 
 def run_query(spark: SparkSession, folder: Path, query: Any) -> str:
-    """Three batches of a query over a folder of files; answers its checkpoint."""
+    """Run three batches of a query over a folder of files; return its checkpoint."""
     checkpoint = str(folder / "checkpoint")
     (folder / "in").mkdir()
     for number in range(3):
@@ -33,7 +33,7 @@ def run_query(spark: SparkSession, folder: Path, query: Any) -> str:
 
 
 def cells(rows: DataFrame) -> list[str]:
-    """By position: where Spark's structs have a name twice, ours number it."""
+    """The rows by position: repeated names in Spark's structs are numbered here."""
 
     def bare(value: Any) -> Any:
         return tuple(map(bare, value)) if isinstance(value, tuple) else value

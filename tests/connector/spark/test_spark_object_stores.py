@@ -1,4 +1,4 @@
-"""Spark reads a checkpoint in an object store, its executors with a client of their own; and one at a ``file:`` URI."""
+"""Spark reads a checkpoint in an object store, with a client in each executor, and one at a ``file:`` URI."""
 
 from __future__ import annotations
 

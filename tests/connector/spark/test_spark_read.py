@@ -1,4 +1,4 @@
-"""What the data source reads: options, zones, pruning, pushed filters, views."""
+"""Reads of the data source: options, zones, pruning, pushed filters, views."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_missing_store_is_named(spark: SparkSession, path: str) -> None:
 
 
 def remaining_filters(frame: DataFrame) -> str:
-    """The condition Spark evaluates itself, from the plan."""
+    """The condition that Spark evaluates itself, from the plan."""
     plan = frame._jdf.queryExecution().executedPlan().toString()
     return "\n".join(line for line in plan.splitlines() if "Filter " in line)
 

@@ -1,4 +1,4 @@
-"""Streams into and out of stores: exactly once, whatever is repeated; the feed survives what keeps a store small."""
+"""Streams into and out of stores: exactly once, whatever is repeated; compaction and vacuum do not change the feed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def warehouse(tmp_path: Path) -> Path:
 
 
 def feed_file(folder: Path, number: int, *rows: tuple[str, float | None, int, str | None]) -> None:
-    """One input file; Spark reads them one a micro-batch, the oldest first."""
+    """Write one input file; Spark reads one file in each micro-batch, the oldest first."""
     folder.mkdir(exist_ok=True)
     columns = list(zip(*rows, strict=True))
     names = ["item", "price", "timestamp", "_change_type"]
@@ -59,7 +59,7 @@ def stream_of(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def run(rows: DataFrame, store: Path, checkpoint: Path, mode: str = "append", **options: Any) -> Any:
-    """Everything there is now, batch by batch, until done; raises what the query raised."""
+    """Process all available input, batch by batch; raise the error of the query."""
     writer = rows.writeStream.format("statestore").outputMode(mode).options(**options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(store))
     query.awaitTermination()
@@ -119,7 +119,7 @@ def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, warehouse: Pat
 
 
 class Dying(StateStoreStreamWriter):
-    """Ends its query at a chosen batch: before the commit or after it, once."""
+    """A writer that ends its query at a chosen batch, before or after the commit, once."""
 
     when: str
     batch: int
@@ -137,7 +137,7 @@ class Dying(StateStoreStreamWriter):
 
 
 def dying_source(when: str, batch: int, once: Path) -> type[StateStoreSource]:
-    """Our source with a writer that dies; made here so that Spark's processes get it by value."""
+    """The data source with a writer that dies; made in a function so that Spark's processes get it by value."""
     name = f"dying_{when}_{batch}"
 
     class Source(StateStoreSource):
@@ -301,7 +301,7 @@ def changes(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
 
 
 def drain(rows: DataFrame, checkpoint: Path, seen: list[list[tuple[Any, ...]]]) -> None:
-    """Appends what each micro-batch held."""
+    """Append the rows of each micro-batch to ``seen``."""
 
     def keep(batch: DataFrame, _: int) -> None:
         columns = ["_commit_version", "_change_type", "item", "price"]

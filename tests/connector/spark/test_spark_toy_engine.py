@@ -1,4 +1,4 @@
-"""The Spark source reads the state of an engine that an installed package brings, in tasks, too."""
+"""The Spark source reads the state of an engine from an installed package, also in tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def package(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installed here, and sent to the processes that plan and read."""
+    """The package, installed here and sent to the processes that plan and read."""
     file = write_package(tmp_path / "toys.zip")
     monkeypatch.syspath_prepend(file)
     spark.sparkContext.addPyFile(str(file))

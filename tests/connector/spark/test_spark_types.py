@@ -1,4 +1,4 @@
-"""Types of all kinds in state: our source against Spark's own, schema and rows, and filters that only Spark can decide.
+"""Types of all kinds in state: this package's source against Spark's, by schema, rows and filters left to Spark.
 
 The first checkpoint is the one of all types in ``tests/data``; the others are written here.
 """

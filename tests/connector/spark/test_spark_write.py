@@ -1,4 +1,4 @@
-"""What the data source writes: one commit for all rows or none, whatever happens to the tasks."""
+"""Writes of the data source: one commit for all rows or none, whatever happens to the tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 
 def frame(spark: SparkSession, *rows: str, columns: str = "item, price, tags, timestamp") -> DataFrame:
-    """Rows as SQL writes them."""
+    """Rows as SQL produces them."""
     return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({row})' for row in rows)} AS t({columns})")
 
 
@@ -187,7 +187,7 @@ def test_a_failing_task_leaves_nothing(spark: SparkSession, path: str) -> None:
 
 
 def test_repeated_attempts_count_once(spark: SparkSession, path: str) -> None:
-    """Spark commits one message per task; what other attempts of the task have staged is not named in any."""
+    """Spark commits one message per task; files that other attempts of the task staged are not named in any."""
     schema = frame(spark, f"'x', 1BD, array('a'), {T0}").schema
     writer = StateStoreWriter(path, schema, False, {})
 

@@ -1,4 +1,4 @@
-"""Python, DuckDB and Spark give the same answer to the same question."""
+"""Python, DuckDB and Spark return the same rows for the same query."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ WHERE = [
 
 @pytest.fixture(scope="module")
 def plain_copy(spark: SparkSession, warehouse: str) -> DataFrame:
-    """The history, of which Spark knows all rows."""
+    """The history as a DataFrame whose rows are all in Spark."""
     history = load(spark, f"{warehouse}/items", history="true")
     return spark.createDataFrame(history.collect(), history.schema)
 

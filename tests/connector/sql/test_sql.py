@@ -1,4 +1,4 @@
-"""`statestore.sql` on DuckDB: time travel in every spelling, several times in one statement, errors with a place."""
+"""`statestore.sql` on DuckDB: time travel in every spelling, several times in one statement, errors with a position."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A stream of 20 batches with tracked state, killed in a task, before and after our commit, and before Spark's own.
 
-It ends with the state and the records of a run that nothing disturbed, and of a plain dict. Each time it goes on with
-another number of partitions.
+It ends with the state and the records of an undisturbed run, and of a plain dict. Each restart has another number of
+partitions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ States = dict[int, dict[str, int]]
 
 
 def write_input(folder: Path) -> tuple[States, list[list[Emitted]]]:
-    """The states in the end, and what each batch has to emit."""
+    """Write the input; return the final states, and the records that each batch must emit."""
     folder.mkdir()
     random = np.random.default_rng(11)
     states: States = {user: {"seen": 1, "total": user} for user in range(0, USERS, 3)}
@@ -70,7 +70,7 @@ def batch(rows: list[tuple[int, int]], time: int, states: States, last: dict[int
 
 
 def run(folder: Path, name: str, *arguments: str) -> int:
-    """One process; how it ended."""
+    """Run one process; return how it ended."""
     places = [str(folder / each) for each in ("in", f"{name}/users", f"{name}/checkpoint", f"{name}/sunk")]
     (folder / name / "sunk").mkdir(parents=True, exist_ok=True)
     inherited = os.environ.get("PYTHONPATH")
@@ -88,7 +88,7 @@ def run(folder: Path, name: str, *arguments: str) -> int:
 
 
 def told(folder: Path) -> list[list[Any]]:
-    """What the sink was given, call by call, for each batch."""
+    """The records that the sink received, call by call, for each batch."""
     return [[json.loads(line) for line in file.read_text().splitlines()] for file in sorted(folder.iterdir())]
 
 

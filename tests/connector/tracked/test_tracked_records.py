@@ -1,4 +1,5 @@
-"""Emitted records as a stream of their own, without Spark: which versions it tells, and what it says of lost ones."""
+"""Emitted records as a stream of their own, without Spark: the versions that it reads, and its errors about lost
+ones."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def reader(tracking: Tracking) -> Any:
 
 
 def read(tracking: Tracking, start: Offset, end: Offset) -> list[Record]:
-    """As Spark does after a restart: offsets are JSON in its checkpoint."""
+    """Read as Spark does after a restart: offsets are JSON in its checkpoint."""
     start, end = json.loads(json.dumps([start, end]))
     found = reader(tracking)
     batches = [batch for part in found.partitions(start, end) for batch in found.read(part)]
@@ -64,7 +65,7 @@ def test_initial_states_are_no_records(tracking: Tracking) -> None:
 
 
 def test_it_begins_with_what_is_kept(tracking: Tracking) -> None:
-    """A batch that was discarded before it was told is missed, but for one that emitted nothing."""
+    """A batch that was discarded before it was read is missing, unless it emitted nothing."""
     start = reader(tracking).initialOffset()
     for words in (["a"], [], ["a"], ["a"]):
         tracking.batch([(word, 1) for word in words])

@@ -1,4 +1,5 @@
-"""The state that a tracking function sees, and how tracking is told: the rules of Spark's first trackStateByKey."""
+"""The state that a tracking function gets, and the specification of tracking: the rules of Spark's first
+trackStateByKey."""
 
 from __future__ import annotations
 

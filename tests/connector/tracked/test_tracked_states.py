@@ -44,7 +44,7 @@ class Map:
         self.put_all({key: (state, time)})
 
     def put_all(self, entries: Entries) -> None:
-        """All at the time of the first."""
+        """Put all entries at the time of the first."""
         states, times = zip(*entries.values(), strict=True)
         self.states.put(self.keys(list(entries)), pa.array(states, pa.int64()), times[0])
 
@@ -62,7 +62,7 @@ class Map:
         return dict(zip(found.columns[0].to_pylist(), zip(states, times, strict=True), strict=True))
 
     def all(self) -> Entries:
-        """Not by time: each key through the states that others would use."""
+        """All states, read key by key and not by time."""
         value, updated = self.backend.value_state(STATE, "bigint"), self.backend.value_state(UPDATED, "timestamp")
         found = {}
         for key in self.backend.keys(STATE):
@@ -71,7 +71,7 @@ class Map:
         return found
 
     def copy(self) -> int:
-        """The version that now is the parent."""
+        """Commit; return the version, which is now the parent."""
         self.newest = self.backend.snapshot("incremental").result()
         version = self.store.commit([self.newest])
         self.backend.notify_complete(version)

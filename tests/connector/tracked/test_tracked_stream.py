@@ -1,4 +1,4 @@
-"""State tracked by key on real streaming queries and DataFrames: the original's scenarios, restarts, what SQL sees."""
+"""State tracked by key on real streaming queries and DataFrames: the original's scenarios, restarts, SQL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOW = {"availableNow": True}
 
 
 def feed(folder: Path, number: int, words: list[str]) -> None:
-    """One input file; Spark reads them one a micro-batch, the oldest first."""
+    """Write one input file; Spark reads one file in each micro-batch, the oldest first."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:04d}.parquet"
     pq.write_table(pa.table({"word": pa.array(words, pa.string()), "n": pa.array([1] * len(words), pa.int64())}), path)
@@ -49,7 +49,7 @@ def told(kinds: str | dict[str, str]) -> str:
 
 
 class Stream:
-    """A query over the files in a folder, and what its sink was given, by batch."""
+    """A query over the files in a folder, and the records that its sink received, by batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder, self.store = spark, folder, folder / "w" / "words"
@@ -77,7 +77,7 @@ def as_dict(table: pa.Table) -> dict[Any, Any]:
 
 @pytest.fixture(scope="module")
 def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stream]:
-    """One for each scenario, run at the same time."""
+    """One stream for each scenario, run at the same time."""
     found, queries = {}, []
     for case in CASES:
         stream = found[case.name] = Stream(spark, tmp_path_factory.mktemp(case.name))
@@ -119,7 +119,7 @@ def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str
 
 @pytest.mark.slow
 def test_emitted_records_go_to_any_sink_once(spark: SparkSession, streams: dict[str, Stream], tmp_path: Path) -> None:
-    """A query that is started again with the same checkpoint has nothing more to tell."""
+    """A query that is restarted with the same checkpoint has no more records to read."""
     stream = streams["states-as-emitted-records"]
     for _ in range(2):
         writer = stream.last.records().writeStream.format("parquet").option("path", str(tmp_path / "out"))

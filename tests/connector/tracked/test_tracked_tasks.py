@@ -1,6 +1,6 @@
 """Tasks of tracked batches without Spark: records in order, timeouts, commits, and columns instead of records.
 
-The truth is the fixture of the original's scenarios, or a dict in plain Python that is fed the same records.
+The truth is the fixture of the original's scenarios, or a dict in plain Python that gets the same records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK, REMOVE, FAIL = -1, -2, -3
 
 @pytest.fixture(autouse=True)
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Backends may be kept from batch to batch, and are gone at the end."""
+    """Let backends be kept from batch to batch, and dispose of them at the end."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
     yield
@@ -66,7 +66,7 @@ def test_the_original_scenarios(tmp_path: Path, case: Case, tasks: int) -> None:
 
 
 def scripted(batch_time: datetime, key: str, n: int | None, state: State) -> Seen:
-    """What it does stands in the value: it looks, removes, fails, or adds the value to the state."""
+    """Do what the value selects: look at the state, remove it, fail, or add the value to it."""
     before, out = state.get_option(), state.is_timing_out()
     if n == FAIL:
         raise LookupError("told to")
@@ -104,7 +104,7 @@ class Model:
 
 
 def ordered(emitted: list[Seen]) -> dict[str, list[Seen]]:
-    """Records of one key come in their order, those of several in none that is promised."""
+    """Emitted records in comparable order: records of one key are in order, those of several keys in any order."""
     found: dict[str, list[Seen]] = {}
     for each in emitted:
         found.setdefault(each[0], []).append(each)
@@ -149,7 +149,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
 
 
 def test_records_of_a_key_come_in_order(tmp_path: Path) -> None:
-    """Each sees what the one before has left, also a removal, and one that was removed may be put again."""
+    """Each record sees the state that the one before left, also a removal; a removed state may be put again."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout(5000), output=SEEN)
     given = [("a", 1), ("b", 10), ("a", 2), ("a", REMOVE), ("b", LOOK), ("a", LOOK), ("a", 7), ("a", LOOK)]
     befores = [None, None, 1, 3, 10, None, None, 7]
@@ -271,7 +271,8 @@ TYPES: list[tuple[str, list[tuple[Any, Any]]]] = [
 def test_a_state_is_the_same_in_the_same_batch_and_the_next(
     tmp_path: Path, kind: str, values: list[tuple[Any, Any]]
 ) -> None:
-    """Whatever it was written as; and while it times out; and what is changed in place is no update."""
+    """A state is canonical in whatever form it was written, also while it times out, and a change in place is no
+    update."""
     seen: list[Any] = []
 
     def writes(batch_time: datetime, key: str, place: int | None, state: State) -> None:
@@ -321,7 +322,7 @@ def test_values_are_as_users_write_them(tmp_path: Path) -> None:
 
 
 def test_a_wider_type_takes_the_states_along(tmp_path: Path) -> None:
-    """From one batch to the next, also in backends that are kept; what would lose something is refused."""
+    """States are widened from one batch to the next, also in kept backends; a lossy change is refused."""
     tracking = Tracking(tmp_path, StateSpec.function(count).timeout(5000), state="int")
     tracking.batch([("a", 1), ("b", 2)], keeps=True)
     tracking.state = pa.int64()
@@ -415,7 +416,7 @@ def test_a_timeout_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 def scripted_columns(batch_time: datetime, keys: pa.Array, rows: pa.RecordBatch, states: pa.RecordBatch) -> Any:
-    """As `scripted`, for all keys at once; each record comes in order."""
+    """Do the same as `scripted` for all keys at once; the records of a key are processed in order."""
     held, emitted = states.column("state").to_pylist(), []
     names = keys.to_pylist()
     for code, n in zip(rows.column("key").to_pylist(), rows.column("n").to_pylist(), strict=True):

@@ -1,4 +1,5 @@
-"""The changelog: acknowledged batches come back, torn tails end it, damage is said, locks tell who lives."""
+"""The changelog: acknowledged batches are read back, torn tails end it, damage is reported, locks show living
+owners."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def batch(number: int, value: bytes | None = b"v") -> pa.RecordBatch:
 
 
 def written(path: Path, *batches: pa.RecordBatch) -> list[int]:
-    """Ends of the frames: of the schema's, then of each batch's."""
+    """Write a changelog; return the ends of its frames: the schema's, then each batch's."""
     writer = ChangelogWriter(path, SCHEMA)
     ends = [path.stat().st_size, *(writer.append(item) for item in batches)]
     writer.close()
@@ -129,7 +130,7 @@ def test_any_damage_before_the_end_is_said(path: Path) -> None:
 
 
 def test_damage_in_the_last_frame_reads_as_torn(path: Path) -> None:
-    """It cannot be told from a write that never finished."""
+    """Such damage looks like a write that never finished."""
     ends = written(path, batch(1), batch(2))
     data = path.read_bytes()
     for position in range(ends[1], ends[2]):
@@ -269,7 +270,7 @@ OLD = (
 
 
 def old_file(path: Path, rows: list[tuple[bytes, bytes, int]]) -> list[int]:
-    """A changelog of format version 2, as the specification had it; answers the ends of its frames."""
+    """A changelog of format version 2, as the specification had it; returns the ends of its frames."""
     data, ends = b"", []
     payloads = [(OLD[0], 0, ROW_SCHEMA.serialize().to_pybytes())]
     payloads += [

@@ -20,7 +20,8 @@ COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
 
 class Disk:
-    """Fails chosen calls of the system: each name that is in ``broken`` raises its error, a write after its half."""
+    """A disk that fails chosen system calls: each name in ``broken`` raises its error, a write after half of its
+    bytes."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.broken: dict[str, int] = {}
@@ -61,7 +62,7 @@ def keys(path: Path) -> list[bytes]:
 
 
 def test_a_failed_write_that_cannot_be_cut_off_stops_the_writer_until_it_can(path: Path, disk: Disk) -> None:
-    """At every moment a reader finds what was acknowledged and nothing else."""
+    """At every moment a reader finds exactly the acknowledged records."""
     writer = ChangelogWriter(path, ROW_SCHEMA)
     writer.append_row(b"before", b"1", 1)
     disk.broken = {"write": errno.ENOSPC, "ftruncate": errno.EIO}
@@ -319,7 +320,7 @@ def _put(store: Any, key: str) -> None:
 
 
 def test_a_handle_that_cannot_sync_gives_up_its_locks(store: Any, disk: Disk) -> None:
-    """Closing says what failed; the next handle goes on with what was acknowledged."""
+    """Closing reports the failure; the next handle continues with the acknowledged records."""
     _put(store, "a")
     disk.broken = {"fsync": errno.EIO}
     with pytest.raises(StateStoreError):

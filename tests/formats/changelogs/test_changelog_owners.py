@@ -1,4 +1,4 @@
-"""Changelogs from owner to owner: gone on with, taken into the log once, and nothing else taken for one."""
+"""Changelogs from owner to owner: continued, taken into the log once, and never mistaken for another file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def descriptors() -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounds_without_a_commit_use_one_file(tmp_path: Path, kind: str) -> None:
-    """Each handle goes on with what the one before left, and no file descriptor stays open."""
+    """Each handle continues the file of the one before, and no file descriptor stays open."""
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", kind=kind, **COLUMNS).close()
     rounds, before = (150, 0) if kind == "versioned" else (15, 0)
@@ -126,7 +126,7 @@ def test_a_file_with_a_torn_end_is_not_gone_on_with(tmp_path: Path, kind: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_repeated_transaction_takes_back_only_what_was_appended(tmp_path: Path, kind: str) -> None:
-    """What the handle took over stays acknowledged, in the file that it went on with."""
+    """Adopted records stay acknowledged, in the file that the handle continued."""
     catalog = statestore.connect(tmp_path)
     with catalog.create_store("s", kind=kind, **COLUMNS) as store:
         put(store, "done", 1)
@@ -230,7 +230,7 @@ def test_two_writers_have_a_file_each(tmp_path: Path) -> None:
 
 @pytest.fixture
 def died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A handle, beside a changelog that was committed and not removed, and that the newest snapshot has forgotten."""
+    """A handle, beside a committed changelog that was not removed and that the newest log state no longer lists."""
     monkeypatch.setattr(snapshot, "KEPT_CHANGELOGS", 5)
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", **COLUMNS).close()
@@ -319,7 +319,7 @@ def test_a_take_over_that_fails_holds_no_lock(tmp_path: Path) -> None:
 
 
 def test_a_missing_log_entry_stops_the_search(died: Any, tmp_path: Path) -> None:
-    """Then nobody knows whether the file was committed: no guess."""
+    """Then it is unknown whether the file was committed, and there is no guess."""
     (file,) = changelogs(tmp_path)
     entry = tmp_path / "s" / log.entry_name(3)
     document = json.loads(entry.read_text())

@@ -25,7 +25,7 @@ Row = tuple[bytes, bytes | None, int]
 
 
 class Recorded:
-    """A changelog that is written at random, and what the disk may hold of it at each moment."""
+    """A changelog that is written at random, and the possible contents of the disk at each moment."""
 
     def __init__(self, path: Path, rng: random.Random, steps: int) -> None:
         self.path, self.rng = path, rng
@@ -56,13 +56,13 @@ class Recorded:
             self.moments.append(self.ends[-1])
 
     def row(self) -> Row:
-        """Values are noise or, to look like pages that were lost, zeros."""
+        """A row whose value is noise or zeros, which look like lost pages."""
         size = self.rng.choice((0, 10, 100, 700, 3_000, 9_000))
         value = bytes(size) if self.rng.random() < 0.5 else self.rng.randbytes(size)
         return b"key-%d" % len(self.rows), self.rng.choice((value, None)), self.rng.randrange(1000)
 
     def cut_power(self) -> bytes:
-        """The file on a disk that the power left."""
+        """The file as a power cut may leave it on the disk."""
         data = self.path.read_bytes()
         pages = []
         for start in range(0, self.rng.choice(self.moments), PAGE):
@@ -72,7 +72,7 @@ class Recorded:
         return b"".join(pages)[:length]
 
     def count(self, end: int) -> int:
-        """How many rows the frames before ``end`` have."""
+        """The number of rows in the frames before ``end``."""
         return bisect_right(self.ends, end)
 
 

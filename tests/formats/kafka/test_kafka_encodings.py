@@ -1,4 +1,4 @@
-"""Every case of encodings.json in both directions: bytes and texts as Kafka writes them, and what they mean."""
+"""Every case of encodings.json in both directions: bytes and texts as Kafka writes them, and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of Kafka Streams' stores: round trips, columns, and bytes that are none of them."""
+"""Keys and values of Kafka Streams' stores: round trips, columns, and bytes that are not such rows."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ CHANGE = Buffered(CONTEXT, b"p", b"o", b"n", 9)
 
 
 def test_version_3_that_calls_itself_2_is_read() -> None:
-    """As releases 2.4.0, 2.4.1 and 2.5.0 wrote it."""
+    """Releases 2.4.0, 2.4.1 and 2.5.0 wrote version 3 in this way."""
     assert buffers.decode_buffered(buffers.encode_buffered(CHANGE, 3), 2) == CHANGE
 
 
@@ -291,7 +291,7 @@ FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
         joins.encode_subscription(Subscription(1, joins.INSTRUCTIONS[0], bytes(16), b"", 2)),
     ),
 }
-WHOLE_FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {  # that tell where they end
+WHOLE_FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {  # forms that mark their own end
     "headers": (headers.decode_headers, headers.encode_headers(FULL_HEADERS)),
     "varint": (headers.decode_varint, headers.encode_varint(2**31 - 1)),
     "buffer 3": (buffers.decode_buffered, buffers.encode_buffered(CHANGE)),

@@ -1,4 +1,4 @@
-"""Kafka's built-in serdes: round trips, what they refuse, and columns that read as single values do."""
+"""Kafka's built-in serdes: round trips, refusals, and columns that read as single values do."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_bytes_that_are_no_list_are_refused(inner: str, data: str) -> None:
 
 @given(entries=st.lists(st.none() | st.binary(max_size=3), max_size=4))
 def test_lists_of_byte_arrays_come_back(entries: list[bytes | None]) -> None:
-    """What a list-value store holds."""
+    """Such lists are the rows of a list-value store."""
     assert decode_list(encode_list(entries)) == entries
 
 

@@ -1,4 +1,4 @@
-"""Operations on history rows of versioned stores against what they mean, and whole columns of rows."""
+"""Operations on history rows of versioned stores against their definition, and whole columns of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOMENTS = range(-1, 13)  # around all times that rows here have
 
 @st.composite
 def rows(draw: st.DrawFn) -> TimeSegmentRow:
-    """Degenerate ones, too."""
+    """History rows, degenerate ones too."""
     if draw(st.integers(0, 4)) == 0:
         time = draw(st.integers(0, 10))
         return TimeSegmentRow(time, time, [(time, None)])
@@ -27,7 +27,7 @@ def rows(draw: st.DrawFn) -> TimeSegmentRow:
 
 
 def values(row: TimeSegmentRow) -> dict[int, Value]:
-    """The value at each moment, None where there is none; the bytes are read back, so they have to be a row."""
+    """The value at each moment, None if there is none; the bytes must be readable as a row."""
     found = decode_row(encode_row(row)).intervals()
     return {t: next((value for start, end, value in found if start <= t < end), None) for t in MOMENTS}
 
@@ -64,7 +64,7 @@ def test_insert_and_update_within_a_row(row: TimeSegmentRow, time: int, value: V
 
 
 def test_update_may_move_the_start_of_the_first_version() -> None:
-    """As when its older part goes to another segment."""
+    """The start moves, for instance, when the older part of a version goes to another segment."""
     row = TimeSegmentRow(10, 1, [(5, b"b"), (1, b"a")])
     row.update(3, b"c", 1)
     assert decode_row(encode_row(row)) == TimeSegmentRow(10, 3, [(5, b"b"), (3, b"c")])

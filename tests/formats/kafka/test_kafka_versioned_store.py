@@ -1,4 +1,4 @@
-"""History rows of Kafka's versioned store: its own byte vectors, round trips, and what is no row."""
+"""History rows of Kafka's versioned store: Kafka's byte vectors, round trips, and bytes that are not a row."""
 
 from __future__ import annotations
 

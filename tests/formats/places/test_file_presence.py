@@ -1,4 +1,4 @@
-"""A failing disk is no absence: what the system cannot say is never taken for "there is no such file"."""
+"""A failing disk is not an absence: a failed look-up is never taken for "there is no such file"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Directories for local files in the temporary folder: none outlives its process for long, and no other is touched."""
+"""Directories for local files in the temporary folder are removed soon after their process ends, and no others are
+touched."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ def test_a_folder_of_somebody_else_is_neither_used_nor_swept(temporary: Path, mo
 
 
 def test_directories_are_taken_and_given_up_side_by_side(temporary: Path) -> None:
-    """The folder that they lie in comes and goes with them; nobody loses a directory to another."""
+    """Their parent folder is made and removed with them; no process loses its directory to another."""
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -204,7 +205,7 @@ def test_a_disk_that_takes_no_directory_is_a_storage_error(tmp_path: Path, tempo
 
 
 def test_directories_that_were_never_finished_go_unless_somebody_makes_them(temporary: Path) -> None:
-    """Of a process that died, or whose disk failed, between any two steps; no clock decides."""
+    """Directories of a process that died, or whose disk failed, between any two steps are removed; no clock decides."""
     held = take_directory()
     folder = held.path.parent
     empty, left, made = (folder / f"new-{digit * 32}" for digit in "123")

@@ -1,4 +1,4 @@
-"""What a path or URI means: file systems, folders in them, and what is told of them."""
+"""The meaning of paths and URIs: file systems, folders in them, and their names in messages."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ def varint(number: int) -> bytes:
 
 
 def stream_of(codec: str, data: bytes) -> bytes:
-    """Compressed by Arrow, without the length that a raw Snappy block begins with."""
+    """Data compressed by Arrow, without the length at the start of a raw Snappy block."""
     stream: bytes = pa.Codec(codec).compress(data, asbytes=True)
     return stream[len(varint(len(data))) :] if codec == "snappy" else stream
 
 
 def expanded(codec: str, stream: bytes, size: int) -> bytes | None:
-    """``stream`` in a buffer between other bytes, to a target whose surroundings must stay as they were."""
+    """Expand ``stream`` from between other bytes into a target whose surroundings must stay unchanged."""
     kernel: Callable[..., Any] = lz4_block if codec == "lz4_raw" else snappy_block
     source = np.frombuffer(b"\x11" * 9 + stream + b"\x11" * SLACK, np.uint8).copy()
     before, after = 32, 256

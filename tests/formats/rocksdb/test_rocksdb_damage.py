@@ -50,7 +50,7 @@ HALF = KeyRange(b"key-0030", b"key-0090")
 
 
 def changed(data: bytes, chance: random.Random) -> bytes:
-    """One to six bytes flipped, the end cut off, or two stretches exchanged."""
+    """The file with one to six bytes flipped, its end cut off, or two stretches exchanged."""
     found = bytearray(data)
     what = chance.randrange(8)
     if what == 0:
@@ -67,7 +67,7 @@ def changed(data: bytes, chance: random.Random) -> bytes:
 
 
 def check_damage(directory: Path, form: Form, name: str, rounds: int, seed: int) -> int:
-    """How many of the changed files were refused; no row may be wrong where there are checksums."""
+    """The number of changed files that were refused; where there are checksums no row may be wrong."""
     chance, right = random.Random(seed), expected()
     half = [row for row in right if b"key-0030" <= row[0] < b"key-0090"]
     file, refused = directory / name, 0
@@ -100,7 +100,7 @@ def test_manifests_with_bytes_changed(name: str, tmp_path: Path) -> None:
 
 
 def payloads_changed(file: Table, chance: random.Random) -> Table:
-    """One block with other content, whose checksum is right."""
+    """The file with other content in one block, under a right checksum."""
     place = chance.choice([*file.index, file.properties, file.metaindex, *chance.choices(file.blocks, k=4)])
     payload = bytearray(file.payload(place))
     for _ in range(chance.randint(1, 4)):
@@ -111,7 +111,7 @@ def payloads_changed(file: Table, chance: random.Random) -> Table:
 
 
 def check_hostile(directory: Path, form: Form, rounds: int, seed: int) -> int:
-    """How many tables with other content under right checksums were refused."""
+    """The number of tables with other content under right checksums that were refused."""
     chance, refused = random.Random(seed), 0
     file = table(runs()[0], form)
     for number in range(rounds):
@@ -129,7 +129,7 @@ def test_content_changed_under_right_checksums(form: Form, tmp_path: Path) -> No
 @pytest.mark.parametrize("within", [KeyRange(), KeyRange(b"key-0000", b"key-0004"), KeyRange(b"key-0140", None)])
 @pytest.mark.parametrize("range_bytes", [1, 1 << 20])
 def test_blocks_that_changed_places(within: KeyRange, range_bytes: int, tmp_path: Path) -> None:
-    """Each is what its checksum says, which before format 6 does not tell that it is another one's."""
+    """Each block matches its checksum, which before format 6 does not depend on the block's position."""
     entries = [(b"key-%04d" % number, number + 1, PUT, b"v%04d" % number) for number in range(150)]
     file = table(entries, Form(block_entries=10))
     first, last = file.blocks[0], file.blocks[-1]

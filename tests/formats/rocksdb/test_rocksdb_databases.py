@@ -32,7 +32,7 @@ Model = dict[bytes, bytes]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a database is written; the defaults are those of a Spark checkpoint."""
+    """The form in which a database is written; the defaults are those of a Spark checkpoint."""
 
     compression: str = "lz4"
     format_version: int = 5
@@ -76,7 +76,7 @@ def options_of(layout: Layout) -> Options:
 
 
 def keys_of(layout: Layout, chance: random.Random) -> list[bytes]:
-    """Keys that are hard to order: empty, prefixes of one another, zero bytes at the end, far apart in length."""
+    """Keys that are hard to order: empty, prefixes of one another, zero bytes at the end, of very different lengths."""
     keys = [b"", b"\0", b"\0\0", b"\xff" * 9, b"\xff" * 8]
     for stem in (b"k", b"prefix-8", b"prefix-89", b"prefix-of-sixteen"):
         keys += [stem + bytes(zeros) for zeros in range(10)]
@@ -88,7 +88,7 @@ def keys_of(layout: Layout, chance: random.Random) -> list[bytes]:
 
 
 def filled(path: Path, layout: Layout, runs: int = 3, changes: int = 900) -> dict[str, Model]:
-    """A database of two column families and what it should hold, written in runs that overlap."""
+    """A database of two column families and its expected rows, written in overlapping runs."""
     chance = random.Random(repr(layout))
     keys = keys_of(layout, chance)
     database = Rdict(str(path), options_of(layout))
@@ -120,13 +120,14 @@ def filled(path: Path, layout: Layout, runs: int = 3, changes: int = 900) -> dic
 
 
 def inside(rows: Rows, within: KeyRange) -> Rows:
-    """Those of the rows whose keys are in a range."""
+    """The rows whose keys are in a range."""
     first, stop = within.first, within.stop
     return [row for row in rows if (first is None or row[0] >= first) and (stop is None or row[0] < stop)]
 
 
 def check(path: Path, models: dict[str, Model], chance: random.Random) -> None:
-    """Whole families in one range and in many, on one thread and on three, and stretches between arbitrary keys."""
+    """Read whole families in one range and in many, on one thread and on three, and stretches between arbitrary
+    keys."""
     for name, model in models.items():
         expected = sorted(model.items())
         assert scanned(path, name) == expected
@@ -171,7 +172,7 @@ LAYOUTS = [
 
 
 def facts_of(file: bytes) -> tuple[int, int]:
-    """Format version and kind of checksum as the footer has them."""
+    """Format version and kind of checksum from the footer."""
     old = file.endswith((0xDB4775248B80FB57).to_bytes(8, "little"))
     return (0, 1) if old else (int.from_bytes(file[-12:-8], "little"), file[-53])
 

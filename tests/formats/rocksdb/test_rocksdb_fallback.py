@@ -1,4 +1,5 @@
-"""What the scanner leaves to RocksDB itself: it says so before any row, and the public door gives RocksDB's rows."""
+"""Databases that the scanner leaves to RocksDB: it refuses before any row, and the public door returns RocksDB's
+rows."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def blob_files(path: Path) -> Rows:
 
 
 def log_with_records(path: Path) -> Rows:
-    """Copied while the database is open, as closing writes a table file."""
+    """A database copied while it is open, because closing it writes a table file."""
     database = Rdict(str(path.with_name("open")), options())
     for number, (key, value) in enumerate(ROWS.items()):
         database[key] = value
@@ -107,7 +108,7 @@ def compression_dictionary(path: Path) -> Rows:
 
 
 def wide_column_at_the_end(path: Path) -> Rows:
-    """The scanner has given most rows before it meets what it does not know."""
+    """A database in which the scanner returns most rows before it meets an unsupported one."""
     own, blocks = options(), BlockBasedOptions()
     blocks.set_block_size(256)
     own.set_block_based_table_factory(blocks)

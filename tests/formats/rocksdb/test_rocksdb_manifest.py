@@ -1,4 +1,4 @@
-"""MANIFESTs of RocksDB directories: what the scanner takes from them, and what it refuses."""
+"""MANIFESTs of RocksDB directories: the facts that the scanner reads from them, and its refusals."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Run = list[Entry]
 
 
 class Refused(Exception):
-    """``status`` is the kernel's."""
+    """A refusal of a kernel, with its ``status``."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 def merged(runs: Sequence[Run], delimiter: bytes | None, batch_rows: int = 1000, skip: int | None = None) -> Rows:
-    """The rows of the runs by the kernels."""
+    """The rows of the runs, merged by the kernels."""
     entries = [entry for run in runs for entry in run]
     ends = np.cumsum([len(run) for run in runs]).astype(np.int64)
     first, stop = ends - np.array([len(run) for run in runs], np.int64), ends.copy()
@@ -116,7 +116,7 @@ CHANGES = st.lists(st.tuples(KEYS, KINDS, st.binary(max_size=12), st.integers(0,
 
 
 def runs_of(changes: list[tuple[bytes, int, bytes, int]], stem: bytes = b"") -> list[Run]:
-    """Five runs, some of them empty perhaps, and any run may have the newest version of a key."""
+    """Five runs, some possibly empty; any run may have the newest version of a key."""
     entries = [
         (Entry(stem + key, number + 1, kind, value), run) for number, (key, kind, value, run) in enumerate(changes)
     ]
@@ -140,7 +140,7 @@ def test_rows_are_those_of_the_model(
 @settings(max_examples=60, deadline=None)
 @given(changes=CHANGES)
 def test_operands_without_an_operator(changes: list[tuple[bytes, int, bytes, int]]) -> None:
-    """Those that decide a row are refused; those that a later put or delete hides do not matter."""
+    """Operands that decide a row are refused; operands hidden by a later put or delete do not matter."""
     runs = runs_of(changes)
     entries = [entry for run in runs for entry in run]
     newest = {entry.key: entry for entry in sorted(entries, key=lambda entry: entry.sequence)}

@@ -1,4 +1,4 @@
-"""How reads go on around the scanner: the setting, a process without numba, reads that are given up, compiled code."""
+"""Reads around the scanner: the setting, a process without numba, abandoned reads, compiled code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_reader_that_is_asked_for(reader: str, directory: Path, monkeypatch:
 
 
 class NoNumba:
-    """As where numba is not installed, or refuses to be loaded beside a newer numpy."""
+    """An import hook for a process where numba is not installed, or refuses to load beside a newer numpy."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name.split(".")[0] in ("numba", "llvmlite"):

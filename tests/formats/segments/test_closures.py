@@ -1,4 +1,4 @@
-"""Closure lists: what is written for a segment is what is read for it."""
+"""Closure lists: the closures written for a segment are those read for it."""
 
 from __future__ import annotations
 

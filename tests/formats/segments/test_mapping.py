@@ -1,4 +1,4 @@
-"""Mapped files that others cut, and reading without mapping."""
+"""Mapped files that other processes truncate, and reading without mapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No byte of a region is handed out before its checksum has matched."""
+"""No byte of a region is returned before its checksum has matched."""
 
 from __future__ import annotations
 

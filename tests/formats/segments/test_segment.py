@@ -1,4 +1,4 @@
-"""Segments: what is written is what any Arrow tool reads, with statistics that plain loops confirm."""
+"""Segments: any Arrow tool reads what was written, with statistics that plain loops confirm."""
 
 from __future__ import annotations
 

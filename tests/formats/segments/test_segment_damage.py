@@ -97,7 +97,8 @@ def test_forged_ranges(ranges: tuple[tuple[int, int], ...]) -> None:
 
 
 def _rewritten(schema: pa.Schema, compression: str | None = None, table: pa.Table = SMALL) -> tuple[bytes, SegmentMeta]:
-    """The rows in a file that Arrow wrote with other options or metadata, and a commit that vouches for it."""
+    """The rows in a file that Arrow wrote with other options or metadata, and a commit with the checksums of that
+    file."""
     sink = pa.BufferOutputStream()
     with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
         batch = table.cast(schema).combine_chunks().to_batches()[0]
@@ -122,7 +123,7 @@ def _open_rewritten(schema: pa.Schema, compression: str | None = None, table: pa
 
 
 def test_file_of_another_writer() -> None:
-    """A file that follows docs/format.md is read, whoever wrote it."""
+    """A file that follows docs/format.md is read, from any writer."""
     segment = _open_rewritten(_stored_schema())
     segment.verify_all()
     assert segment.column_array("k").equals(SMALL.column("k").combine_chunks())

@@ -1,4 +1,4 @@
-"""Row serdes: what goes in comes out, columns give the bytes of single rows, natural keys sort like their type."""
+"""Row serdes: rows are read back equal, columns give the bytes of single rows, natural keys sort like their type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CODES = ("ROW_CORRUPT", "TIME_OUT_OF_RANGE")
 
 
 def value_types() -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
-    """Key types, and what only values may be: floats and maps."""
+    """Key types, and types that only values may have: floats and maps."""
     double = st.just((pa.float64(), FLOATS.map(lambda x: math.nan if math.isnan(x) else x)))
     mapped = st.just(
         (
@@ -72,7 +72,7 @@ def test_keys_come_back_and_columns_agree(table: tuple[pa.Schema, list[tuple[Any
 
 
 def without_fold(row: tuple[Any, ...]) -> str:
-    """As text, in which every NaN is equal; a fold says nothing of a moment in UTC or without a zone."""
+    """The row as text, in which every NaN is equal and a moment in UTC or without a zone has no fold."""
     return repr(row).replace(", fold=1", "")
 
 
@@ -269,7 +269,7 @@ def test_what_lies_under_a_null_is_not_stored() -> None:
 
 
 def damaged(good: bytes, data: st.DataObject) -> bytes:
-    """Cut short, too long or changed."""
+    """The data cut short, too long or changed."""
     place = data.draw(st.integers(0, len(good)))
     other = data.draw(st.sampled_from([b"\0", b"\1", b"\2", b"\x7f", b"\xff"]))
     return data.draw(
@@ -278,7 +278,7 @@ def damaged(good: bytes, data: st.DataObject) -> bytes:
 
 
 def outcome(read: Callable[[], Any]) -> str:
-    """What was read, as text, or the code of the error."""
+    """The value that was read, as text, or the code of the error."""
     try:
         return repr(read())
     except (CorruptError, UnsupportedError) as error:
@@ -335,7 +335,7 @@ def test_first_columns_begin_the_key(table: tuple[pa.Schema, list[tuple[Any, ...
 
 
 def in_order(kind: pa.DataType, cell: Any) -> Any:
-    """A cell that Python sorts as keys should be: nulls first, members in turn, text by its UTF-8."""
+    """The cell in a form that Python sorts as keys sort: nulls first, members in turn, text by its UTF-8."""
     if cell is None:
         return (0,)
     if pa.types.is_struct(kind):

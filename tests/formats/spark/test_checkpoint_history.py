@@ -21,7 +21,7 @@ SOME = 3
 
 
 def shown(name: str) -> Iterator[StateView]:
-    """What users see, and of joins what Spark keeps."""
+    """The state views that users see, and for joins the state views that Spark keeps."""
     checkpoint = opened(name)
     for operator in checkpoint.operators:
         yield from (view for view in views(checkpoint, operator) if view.user or "KeyWith" in view.name)

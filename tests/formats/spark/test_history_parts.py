@@ -38,7 +38,7 @@ NAMES = [
 
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts each partition at some of its keys: tables of a few blocks would not be cut by the real function."""
+    """Cut each partition at some of its keys: the real function would not cut tables of a few blocks."""
     current: list[Partition] = []
     monkeypatch.setattr(partition_load, "_HISTORY_BYTES", 1)
     monkeypatch.setattr(partition_load, "_MOST_PARTS", 4)

@@ -1,4 +1,4 @@
-"""A state that is too large to be held is read in several passes, each for some of its keys: the same rows."""
+"""A state that is too large for memory is read in several passes, each for some of its keys, with the same rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VALUES = pa.array([b"value"] * len(KEYS), pa.large_binary())
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[HashRange]:
-    """The ranges that were read, of states of which a few rows are held at a time."""
+    """The ranges that were read, for states of which only a few rows are held at a time."""
     found: list[HashRange] = []
 
     class Noted(Narrowing):
@@ -117,7 +117,7 @@ def test_front_and_hole_of_a_key_do_not_count() -> None:
 
 
 def read_in_turn(narrowing: Narrowing, everything: Parts) -> list[bytes]:
-    """The keys of all rows that the range has, read some at a time."""
+    """The keys of all rows in the range, read some at a time."""
     kind, keys, values = everything
     held: list[Parts] = []
     for at in range(0, len(kind), 100):

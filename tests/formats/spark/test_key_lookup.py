@@ -1,4 +1,4 @@
-"""Look-ups by key in checkpoints: the bytes that are looked for are those that real queries stored."""
+"""Look-ups by key in checkpoints: the bytes that are looked up are those that real queries stored."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...]
 
 
 def filters_of(row: dict[str, Any]) -> list[Filter]:
-    """Equality with all that a row's key columns say."""
+    """Filters for equality with all key columns of a row."""
     found = []
     for column in ("key", "user_map_key"):
         if column in row:

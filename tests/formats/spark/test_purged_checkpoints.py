@@ -1,4 +1,4 @@
-"""Batches of checkpoints that were cleaned up: what is kept is told and read, the rest is refused, in every door."""
+"""Batches of checkpoints that were cleaned up: kept batches are listed and read, others are refused, in every door."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_purged_batches_are_told_and_the_others_read(
 
 
 def check_refusals(table: ReadableTable, before: datetime, first: int, last: int) -> None:
-    """Of batches and moments before the first that is kept."""
+    """Check that batches and moments before the first kept batch are refused."""
     kept = f"{first} to {last}"
     after = f"{first + 1} to {last}" if first < last else "none"
     refused: list[tuple[str, Callable[[], Any]]] = [
@@ -183,7 +183,7 @@ def test_files_that_go_while_they_are_read_are_told(name: str, gone: str, tmp_pa
 
 
 def test_a_plan_is_of_one_view_of_the_logs(tmp_path: Path) -> None:
-    """What was planned is read as it was planned, though the logs it was planned from are gone by then."""
+    """A planned read is executed as planned, even if the logs that it was planned from are gone by then."""
     path = tmp_path / "checkpoint"
     shutil.copytree(checkpoint_path(AGGREGATION), path)
     table = tables(path)["state"].table

@@ -62,8 +62,8 @@ def without_place(states: States) -> States:
 
 
 def of_query(steps: list[Any], each: int = 10) -> States:
-    """Rows (key, (count, sum)) after each batch, from what went in: row i of the n-th input has the value 10 n + i, or
-    with 1 in the place of 10 all of its rows the value n."""
+    """Rows (key, (count, sum)) after each batch, computed from the input: row i of the n-th input has the value 10 n +
+    i, or with 1 in place of 10 all of its rows the value n."""
     found: States = {}
     counts: dict[str, tuple[int, int]] = {}
     inputs = 0
@@ -128,7 +128,8 @@ def in_one_place(states: States) -> States:
 
 
 def time_of(path: Path, batch: int, last: int) -> int:
-    """A batch that began with its successor was never the newest: a repartition has the time of the batch before it."""
+    """The time of a batch. A batch that began with its successor was never the newest: a repartition has the time of
+    the batch before it."""
     return min(micros(began(path, number)) for number in range(batch, last + 1))
 
 
@@ -146,7 +147,7 @@ def differing_rows(old: Counter[Any], new: Counter[Any], cells: int | None) -> C
     if cells is None:
         return +Counter(removed=gone.total(), added=come.total())
     changed = {row[:1] for row in gone} & {row[:1] for row in come} if cells == 1 else None
-    if changed is None:  # the column "key" alone does not tell rows of maps apart
+    if changed is None:  # the column "key" alone does not distinguish rows of maps
         return +Counter(removed=gone.total(), added=come.total())
     return +Counter(removed=gone.total() - len(changed), added=come.total() - len(changed), changed=len(changed))
 
@@ -265,7 +266,7 @@ PURGES = [
 
 @pytest.mark.parametrize(("name", "below", "first"), mostly_slow(PURGES, PURGES[:5]))
 def test_what_purging_left_is_read_on_either_side(name: str, below: int, first: int, tmp_path: Path) -> None:
-    """Old partitions keep their files for ever: nobody opens them again, and nobody cleans up."""
+    """Old partitions keep their files for ever, because they are never opened or cleaned up again."""
     path, whole = copied(name, tmp_path), tables(path_of(name))
     for file in path.glob("state/0/0/*"):
         found = DATA_FILE.fullmatch(file.name)
@@ -290,7 +291,7 @@ def copied(name: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["agg__cl", "agg__f2"])
 def test_only_batches_before_a_repartition_are_left(name: str, tmp_path: Path) -> None:
-    """As a backup from before it, to which the log of offsets of the unfinished repartition belongs."""
+    """A backup from before a repartition may contain the log of offsets of the unfinished repartition."""
     path = copied(name, tmp_path)
     for batch in range(2, 7):
         (path / "commits" / str(batch)).unlink()
@@ -345,7 +346,8 @@ def test_a_batch_that_a_repartition_skipped_changed_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["interrupted__f2", "interrupted__f2_before", "resumed__f2"])
 def test_a_repartition_that_was_interrupted(name: str) -> None:
-    """It did not happen until it is done again. A query that was made to go on without lost rows: that is told, too."""
+    """It has not happened until it is repeated. A query that was made to continue without lost rows is reported,
+    too."""
     table = tables(path_of(name))["state"]
     states = without_place(states_of(table))
     if name == "resumed__f2":

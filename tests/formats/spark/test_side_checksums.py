@@ -1,4 +1,4 @@
-"""Checksums beside a file: whatever is read is what was written, or an error."""
+"""Checksums beside a file: a read returns the bytes that were written, or raises an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 512
 
 
 def side(data: bytes, chunk: int = CHUNK) -> bytes:
-    """What Hadoop writes into ``.name.crc``."""
+    """The content that Hadoop writes into ``.name.crc``."""
     values = [zlib.crc32(data[at : at + chunk]) for at in range(0, len(data), chunk)]
     return b"crc\0" + struct.pack(f">i{len(values)}I", chunk, *values)
 

@@ -1,4 +1,4 @@
-"""UnsafeRows of every type against a model that writes them one by one, and rows that somebody tampered with."""
+"""UnsafeRows of every type against a model that writes them one by one, and rows that were tampered with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users hold becomes one canonical value, or is refused."""
+"""Values of users become one canonical value, or are refused."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Colour(str, Enum):  # noqa: UP042  str() of it is not its value, unlike a 
 
 
 class NanoStamp(datetime):
-    """As pandas' Timestamp: a datetime that may be finer than a microsecond."""
+    """A datetime that may be finer than a microsecond, like pandas' Timestamp."""
 
     nanosecond = 0
 
 
 class NotATime(datetime):
-    """As pandas' NaT: a datetime unequal to itself."""
+    """A datetime unequal to itself, like pandas' NaT."""
 
     def __ne__(self, other: object) -> bool:
         return True
@@ -128,7 +128,8 @@ def test_accepted(kind: pa.DataType, value: object, expected: object) -> None:
     ],
 )
 def test_refused(kind: pa.DataType, value: object, words: str) -> None:
-    """What would have to be guessed, or would lose digits, names the place, what was found, what was expected."""
+    """A value that would have to be guessed, or would lose digits, raises an error that names the position, the value
+    and the expected type."""
     with pytest.raises(InvalidInputError) as caught:
         _convert(kind, value)
     assert caught.value.code == "WRONG_KEY"

@@ -117,7 +117,7 @@ def as_arrow(value: Any, kind: pa.DataType) -> Any:
     st.lists(st.none() | st.text("aé😀\x00", max_size=4)), st.text("aé😀\x00", max_size=2), st.sampled_from(list(TEXT))
 )
 def test_text_operators(rows: list[str | None], value: str, op: Any) -> None:
-    """As str's own methods say, and the same on bytes."""
+    """Text operators agree with the methods of str, and on bytes with those of bytes."""
     expected = [holds(op, row, value) for row in rows]
     assert selected(Filter("x", op, value), rows, pa.string()) == expected
     raw = [row if row is None else row.encode() for row in rows]

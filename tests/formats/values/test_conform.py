@@ -1,4 +1,4 @@
-"""Tables brought to a store's columns: whatever loses nothing is done, the rest is refused."""
+"""Tables converted to a store's columns: every lossless conversion is made, others are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16
 
 
 def conformed(values: list[Any], given_type: pa.DataType, wanted: pa.DataType) -> list[Any]:
-    """Through a batch and through a table of two chunks, which must agree."""
+    """The values converted as a batch and as a table of two chunks, which must agree."""
     schema = pa.schema([pa.field("x", wanted, nullable=False)])
     batch = pa.RecordBatch.from_arrays([pa.array(values, given_type)], ["x"])
     result = conform(batch, schema)
@@ -175,6 +175,6 @@ def test_wrong_columns_are_all_named() -> None:
 
 
 def test_nulls_are_left_to_the_caller() -> None:
-    """Who knows whether a null is an error says so with the store's name."""
+    """The caller knows whether a null is an error, and reports it with the store's name."""
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     assert conform(pa.table({"x": [None, 1]}), schema).column("x").null_count == 1

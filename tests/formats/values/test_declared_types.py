@@ -1,4 +1,4 @@
-"""What Spark's types say that Arrow's do not: in Python, in DuckDB and on the command line.
+"""Properties of Spark's types that Arrow's types lack, in Python, in DuckDB and on the command line.
 
 ``data/spark/types.tar.xz`` is a checkpoint of Spark 4.3.0 whose state is one struct with a field of each type, and
 ``truth.json``: the names of these types and every value as text, both from Spark's own ``statestore`` source.
@@ -40,7 +40,7 @@ def member(table: pa.Table, name: str) -> pa.Field:
 
 
 def values(table: pa.Table, name: str) -> list[Any]:
-    """Of the first of the four keys on."""
+    """The values from the first of the four keys on."""
     found = sorted(table.to_pylist(), key=lambda row: row["key"]["n"])
     return [row["value"]["first"][name] for row in found]
 

@@ -121,7 +121,7 @@ def test_bounds_never_prune_a_text_that_passes(rows: list[str], op: Any, value: 
     ],
 )
 def test_bounds_prune(condition: Filter, low: Any, high: Any, has_null: bool) -> None:
-    """What cannot pass is left unread."""
+    """Data that cannot pass is not read."""
     assert not may_match([condition], "x", low, high, has_null)
 
 

@@ -1,4 +1,4 @@
-"""Key groups are Flink's: those that it stored, and those of its rules, of one key and of whole columns."""
+"""Key groups are Flink's: groups that Flink stored, and groups by its rules, for single keys and for whole columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIGNED = 1 << 31
 
 
 def as_int(number: int) -> int:
-    """What a Java int holds after overflow."""
+    """The value of a Java int after overflow."""
     return (number + SIGNED) % (1 << 32) - SIGNED
 
 
@@ -94,7 +94,7 @@ def schema_of(kinds: Sequence[pa.DataType]) -> pa.Schema:
 
 
 def groups_of(schema: pa.Schema, keys: list[tuple[Any, ...]], max_parallelism: int) -> list[int]:
-    """Of the keys one by one, after it was compared with that of whole columns, whole and cut."""
+    """The groups of the keys one by one, after a comparison with those of whole columns, whole and sliced."""
     codec, of_key = KeyCodec(schema), key_group_function(schema, max_parallelism)
     rows = [codec.normalize(key) for key in keys]
     columns = codec.to_columns(rows)
@@ -179,7 +179,7 @@ def test_keys_at_the_edges(kind: str, keys: list[Any]) -> None:
 
 
 def test_the_hash_without_an_absolute_value_is_group_0() -> None:
-    """Where murmur gives the least int; found by going its steps backwards."""
+    """The int for which murmur returns the least int was found by reverting its steps."""
     code = int_with_least_murmur()
     assert murmur(code) == 0
     assert groups_of(schema_of([pa.int32()]), [(code,), (code,)], MAX_PARALLELISM) == [0, 0]
@@ -188,7 +188,7 @@ def test_the_hash_without_an_absolute_value_is_group_0() -> None:
 
 
 def int_with_least_murmur() -> int:
-    """The int that every step of murmur is turned back from."""
+    """The int whose murmur hash is the least int, found by reverting every step of murmur."""
     whole = 1 << 32
 
     def unshifted(number: int, bits: int) -> int:

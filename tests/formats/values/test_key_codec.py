@@ -1,4 +1,4 @@
-"""Keys and values as users write them become canonical rows, columns, and again what users see."""
+"""Keys and values as users write them become canonical rows and columns, and are converted back for users."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ AWARE = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=ZONES)
 
 
 def since_epoch(moment: datetime) -> Fraction:
-    """Exact milliseconds, by another way than the code's."""
+    """Exact milliseconds, computed in another way than in the code."""
     days = Fraction(moment.toordinal() - date(1970, 1, 1).toordinal())
     seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
     offset = moment.utcoffset() or timedelta()
@@ -67,7 +67,7 @@ def test_integers_are_milliseconds(milliseconds: int) -> None:
 
 
 def test_numpy_integers_are_integers() -> None:
-    """Of any width; the answer is a plain int."""
+    """NumPy integers of any width are accepted; the result is a plain int."""
     assert type(to_us(np.int64(5), "as_of")) is int  # type: ignore[arg-type]
     assert to_us(np.int16(5), "as_of") == 5000  # type: ignore[arg-type]
 
@@ -86,7 +86,7 @@ def test_what_is_no_time(value: Any) -> None:
 
 
 def test_naive_datetimes_are_refused() -> None:
-    """The message says what to write."""
+    """The message shows a valid form."""
     with pytest.raises(InvalidInputError, match=r"NAIVE_DATETIME.*as_of.*tzinfo=timezone\.utc"):
         to_us(datetime(2013, 1, 1), "as_of")
 
@@ -166,7 +166,7 @@ def test_texts_that_are_no_time(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["999999999999999999", "-99999999999999", "0001-01-01T00:00+10:00"])
 def test_texts_out_of_range(text: str) -> None:
-    """As for other times."""
+    """Texts out of range are refused like other times."""
     assert code_of(parse_time, text, "as_of") == "TIME_OUT_OF_RANGE"
 
 

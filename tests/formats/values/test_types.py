@@ -1,4 +1,4 @@
-"""Names of types, schemas of keys and values, and tables brought to a schema without loss."""
+"""Names of types, schemas of keys and values, and tables converted to a schema without loss."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_names_are_read_back(kind: pa.DataType) -> None:
 
 @few_or_many(25, 100, key_types())
 def test_arrows_own_names_are_read(typed: tuple[pa.DataType, object]) -> None:
-    """What ``str`` says of a type whose field names need no quotes."""
+    """The ``str`` of a type whose field names need no quotes is accepted."""
     assert parse_type(str(typed[0])) == typed[0]
 
 
@@ -134,7 +134,7 @@ def test_spaces_and_quotes(name: str, kind: pa.DataType) -> None:
     ids=lambda text: text[:30],
 )
 def test_names_that_are_no_type(name: str, said: str) -> None:
-    """UNSUPPORTED_TYPE says what is wrong, and the nearest name."""
+    """UNSUPPORTED_TYPE names the error and the nearest type."""
     with pytest.raises(UnsupportedError) as caught:
         parse_type(name)
     assert caught.value.code == "UNSUPPORTED_TYPE"
@@ -220,14 +220,14 @@ def test_types_are_normalised(given_type: pa.DataType, kept: str, role: Any) -> 
 )
 @pytest.mark.parametrize("role", ["key", "value"])
 def test_types_that_no_store_holds(given_type: Any, said: str, role: Any) -> None:
-    """The message names the column or the type and says what to use instead."""
+    """The message names the column or the type and a type to use instead."""
     error = error_of({"x": given_type}, role)
     assert (error.code, said in error.message) == ("UNSUPPORTED_TYPE", True)
 
 
 @pytest.mark.parametrize("kind", ["float", "double", "map<int,int>", "array<double>", "struct<a:array<map<int,int>>>"])
 def test_types_that_are_no_key(kind: str) -> None:
-    """What has no one equality; as a value it is welcome."""
+    """Types without a single equality are no keys; they are allowed as values."""
     assert (error_of({"x": kind}).code, "'x'" in error_of({"x": kind}).message) == ("UNSUPPORTED_TYPE", True)
     assert make_schema({"x": kind}, "value").field("x").type == parse_type(kind)
 

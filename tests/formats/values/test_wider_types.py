@@ -48,7 +48,7 @@ def test_the_widest_type_whichever_comes_first(first: pa.DataType, second: pa.Da
 
 
 def _fields(kind: pa.DataType | None) -> Any:
-    """Without the order of the fields of structs."""
+    """The type without the order of the fields of structs."""
     if kind is None or not pa.types.is_nested(kind):
         return kind
     if pa.types.is_struct(kind):

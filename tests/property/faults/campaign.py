@@ -1,4 +1,4 @@
-"""What all attacks share: seed, time budget, scratch space, and the findings of a sweep.
+"""Settings and records shared by all attacks: seed, time budget, scratch space, and the findings of a sweep.
 
 Settings, from the environment: STATESTORE_CAMPAIGN_SEED (0), STATESTORE_CAMPAIGN_SECONDS (240, of all sweeps
 together), STATESTORE_CAMPAIGN_TRIAL (do only this trial, by the name that a finding gives), STATESTORE_CAMPAIGN_DIR
@@ -30,7 +30,7 @@ LEAST = 5
 
 
 def scratch_parent() -> str | None:
-    """Where scratch folders are made: in memory where there is room, because most trials are fsyncs."""
+    """The folder for scratch folders: in memory if there is room, because most trials are fsyncs."""
     chosen = os.environ.get("STATESTORE_CAMPAIGN_DIR")
     if chosen:
         return chosen
@@ -40,7 +40,7 @@ def scratch_parent() -> str | None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
+    """A folder that is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="statestore-campaign-", dir=scratch_parent()))
     try:
         yield folder
@@ -49,7 +49,7 @@ def scratch() -> Iterator[Path]:
 
 
 def shuffled(trials: Sequence[Any], name: str) -> list[Any]:
-    """The trials in the order of the seed; of those only the one that is asked for, where one is."""
+    """The trials in the order of the seed, or only the requested one."""
     found = list(trials)
     random.Random(f"{SEED}/{name}").shuffle(found)
     return found
@@ -68,7 +68,7 @@ class Sweep:
         self._begin = time.monotonic()
 
     def begin(self) -> None:
-        """Start the clock: what came before was preparation."""
+        """Start the clock; the time before was preparation."""
         self._begin = time.monotonic()
 
     @property
@@ -76,13 +76,13 @@ class Sweep:
         return self.share * SECONDS - (time.monotonic() - self._begin)
 
     def goes_on(self) -> bool:
-        """Whether there is to be another trial."""
+        """Return whether another trial is due."""
         if self.most is not None:
             return self.figures["trials"] < self.most
         return self.seconds_left > 0 or self.figures["trials"] < LEAST
 
     def found(self, what: str, trial: str) -> None:
-        """Note that ``trial`` came out wrong, and how."""
+        """Record that ``trial`` came out wrong, and how."""
         self._findings.setdefault(_alike(what), []).append(trial)
 
     def finish(self) -> None:
@@ -103,7 +103,7 @@ class Sweep:
 
 
 def _alike(what: str) -> str:
-    """What findings of one kind have in common: no names, numbers and rows; of raw errors only the class."""
+    """The common part of findings of one kind: no names, numbers and rows; of raw errors only the class."""
     text = re.sub(r"(^|[\s'\"])/\S+/", r"\1…/", what)
     text = re.sub(r"[0-9a-f]{16,}|\d+", "#", re.sub(r"\[\(.*|\{.*|\[#.*", "…", text))
     return re.sub(r"(raw [^:]*):.*", r"\1", text, flags=re.DOTALL).splitlines()[0][:200]

@@ -1,4 +1,4 @@
-"""Run functions in fresh processes, each forked from a process in which the fault library is preloaded."""
+"""Functions run in fresh processes, each forked from a process in which the fault library is preloaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIME_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: ``value`` is what its function answered; else ``bad`` says why there is none."""
+    """The end of a child: ``value`` is the result of its function; without one, ``bad`` is the reason."""
 
     value: Any
     bad: str | None = None
@@ -69,7 +69,8 @@ class Zygote:
     def run(
         self, function: str, *, limit: float = TIME_LIMIT, kill_after: float | None = None, **arguments: Any
     ) -> Ended:
-        """``module:function`` with these arguments (as JSON) in a child; killed after ``kill_after`` seconds."""
+        """Run ``module:function`` with these arguments (as JSON) in a child, which is killed after ``kill_after``
+        seconds."""
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         job = {"function": function, "arguments": arguments, "limit": limit, "kill_after": kill_after}
@@ -96,7 +97,7 @@ class Zygote:
 
 
 class Children:
-    """Zygotes for as many children at a time."""
+    """Zygotes for this many children at a time."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -108,7 +109,7 @@ class Children:
 
     @contextmanager
     def zygote(self) -> Iterator[Zygote]:
-        """A zygote of one's own for a while."""
+        """Lend a zygote to the block."""
         found = self._free.get()
         try:
             yield found
@@ -116,12 +117,13 @@ class Children:
             self._free.put(found)
 
     def run(self, function: str, **arguments: Any) -> Ended:
-        """As `Zygote.run`; waits for one that is free."""
+        """Run a job like `Zygote.run`, on the next free zygote."""
         with self.zygote() as zygote:
             return zygote.run(function, **arguments)
 
     def each(self, jobs: Iterable[Any], work: Callable[[Zygote, Any], None], go_on: Callable[[], bool]) -> int:
-        """Do the jobs, ``count`` at a time and in their order, as long as ``go_on`` says; how many were done."""
+        """Do the jobs in their order, ``count`` at a time, as long as ``go_on`` returns true; return the number
+        done."""
         rest, lock, done = iter(jobs), threading.Lock(), 0
 
         def loop() -> None:

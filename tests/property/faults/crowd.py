@@ -38,8 +38,8 @@ def numbers_of(log: Path) -> tuple[list[int], list[int]]:
 
 
 def write(root: str, kind: str, log: str, seed: int, first: int, seconds: float) -> int:
-    """Writes with numbers from ``first`` until the time is over; how many. Where another process holds the lock of a
-    live store, the next attempt follows."""
+    """Write rows with numbers from ``first`` until the time is over; return their count. If another process holds the
+    lock of a live store, try again."""
     faults, rng, subject, outside = Faults(), random.Random(seed), SUBJECTS[kind], OutsideLog(Path(log))
     acknowledged, doubtful = numbers_of(Path(log))
     number = max([first, *acknowledged, *doubtful])
@@ -53,7 +53,7 @@ def write(root: str, kind: str, log: str, seed: int, first: int, seconds: float)
                     ("put", "put", "put", "commit", "flush", "compact", "vacuum"), k=rng.randint(3, 30)
                 ):
                     if act == "put":
-                        number += 2 if is_delete(number + 1) else 1  # a row that is there can be told by its value
+                        number += 2 if is_delete(number + 1) else 1  # an existing row is recognised by its value
                         outside.say("begin", number)
                         subject.write(store, number)
                         outside.say("done", number)
@@ -78,7 +78,7 @@ def write(root: str, kind: str, log: str, seed: int, first: int, seconds: float)
 
 
 def read(root: str, kind: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Reads until the time is over: whoever reads a version twice finds the same rows."""
+    """Read until the time is over; a version that is read twice must have the same rows."""
     faults, rng, subject = Faults(), random.Random(seed), SUBJECTS[kind]
     end, reads, refused = time.monotonic() + seconds, 0, 0
     seen: dict[int, str] = {}
@@ -103,7 +103,7 @@ def read(root: str, kind: str, seed: int, seconds: float) -> dict[str, Any]:
 
 
 def check(root: str, kind: str, logs: list[str]) -> list[str]:
-    """Everything that was acknowledged is there, and nothing that nobody wrote."""
+    """Check that every acknowledged write is there, and no row that was never written."""
     subject = SUBJECTS[kind]
     acknowledged: set[int] = set()
     doubtful: set[int] = set()

@@ -12,7 +12,8 @@ WAYS = ("flip a bit", "cut", "cut at a page", "cut to nothing", "zeros", "zeros 
 
 @dataclass(frozen=True)
 class Damage:
-    """``way`` at ``at`` of the file, a share of its length from 0 to 1; ``draw`` seeds what else is left open."""
+    """A damage: ``way`` at ``at`` of the file, a share of its length from 0 to 1; ``draw`` seeds the remaining
+    choices."""
 
     file: str
     way: str
@@ -24,7 +25,7 @@ class Damage:
 
 
 def file_class(name: str) -> str:
-    """What sort of file it is: its folder and ending, without what differs from one to the next."""
+    """The class of a file: its folder and ending, without numbers and ids."""
     folder, _, last = name.rpartition("/")
     first = folder.split("/", 1)[0] if folder else ""
     stem = "".join(c for c in last.split("-")[0] if c.isalpha()) if "." not in last else "." + last.split(".", 1)[1]
@@ -32,7 +33,7 @@ def file_class(name: str) -> str:
 
 
 def drawn(root: Path, draw: int) -> Damage:
-    """Every sort of file is as probable as every other, however many there are of it."""
+    """A random damage; every class of files is as probable as every other, however many files it has."""
     rng = random.Random(draw)
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.stat().st_size)
     sorts: dict[str, list[str]] = {}

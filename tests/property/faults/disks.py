@@ -1,10 +1,10 @@
-"""What a disk may hold after the power was cut, from the calls made before.
+"""The possible contents of a disk after a power cut, from the calls made before.
 
-Three models of what a file system promises. ``strict``: only what was fsynced, data by its file's fsync and a name by
-its folder's (POSIX to the letter). ``folders``: the same, but a new folder is sure at once. ``ordered``: names reach
-the disk in their order, as with a journal, and any fsync makes all names before it sure; data by its own fsync. Of what
-is not sure a disk may hold nothing, all, or any part: names each for itself (in the ordered model up to some moment),
-and of data each page of 4 KiB in any state that it had since the last fsync.
+There are three models of a file system's promises. ``strict``: only what was fsynced, data by its file's fsync and a
+name by its folder's (POSIX to the letter). ``folders``: the same, but a new folder is sure at once. ``ordered``: names
+reach the disk in their order, as with a journal, and any fsync makes all names before it sure; data by its own fsync.
+Of everything else a disk may hold nothing, all, or any part: names each for itself (in the ordered model up to some
+moment), and of data each page of 4 KiB in any state that it had since the last fsync.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Disk = dict[str, bytes | None]
 
 @dataclass(frozen=True)
 class Cut:
-    """The power is cut after ``upto`` steps. ``held``: what the disk has of what is not sure; ``draw``: its seed."""
+    """A power cut after ``upto`` steps. ``held``: the part of the unsynced data that the disk has; ``draw``: its
+    seed."""
 
     upto: int
     model: str

@@ -38,7 +38,7 @@ def _temporary() -> list[str]:
 
 
 def rounds(root: str, kind: str, most: int, seconds: float) -> dict[str, Any]:
-    """Open, write, commit, read and close, again and again: what the process holds does not grow."""
+    """Open, write, commit, read and close, again and again: the resources of the process do not grow."""
     subject, end = SUBJECTS[kind], time.monotonic() + seconds
     subject.create(Path(root)).close()
     catalog = statestore.connect(root)
@@ -143,7 +143,7 @@ def threads(root: str, kind: str, count: int, seconds: float) -> dict[str, Any]:
 
 
 def forks(root: str, kind: str) -> list[str]:
-    """A process that has used a store forks; both go on, with the handle they had and with a new one."""
+    """A process that has used a store forks; both processes work, with the handle they had and with a new one."""
     subject, wrong = SUBJECTS[kind], []
     store = subject.create(Path(root))
     other = subject.create(Path(root), "other")
@@ -227,7 +227,7 @@ def forks(root: str, kind: str) -> list[str]:
 
 
 def clocks(root: str, kind: str, seed: int, count: int) -> list[str]:
-    """The clock jumps by up to ten years before each act; versions stay in order, and vacuum spares what is needed."""
+    """Jump the clock by up to ten years before each act; versions stay in order, and vacuum spares needed files."""
     faults, rng, subject, wrong = Faults(), random.Random(seed), SUBJECTS[kind], []
     numbers: list[int] = []
     store = subject.create(Path(root))

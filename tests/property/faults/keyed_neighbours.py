@@ -1,4 +1,5 @@
-"""As `faults.trials.neighbour_trials`, on a keyed store: jobs that snapshot, commit, discard, vacuum and restore."""
+"""Trials like `faults.trials.neighbour_trials` on a keyed store: jobs that snapshot, commit, discard, vacuum and
+restore."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ __all__ = ["ACTS", "act", "copy", "judge", "make_template"]
 
 @dataclass
 class Act:
-    """``committed``: the version of the snapshot that the process has committed."""
+    """A finished act. ``committed``: the version of the snapshot that the process has committed."""
 
     committed: int | None = None
     read: list[int] = field(default_factory=list)
@@ -106,7 +107,7 @@ def copy(template: str, root: str) -> None:
 
 
 def act(root: str, kind: str, name: str, who: str, at: int, gate: str) -> dict[str, Any]:
-    """Do the act; at the ``at``-th call (0: never) wait at the gate until the other is through."""
+    """Do the act; wait at the ``at``-th call (0: never) at the gate until the other process is through."""
     faults, done, error = Faults(), Act(), None
     faults.below(Path(root))
     faults.arm(DOING, "pause" if at else "never", max(at, 1), gate=gate)
@@ -129,7 +130,7 @@ def act(root: str, kind: str, name: str, who: str, at: int, gate: str) -> dict[s
 
 
 def judge(root: str, kind: str, a: dict[str, Any], b: dict[str, Any], acts: list[str]) -> list[str]:
-    """What is wrong after both are through."""
+    """The problems found after both processes are through."""
     wrong = []
     for name, one in zip(acts, (a, b), strict=True):
         if one["error"] and one["error"].startswith("WRONG"):

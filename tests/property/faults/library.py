@@ -56,11 +56,11 @@ class Faults:
         self._library.faults_clock.argtypes = [ctypes.c_long]
 
     def below(self, folder: Path) -> None:
-        """Only calls for files in this folder count."""
+        """Count only calls for files in this folder."""
         self._library.faults_below(os.fsencode(folder))
 
     def arm(self, kinds: Iterable[str], way: str, at: int, errno: int = 0, gate: str = "") -> None:
-        """From now on the call number ``at`` of these kinds is struck in this way."""
+        """Strike the call number ``at`` of these kinds in this way from now on."""
         chosen = sum(1 << KINDS.index(kind) for kind in kinds)
         self._library.faults_arm(chosen, WAYS.index(way), at, errno, gate.encode())
 
@@ -74,7 +74,7 @@ class Faults:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Calls since ``arm`` by kind, of those that were asked for."""
+        """Calls of each requested kind since ``arm``."""
         return {kind: int(self._library.faults_count_of(number)) for number, kind in enumerate(KINDS)}
 
     @property
@@ -90,9 +90,9 @@ class Faults:
         self._library.faults_mark(text.encode())
 
     def clock(self, seconds: int) -> None:
-        """Move the time of day, as a machine whose clock is that far off."""
+        """Move the time of day, like a machine whose clock is wrong by this much."""
         self._library.faults_clock(seconds)
 
     def swap(self, file: str, other: Path) -> None:
-        """Whoever opens ``file`` gets ``other``."""
+        """Open ``other`` for every open of ``file``."""
         self._library.faults_swap(file.encode(), os.fsencode(other))

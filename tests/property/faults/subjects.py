@@ -1,7 +1,7 @@
-"""The stores that the campaign attacks, one for each kind: how a numbered write is made, and the truth after some.
+"""The stores that the campaign attacks, one for each kind, with numbered writes and the truth after some of them.
 
-A write is a number: its row, its key and its time follow from it, and every fourth one is a delete. What a store must
-answer after a list of writes is worked out here, from Kafka's rules, and never asked of a store.
+A write is a number: its row, its key and its time follow from it, and every fourth one is a delete. The right answer
+after a list of writes is computed here from Kafka's rules, never by a store.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def is_delete(number: int) -> bool:
 
 
 def moment(number: int) -> int:
-    """Epoch milliseconds: ascending but for every seventh, which comes late, before another of its key."""
+    """Epoch milliseconds: ascending except for every seventh, which comes late, before another of its key."""
     return number * 1000 - (8_500 if number % 7 == 2 and number > 8 else 0)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kind of store with its options. ``write`` makes a numbered write, ``live`` are the rows by all ways of reading
-    an open store, ``table`` those of a version; ``expected`` what both must be after some writes."""
+    """A kind of store with its options. ``write`` makes a numbered write; ``live`` are the rows by all ways to read an
+    open store, ``table`` those of a version; ``expected`` is the right result of both after some writes."""
 
     name: str
     kind: str
@@ -73,11 +73,11 @@ class Subject:
 
 
 class WrongAnswer(AssertionError):
-    """Two ways of reading one store disagree."""
+    """Raised when two ways to read one store disagree."""
 
 
 def agreed(answers: dict[str, Any]) -> Any:
-    """The answer, if all ways of asking give one."""
+    """The common answer of all ways to read."""
     first = next(iter(answers.values()))
     for way, answer in answers.items():
         if answer != first:

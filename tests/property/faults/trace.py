@@ -1,4 +1,4 @@
-"""The calls that a process made, as the fault library wrote them down, as changes of files and names."""
+"""The calls that a process made, as the fault library recorded them, as changes of files and names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = struct.Struct("<IiqqIII")
 
 
 class Call(IntEnum):
-    """As in syscalls.c."""
+    """A call, as defined in syscalls.c."""
 
     OPEN = 1
     CLOSE = 2
@@ -60,7 +60,7 @@ def read_trace(path: Path, root: str) -> list[Step]:
 
 
 class _Follower:
-    """Keeps track of which name and which descriptor is which file."""
+    """Tracks the file behind each name and descriptor."""
 
     def __init__(self, root: str) -> None:
         self.steps: list[Step] = []

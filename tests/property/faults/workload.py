@@ -1,4 +1,4 @@
-"""A writer that logs outside of its store what it begins and what is acknowledged, and the check against that log."""
+"""A writer that records begun and acknowledged writes outside of its store, and the check against that record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OutsideLog:
 
     @contextmanager
     def acknowledging(self, numbers: Sequence[int]) -> Iterator[None]:
-        """The numbers are begun now, and acknowledged at the end of the block."""
+        """Record the numbers as begun now, and as acknowledged at the end of the block."""
         self.say("begin", list(numbers))
         yield
         self.say("done", list(numbers))
@@ -56,8 +56,8 @@ def read_log(path: Path) -> tuple[list[int], list[int], int]:
 def write_until_killed(
     root: str, kind: str, log: str, seed: int, count: int, way: str = "never", at: int = 1
 ) -> dict[str, Any]:
-    """``count`` random acts on the store, which is made where it is not there; killed at the ``at``-th call that
-    changes the disk. Answers the number of these calls."""
+    """Do ``count`` random acts on the store, which is created if absent, until killed at the ``at``-th call that
+    changes the disk. Returns the number of these calls."""
     faults = Faults()
     faults.below(Path(root))
     rng, subject, outside = random.Random(seed), SUBJECTS[kind], OutsideLog(Path(log))
@@ -98,7 +98,7 @@ def write_until_killed(
 
 
 def check_after_kill(root: str, kind: str, log: str) -> list[str]:
-    """What is wrong with the store that a killed writer left; what it was writing may be there or not, as one."""
+    """The problems of the store that a killed writer left; a write under way may be there or not, as one."""
     subject = SUBJECTS[kind]
     acknowledged, begun, version = read_log(Path(log))
     if "s" not in statestore.connect(root).stores():
@@ -128,7 +128,7 @@ def check_after_kill(root: str, kind: str, log: str) -> list[str]:
 
 
 def settled(subject: Subject, store: Any, acknowledged: list[int], begun: list[int]) -> list[int]:
-    """The writes that are there: what was acknowledged, and all or nothing of what was under way."""
+    """The writes that are there: all acknowledged ones, and all or none of those under way."""
     live = subject.live(store)
     for numbers in (acknowledged, [*acknowledged, *begun]):
         if live == subject.expected(numbers):
@@ -142,7 +142,7 @@ def settled(subject: Subject, store: Any, acknowledged: list[int], begun: list[i
 
 
 def keyed_until_killed(root: str, log: str, seed: int, count: int, way: str = "never", at: int = 1) -> dict[str, Any]:
-    """``count`` rounds of updates, snapshots, commits and discards; each value is the number of its round."""
+    """Do ``count`` rounds of updates, snapshots, commits and discards; each value is the number of its round."""
     faults = Faults()
     faults.below(Path(root))
     rng, outside = random.Random(seed), OutsideLog(Path(log))
@@ -182,7 +182,8 @@ def keyed_until_killed(root: str, log: str, seed: int, count: int, way: str = "n
 
 
 def check_keyed_after_kill(root: str, log: str) -> list[str]:
-    """The newest snapshot is the last that was acknowledged, or the one under way; local files are cleaned up."""
+    """Check that the newest snapshot is the last acknowledged one, or the one under way, and that local files are
+    removed."""
     acknowledged, begun, version = read_log(Path(log))
     warehouse = Path(root) / "warehouse"
     if not warehouse.is_dir() or "s" not in statestore.connect(warehouse).stores():

@@ -23,7 +23,7 @@ from typing import Any
 
 
 def preload() -> None:
-    """Import what calls import when they are made."""
+    """Import the modules that calls would import later."""
     for name in ("duckdb", "sqlglot", "rocksdict", "xxhash", "pandas", "pyarrow.dataset", "pyarrow.compute"):
         importlib.import_module(name)
     import statestore
@@ -41,7 +41,7 @@ def preload() -> None:
 
 
 def child(job: dict[str, Any], answer: str) -> None:
-    """Do the job and write what it answers; never returns."""
+    """Do the job and write its result; never returns."""
     status = 0
     try:
         module, _, function = job["function"].partition(":")
@@ -56,7 +56,7 @@ def child(job: dict[str, Any], answer: str) -> None:
 
 
 def wait(pid: int, limit: float, kill_after: float | None) -> dict[str, Any]:
-    """How the child ended: {"exit": code}, {"signal": number} or {"hang": seconds}."""
+    """The end of the child: {"exit": code}, {"signal": number} or {"hang": seconds}."""
     end = time.monotonic() + limit
     kill_at = None if kill_after is None else time.monotonic() + kill_after
     handle = os.pidfd_open(pid)

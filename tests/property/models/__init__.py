@@ -1,1 +1,1 @@
-"""What each kind of live store must answer, as dictionaries and sorted lists: the truth for tests of real stores."""
+"""Models of each kind of live store, as dictionaries and sorted lists: the truth for tests of real stores."""

@@ -43,7 +43,7 @@ class ChangeLogger:
 
 
 class JoinRow(NamedTuple):
-    """One put; two with equal key and time differ in ``seqnum``."""
+    """One put; two puts with equal key and time differ in ``seqnum``."""
 
     key: Any
     timestamp: int
@@ -108,7 +108,8 @@ class JoinWindowModel:
         return row_key
 
     def _is_live(self, timestamp: int) -> bool:
-        """Whether one of the newest n segments is this time's, once it has had its say about which is the newest."""
+        """Return whether one of the newest n segments is this time's, after the time has advanced the newest
+        segment."""
         segment = segment_of(timestamp, self.segment_interval)
         if segment > self._newest_segment:
             self._newest_segment = segment
@@ -124,7 +125,7 @@ class JoinWindowModel:
             rows[self.row_key(row)] = row
 
     def _value_now(self, row_key: bytes) -> Any:
-        """None where the row's segment has been rolled away since."""
+        """The value of the row; None if its segment has been removed since."""
         return next((rows[row_key].value for rows in self._segments.values() if row_key in rows), None)
 
     def _take_sent(self) -> None:
@@ -147,7 +148,7 @@ class JoinWindowModel:
         return [row.value for row in sorted(found, key=lambda row: (row.timestamp, row.seqnum))]
 
     def flush(self) -> None:
-        """Sends what the change logger still holds."""
+        """Send the values that the change logger still holds."""
         self._logger.send()
         self._take_sent()
 

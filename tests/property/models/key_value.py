@@ -83,7 +83,7 @@ class KeyValueModel:
         return [self.rows[key] for key in sorted(self.rows) if key.startswith(start)]
 
     def approximate_num_entries(self) -> int:
-        """Exact here."""
+        """The number of entries, exact here."""
         return len(self.rows)
 
     def restore(self, records: Iterable[tuple[Any, Any]]) -> None:

@@ -30,7 +30,8 @@ WRITES = ("put", "put_all", "remove", "restore", "wipe_and_restore", "flush")
 
 
 def apply(target: Any, operation: Operation) -> Any:
-    """Does it and gives the answer as plain values: rows as a list of tuples. Properties are verbs without arguments.
+    """Do the operation and return the answer as plain values: rows as a list of tuples. Properties are verbs without
+    arguments.
 
     Verbs that only write give None, whatever they return; ``delete`` and ``put_if_absent`` give the old value.
     """
@@ -182,7 +183,7 @@ def _places(
 
 
 def _nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """None is one value of five."""
+    """The values, with None as one of five."""
     return st.integers(0, 4).flatmap(lambda number: values if number else st.none())
 
 

@@ -1,4 +1,4 @@
-"""What the models answer with. Rows of real stores have the same fields in the same order."""
+"""Rows that the models return. Rows of real stores have the same fields in the same order."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class PhysicalRow(NamedTuple):
 
 
 def no_value_bytes(value: Any) -> bytes:
-    """Stands where a model was not told how values are serialized: everything but their bytes can be asked for."""
+    """A stand-in for a model without a serializer of values: everything but the bytes of values works."""
     raise TypeError("this model was made without encode_value")

@@ -1,4 +1,4 @@
-"""Segments of time: writes are judged, and old rows deleted, by whole segments; what reads see is the stores' matter.
+"""Time segments: writes are accepted, and old rows deleted, by whole segments; the stores decide what reads return.
 
 Source: docs of KIP-205 and Kafka's rules since 3.5. All times are epoch milliseconds.
 """
@@ -35,7 +35,7 @@ class SegmentedRows:
         self.stream_time = max(self.stream_time, time)
 
     def write(self, time: int, row_key: bytes, row: Any) -> bool:
-        """Sets a row (None: deletes it), unless the segment of ``time`` is dead; deletes all dead segments."""
+        """Set a row (None: delete it), unless the segment of ``time`` is dead; delete all dead segments."""
         oldest = segment_of(self.stream_time - self.retention, self.interval)
         for dead in [segment for segment in self.segments if segment < oldest]:
             del self.segments[dead]
@@ -50,7 +50,7 @@ class SegmentedRows:
         return True
 
     def discard(self, time: int, row_key: bytes) -> None:
-        """Deletes a row where it is, dead segment or not; makes and deletes no segment."""
+        """Delete a row if it exists, dead segment or not; make and delete no segment."""
         self.segments.get(segment_of(time, self.interval), {}).pop(row_key, None)
 
     def get(self, time: int, row_key: bytes) -> Any:

@@ -51,7 +51,7 @@ class SessionModel:
         return self._rows.write(session.end, self.row_key(session.key, session.start, session.end), row)
 
     def remove(self, key: Any, start: int, end: int) -> None:
-        """Moves stream time to the session's end, but drops nothing and counts nothing."""
+        """Move stream time to the session's end; drop nothing and count nothing."""
         self.log.append(SessionRow(key, start, end, None))
         self._rows.observe(end)
         self._rows.discard(end, self.row_key(key, start, end))

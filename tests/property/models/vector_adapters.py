@@ -1,6 +1,6 @@
-"""The operations of Kafka's cases as verbs of our stores: for the models, and for anything else with their names.
+"""The operations of Kafka's cases as verbs of stores, for the models and for anything else with these verbs.
 
-A store that keeps segments or a changelog in another way overrides what reads those.
+A store that keeps segments or a changelog in another way overrides the methods that read them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Filters chosen at random, near what the rows of a table hold, and the rows that pass them in plain Python."""
+"""Filters chosen at random, near values of a table, and the rows that pass them in plain Python."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ def passing(rows: Rows, filters: list[Filter]) -> Rows:
 
 
 def as_written(item: Filter) -> tuple[Any, ...]:
-    """As users of Python write it."""
+    """The filter as users of Python write it."""
     return (item.name, item.op) if item.op in NULL_TESTS else (item.name, item.op, item.value)

@@ -45,8 +45,8 @@ def history_of(states: States) -> Counter[Row]:
 def changes_of(states: States, first: int, key_cells: int | None) -> Counter[Row]:
     """(row…, batch, change type) of the batches from ``first`` on.
 
-    So many cells, and the last one, which is the partition, tell rows apart; with None nothing does, and there are no
-    updates.
+    The first ``key_cells`` cells and the last one, which is the partition, identify a row. With None nothing identifies
+    rows, and there are no updates.
     """
     found: Counter[Row] = Counter()
     before: Counter[Row] = Counter()

@@ -1,4 +1,4 @@
-"""Tables of checkpoints, and what a plain model says of their history and changes, with the columns that doors show."""
+"""Tables of checkpoints, and a plain model of their history and changes, with the columns that doors show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tables(path: Path) -> dict[str, ReadableTable]:
 
 
 def began(path: Path, batch: int) -> datetime:
-    """As the log of offsets says."""
+    """The time at which a batch began, from the log of offsets."""
     said = json.loads((path / "offsets" / str(batch)).read_text().splitlines()[1])
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=said["batchTimestampMs"])
 
@@ -39,7 +39,7 @@ def states_of(table: ReadableTable, first: int = 0) -> States:
 
 
 def key_cells(table: ReadableTable) -> int | None:
-    """How many columns tell rows apart; none do in lists and sides of joins."""
+    """The number of columns in the row key; None for lists and sides of joins."""
     names = table.schema.names
     if "list_element" in names or table.name in ("left", "right"):
         return None
@@ -47,7 +47,7 @@ def key_cells(table: ReadableTable) -> int | None:
 
 
 def expected_history(path: Path, states: States) -> Counter[Row]:
-    """Of what the oldest batch has nobody knows since when it was there, unless that is batch 0."""
+    """The history by the model. Starts of rows in the oldest batch are unknown, unless that is batch 0."""
     found: Counter[Row] = Counter()
     oldest = min(states)
     for (*row, first, end), count in history_of(states).items():
@@ -66,6 +66,6 @@ def expected_changes(path: Path, states: States, first: int, cells: int | None) 
 
 
 def counted(rows: pa.Table, mode: str) -> Counter[Row]:
-    """The rows with what the model says of them in its order."""
+    """The rows, counted, with the model's columns in the model's order."""
     last = [*TIME_OF_A_ROW[mode], *REST[mode]]
     return multiset(rows.select([*(name for name in rows.column_names if name not in last), *last]))

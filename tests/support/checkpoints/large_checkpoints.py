@@ -63,7 +63,7 @@ def written_by(batch: int, keys: int) -> tuple[Ints, Ints]:
 
 
 def words(numbers: Ints) -> npt.NDArray[np.bytes_]:
-    """The words of these numbers: 12 bytes, scattered as those of people are."""
+    """The words of these numbers: 12 bytes each, scattered like real words."""
     mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return np.char.mod(b"%012x", (mixed >> np.uint64(16)).astype(object)).astype(f"S{_TEXT}")
 

@@ -78,7 +78,7 @@ def types_checkpoint() -> str:
 
 @cache
 def truth_of_types() -> dict[str, Any]:
-    """What Spark's own source says of it: the types by name, the schema, the rows as text."""
+    """The types by name, the schema, and the rows as text, as Spark's own source reports them."""
     found: dict[str, Any] = json.loads((unpacked(TYPES) / "truth.json").read_bytes())
     return found
 
@@ -92,14 +92,14 @@ def truth(read: dict[str, Any], archive: Path = ARCHIVE) -> pa.Table:
 
 
 def view_of(checkpoint: Checkpoint, options: dict[str, Any]) -> StateView:
-    """The view that options of Spark's source ask for."""
+    """The state view that options of Spark's source select."""
     timers = "timers" if options.get("readRegisteredTimers") else None
     name = options.get("storeName") or options.get("joinSide") or options.get("stateVarName") or timers
     return view(checkpoint, options["operatorId"], name, flat=options.get("flattenCollectionTypes") != "false")
 
 
 def answer(name: str, options: dict[str, Any]) -> pa.Table:
-    """What this package reads for options of Spark's source."""
+    """The rows that this package reads for options of Spark's source."""
     checkpoint = opened(name, options.get("batchId"))
     found = view_of(checkpoint, options)
     if "readChangeFeed" in options:

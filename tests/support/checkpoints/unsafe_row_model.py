@@ -61,7 +61,7 @@ def _container(head: bytes, values: Any, kinds: list[SparkType], width: int, fix
 
 
 def value_bytes(value: Any, kind: SparkType) -> bytes:
-    """What lies behind the slots."""
+    """The bytes behind the slots."""
     if isinstance(kind, Plain) and kind.name == STRING.name:  # whatever it is declared as
         return bytes(value.encode())
     if kind is BINARY:

@@ -1,4 +1,4 @@
-"""State of each engine, with what is true of it: what the suite for engines runs on.
+"""State of each engine with its true rows, for the suite of all engines.
 
 A new engine adds a function that makes a case, and its name to `CASES`.
 """

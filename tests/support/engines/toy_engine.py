@@ -1,4 +1,4 @@
-"""An engine in a few lines, as somebody else would write it: a folder with ``toy.txt`` and a file of JSON a version.
+"""An engine in a few lines, as another package would add it: a folder with ``toy.txt`` and a JSON file a version.
 
 ``<version>.json`` is {"time": milliseconds, "rows": [{"k": text, "field": text, "n": number}, ...]}; a row is named by
 ``k`` and ``field``.

@@ -35,7 +35,7 @@ def write_version(folder: Path, number: int, toys: Toys) -> None:
 
 
 def as_toys(rows: list[dict[str, Any]]) -> Toys:
-    """What rows of a scan say."""
+    """The toys in the rows of a scan."""
     found = {(row["k"], row["field"]): row["n"] for row in rows}
     assert len(found) == len(rows)
     return found

@@ -39,13 +39,13 @@ def keyed_store(root: Path, key: Mapping[str, str] | None = None, key_groups: in
 
 
 def local(root: Path) -> Path:
-    """Where the backends of these tests have their files."""
+    """The folder for the local files of backends in these tests."""
     return root / "local"
 
 
 @contextmanager
 def refused(code: str, *told: str) -> Iterator[None]:
-    """The block raises the library's error of this code, whose message names all that is ``told``."""
+    """Expect that the block raises the library's error of this code, with a message that contains all of ``told``."""
     with pytest.raises(StateStoreError) as caught:
         yield
     assert caught.value.code == code, caught.value

@@ -1,4 +1,4 @@
-"""What tests of keyed snapshots begin with: a store, a task, a gate, a race. Loaded as a plugin, never imported."""
+"""Fixtures for tests of keyed snapshots: a store, a task, a gate, a race. Loaded as a plugin, never imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of keyed snapshots look at, gates that hold snapshots, and races between commits."""
+"""Inspection of keyed snapshots in tests, gates that hold snapshots, and races between commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT = 60  # seconds for an event that comes at once
 
 
 def fill(tasks: Tasks, seed: int, keys: range = range(60)) -> None:
-    """All states of these keys, other for each seed; some of what was there is cleared."""
+    """Fill all states of these keys, differently for each seed; some existing values are cleared."""
     choose = random.Random(seed)
     for number in keys:
         key = f"k{number}"
@@ -32,18 +32,18 @@ def fill(tasks: Tasks, seed: int, keys: range = range(60)) -> None:
 
 
 def files(store: KeyedStore) -> set[str]:
-    """What is in the store's folder of snapshots, whatever its name."""
+    """The files in the store's folder of snapshots, whatever its name."""
     root = store._folder
     return {str(path.relative_to(root)) for place in PLACES for path in (root / place).glob("*")}
 
 
 def named(store: KeyedStore) -> set[str]:
-    """What kept snapshots need."""
+    """The files that kept snapshots need."""
     return set(store._read().files())
 
 
 def reopened(tasks: Tasks, number: int = 1, version: int | None = None) -> Content:
-    """What tasks have that begin with a version; they are the ones from now on."""
+    """Tasks that begin with a version and replace the present ones; returns their content."""
     tasks.dispose()
     tasks.open(number, version)
     return tasks.content()
@@ -62,7 +62,7 @@ class Gate:
         self.open()
 
     def shut(self, passing: int = 0) -> None:
-        """``passing`` files are written before it holds."""
+        """Hold snapshots after ``passing`` files are written."""
         self.passing = passing
         self._open.clear()
         self._reached.clear()
@@ -71,7 +71,7 @@ class Gate:
         self._open.set()
 
     def reached(self) -> bool:
-        """Once somebody waits here."""
+        """Wait until a snapshot waits here."""
         return self._reached.wait(WAIT)
 
     def wait(self) -> None:

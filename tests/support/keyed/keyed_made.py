@@ -1,4 +1,4 @@
-"""Keyed stores with a random history, and plain dicts of what was put into them."""
+"""Keyed stores with a random history, and plain dicts of the values put into them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ KINDS: tuple[SnapshotKind, ...] = ("full", "incremental", "incremental")
 
 @dataclass
 class Made:
-    """``kept``: what each snapshot that was not discarded has, by state; ``times``: when each version was committed."""
+    """A keyed store. ``kept``: the content of each kept snapshot, by state; ``times``: the time of each version's
+    commit."""
 
     warehouse: Path
     kept: dict[int, dict[str, Rows]] = field(default_factory=dict)
@@ -128,7 +129,7 @@ def expected_changes(made: Made, state: str, first: int = 0, last: int = 1 << 40
 
 
 def told_changes(made: Made, table: pa.Table) -> Counter[tuple[Any, ...]]:
-    """The same of an answer, whose times have to be those of its versions."""
+    """The changes in an answer in the form of `expected_changes`; their times must be those of their versions."""
     found: Counter[tuple[Any, ...]] = Counter()
     for row in table.to_pylist():
         *cells, moment, kind, version, committed = row.values()

@@ -1,4 +1,4 @@
-"""A keyed store's tasks with one state of each kind, and plain dicts that say what the states have to hold."""
+"""A keyed store's tasks with one state of each kind, and plain dicts of the expected contents."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ USER_KEYS = ("", "a", "a\x00", "\x00")
 
 
 def frozen(value: Any) -> Any:
-    """As a key of a dict, and the same for what is equal."""
+    """The value as a key of a dict; equal values have equal keys."""
     if isinstance(value, dict):
         return tuple((name, frozen(member)) for name, member in value.items())
     return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def thawed(value: Any) -> Any:
-    """The way back, of dicts of plain values."""
+    """The inverse of `frozen` for dicts of plain values."""
     return {name: thawed(member) for name, member in value} if isinstance(value, tuple) else value
 
 
 def migrated(content: Content, generation: int) -> Content:
-    """With the fields that ``shape`` has then: those that were added are null."""
+    """The content with the fields of ``shape`` at that generation: added fields are null."""
     shapes = {
         place: {name: row.get(name) for name in FIELDS[generation]} for place, row in content.get("shape", {}).items()
     }
@@ -57,20 +57,20 @@ def migrated(content: Content, generation: int) -> Content:
 
 @dataclass
 class Model:
-    """What was written so far. Its operations answer nothing; `content` is compared."""
+    """The values written so far. Its operations return nothing; `content` is compared."""
 
     generation: int = 0
     states: Content = field(default_factory=dict)
 
     def content(self) -> Content:
-        """As it is now, whatever is written later."""
+        """A copy of the present content, which later writes do not change."""
         return copy.deepcopy({name: places for name, places in self.states.items() if places})
 
     def load(self, content: Content) -> None:
         self.states = copy.deepcopy(content)
 
     def put(self, state: str, place: Place, value: Any) -> None:
-        """None or what is empty: nothing."""
+        """Set a value; None or an empty value removes it."""
         places = self.states.setdefault(state, {})
         places.pop(place, None)
         if value is not None and value != [] and value != {}:
@@ -80,7 +80,7 @@ class Model:
         return copy.deepcopy(self.states.get(state, {}).get(place, default))
 
     def merge(self, state: str, key: Any, target: Any, sources: Iterable[Any]) -> None:
-        """Contents are lists of what was added, in order."""
+        """Merge namespaces; contents are lists of the added elements, in order."""
         places = self.states.setdefault(state, {})
         found = places.pop((key, target), [])
         for source in sources:
@@ -111,7 +111,7 @@ class Task:
         self.states["shape"] = self.backend.value_state("shape", SHAPES[generation])
 
     def content(self) -> Content:
-        """All that its states answer, by their lists of keys."""
+        """All contents of its states, found by their lists of keys."""
         found: Content = {}
         for name, state in self.states.items():
             for namespace in NAMESPACES[name]:
@@ -174,7 +174,7 @@ class Tasks:
         self.tasks = []
 
     def content(self) -> Content:
-        """Of all tasks; no place is in two of them."""
+        """The content of all tasks; no key is in two of them."""
         found: Content = {}
         for task in self.tasks:
             for name, places in task.content().items():
@@ -190,11 +190,11 @@ class Tasks:
         return task
 
     def snapshot(self, kinds: Sequence[SnapshotKind]) -> list[Running]:
-        """Of task ``i`` of kind ``kinds[i % n]``."""
+        """Take a snapshot of each task ``i``, of kind ``kinds[i % n]``."""
         return [task.backend.snapshot(kinds[number % len(kinds)]) for number, task in enumerate(self.tasks)]
 
     def commit(self, *kinds: SnapshotKind) -> int:
-        """Snapshots of all tasks, committed and confirmed."""
+        """Commit and confirm snapshots of all tasks."""
         version = self.store.commit(travelled(self.snapshot(kinds or ("incremental",))))
         self.confirm(version)
         return version
@@ -210,14 +210,14 @@ class Tasks:
         self.model.put("total", (frozen(key), None), value)
 
     def set_shape(self, key: Any, number: int | None) -> None:
-        """None clears."""
+        """Set the shape of a key; None clears it."""
         whole = None if number is None else {"added": [number, None], "n": number, "by": str(number)}
         row = whole and {name: whole[name] for name in FIELDS[self.model.generation]}
         self.of(key).states["shape"].update(row)
         self.model.put("shape", (frozen(key), None), row)
 
     def add(self, state: str, key: Any, namespace: Any, elements: list[Any]) -> None:
-        """To ``words``, ``joined`` (single letters) or ``mean``."""
+        """Add elements to ``words``, ``joined`` (single letters) or ``mean``."""
         found = self.of(key).states[state]
         found.set_current_namespace(namespace)
         if state == "words":
@@ -263,5 +263,5 @@ class Tasks:
 
 
 def travelled(running: Iterable[Running]) -> list[SnapshotPart]:
-    """Their results, as they come from other processes."""
+    """The results of snapshots, as they arrive from other processes."""
     return [part_from_json(json.loads(json.dumps(each.result().to_json()))) for each in running]

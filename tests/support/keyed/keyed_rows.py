@@ -1,4 +1,4 @@
-"""Rows for keyed functions, a function over them, and its truth: a dict in plain Python that is fed the same rows."""
+"""Rows for keyed functions, a function over them, and its truth: a dict in plain Python that gets the same rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def emitted(answer: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def state(store: Path, version: int | None = None) -> dict[str, list[int]]:
-    """What the store has of both states, as the model has it."""
+    """The contents of both states of the store, in the form of the model."""
     with statestore.connect(store.parent).open_store(store.name) as handle:
         if "amounts" not in handle.states(version):
             return {}

@@ -1,6 +1,6 @@
 """The scenarios of Spark's first trackStateByKey (SPARK-11290, 2015): their batches, functions and expected sequences.
 
-``data/tracked-state/tracked.json`` has what goes in and what comes out; the functions are written as it tells them.
+``data/tracked-state/tracked.json`` has the input and the output; the functions are written as it describes them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str | dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """``initial`` are states to begin with, None: not told."""
+    """A scenario. ``initial`` are its initial states, None if there are none."""
 
     name: str
     function: Callable[..., Any]
@@ -80,7 +80,7 @@ class Case:
     told: dict[str, Any]
 
     def spec(self) -> StateSpec:
-        """Without the initial state."""
+        """The specification without the initial state."""
         spec = StateSpec.function(self.function)
         return spec if self.timeout_ms is None else spec.timeout(self.timeout_ms)
 

@@ -1,4 +1,4 @@
-"""Tracking without Spark: rows are cut into tasks by key group and run one after another, as Spark's tasks would."""
+"""Tracking without Spark: rows are divided among tasks by key group, and tasks run one after another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kinds: TypeAlias = "str | Mapping[str, str]"
 
 
 class Tracking:
-    """A new store "t" and what is tracked in it: rows have the columns of the key, then those of the value."""
+    """A new store "t" with a tracked state. Rows have the columns of the key, then those of the value."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Tracking:
         return make_job(self.store, self.folder, self.key.names, rows, self.output, work, "incremental")
 
     def batch(self, rows: Sequence[Row], at: int | None = None, *, tasks: int = 1, keeps: bool = False) -> list[Any]:
-        """Runs a batch at ``at`` seconds (default: one more than the last) and commits it: what it emits, in the order
-        of the tasks; tuples, or the bare values of one column."""
+        """Run a batch at ``at`` seconds (default: one more than the last), commit it, and return the emitted rows in
+        order of the tasks: tuples, or the bare values of one column."""
         self.time = self.time + 1 if at is None else at
         places = tuple(range(len(self.key), len(self.rows)))
         return self._run(self.job(_work(self.spec, self.state, places), self.rows), rows, tasks, keeps)
@@ -65,7 +65,7 @@ class Tracking:
     def put_initial(
         self, rows: Sequence[Row], at: int = 0, tasks: int = 1, kinds: Mapping[str, str] | None = None
     ) -> None:
-        """States to begin with, of the key columns and the state's, or ``kinds`` of columns instead."""
+        """Put initial states, with the columns of the key and the state, or ``kinds`` of columns instead."""
         states = list(self.state) if pa.types.is_struct(self.state) else [pa.field("state", self.state)]
         if kinds is not None:
             states = list(make_schema(kinds, "value")) if kinds else []
@@ -76,7 +76,7 @@ class Tracking:
 
     def _run(self, job: KeyedJob, rows: Sequence[Row], tasks: int, keeps: bool) -> list[Any]:
         log = shared_log(self.folder, job.store_id)
-        unused: Any = None  # rows of Spark tell how many tasks to begin with
+        unused: Any = None  # rows of Spark give the first number of tasks
         batch = _begun(self.store, job, unused, log, tasks, f"batch at {self.time}", keeps, self.time * 1_000_000)
         answers: list[Answer] = []
         for partition in placed(as_table(rows, job.rows), job, batch.groups):
@@ -87,7 +87,7 @@ class Tracking:
         return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in emitted]
 
     def states(self, version: int | None = None) -> dict[Any, Any]:
-        """The state of each key; of a key of several columns tuples."""
+        """The state of each key; keys of several columns are tuples."""
         if STATE not in self.store.states(version):
             return {}
         rows = self.store.scan(STATE, version=version).read_all().to_pylist()
@@ -95,12 +95,12 @@ class Tracking:
         return {tuple(row[n] for n in names) if len(names) > 1 else row[names[0]]: row["value"] for row in rows}
 
     def entries(self) -> dict[str, int]:
-        """How many rows each state of the store has, also the times that users do not see."""
+        """The number of rows in each state of the store, including the times that users do not see."""
         return {name: self.store.scan(name).read_all().num_rows for name in self.store.states()}
 
 
 def columns(told: Kinds) -> pa.Schema:
-    """As `state_type` and `output_type` are told; Spark itself would parse them in its JVM only."""
+    """Columns in the form of `state_type` and `output_type`; Spark itself would parse them only in its JVM."""
     return make_schema({"value": told} if isinstance(told, str) else told, "value")
 
 
@@ -110,7 +110,8 @@ def as_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 
 def placed(table: pa.Table, job: KeyedJob, groups: Sequence[range]) -> list[list[pa.RecordBatch]]:
-    """As Spark sends rows to tasks: not in their order, and each task has a row that only makes it run."""
+    """The rows in an order that Spark may send them to tasks: shuffled, and with a row for each task that only makes it
+    run."""
     keys = [table.column(place).combine_chunks() for place in job.key]
     firsts = [each.start for each in groups]
     tasks = np.searchsorted(firsts, key_groups(keys, job.key_groups), "right") - 1

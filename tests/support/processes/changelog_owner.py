@@ -1,4 +1,4 @@
-"""A process that owns a changelog: acknowledges three batches, says so, and waits to be killed."""
+"""A process that owns a changelog: it acknowledges three batches, prints that, and waits to be killed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from support.stores.versioned_checks import HORIZON, Put, as_table
 
 
 def commits(root: str, name: str, count: int) -> Iterator[tuple[int, list[Put]]]:
-    """Writes rows of random times, so that most are late for another writer, and compacts now and then."""
+    """Write rows of random times, so that most are late for another writer, and compact now and then."""
     chance = random.Random(name)
     with statestore.connect(root).open_store("s") as store:
         for number in range(count):

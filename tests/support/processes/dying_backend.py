@@ -1,8 +1,8 @@
 """A script that takes and discards keyed snapshots and kills itself at the n-th change of a file system.
 
-Python tells of every file that is opened, linked, renamed or removed (audit events), in whichever thread: so the
-process is killed at each of these, one fork after another, until one survives. Prints how many died, then checks what
-each left, in a process of its own, and prints what was wrong.
+Python reports every file that is opened, linked, renamed or removed (audit events), in any thread. The process is
+killed at each of these events, one fork after another, until one survives. The script prints the number of deaths, then
+checks the files that each left, in a process of its own, and prints the problems.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def content(backend: KeyedBackend, wide: bool) -> Content:
 
 
 def widened(model: Content) -> Content:
-    """As a migration leaves it: the field that was added is null."""
+    """The model after a migration: the added field is null."""
     return {
         key: {**row, "v": None if row["v"] is None else {"n": row["v"]["n"], "by": row["v"].get("by")}}
         for key, row in model.items()
@@ -88,7 +88,7 @@ def widened(model: Content) -> Content:
 
 
 def prepare(store: KeyedStore, local: Path) -> Content:
-    """Version 1, incremental, of two tasks."""
+    """Commit version 1, an incremental snapshot of two tasks."""
     model: Content = {}
     parts = []
     for groups in store.task_groups(2):
@@ -100,7 +100,7 @@ def prepare(store: KeyedStore, local: Path) -> Content:
 
 
 def operate(store: KeyedStore, local: Path, model: Content) -> dict[int, Content]:
-    """What each version has to hold."""
+    """Run the operations; return the expected content of each version."""
     expected = {1: json.loads(json.dumps(model))}
     backends = [store.backend(groups, directory=local) for groups in store.task_groups(2)]
     for backend in backends:
@@ -128,7 +128,7 @@ def operate(store: KeyedStore, local: Path, model: Content) -> dict[int, Content
 
 
 def check(warehouse: Path, local: Path, expected: dict[int, Content], last: int) -> list[str]:
-    """What is wrong with what was left."""
+    """The problems of the files that were left."""
     wrong = []
     (verified,) = statestore.verify(warehouse)
     wrong += [str(problem) for problem in verified.problems]
@@ -160,7 +160,7 @@ def check(warehouse: Path, local: Path, expected: dict[int, Content], last: int)
 
 
 def survived(run: Any) -> bool:
-    """Whether a fork that runs it was not killed; one that fails otherwise ends everything."""
+    """Return whether a fork that runs it survived; a fork that fails otherwise ends the script."""
     child = os.fork()
     if not child:
         try:

@@ -20,7 +20,7 @@ CHANGING = ("link", "unlink", "fsync", "writev", "mkdir", "rename", "ftruncate")
 
 
 def operate(root: str, die_at: int) -> None:
-    """Opens the store (adopting what another left), acknowledges puts, commits and compacts."""
+    """Open the store (adopting what another process left), acknowledge puts, commit and compact."""
     calls = 0
 
     def dying(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,13 +27,13 @@ def small() -> tuple[bytes, SegmentMeta]:
 
 
 def forged(content: bytes, meta: SegmentMeta, **changes: Any) -> SegmentMeta:
-    """A commit that vouches for these bytes, as an attacker (or a bug) could write it."""
+    """A commit with the checksums of these bytes, as an attacker (or a bug) could write it."""
     ref = replace(meta.file, bytes=len(content), checksums=checksum_regions(pa.py_buffer(content)))
     return replace(meta, file=replace(ref, **changes))
 
 
 def _try_forgeries() -> int:
-    """Reads forged segments; the number of them that were refused."""
+    """Read forged segments; return the number of them that were refused."""
     content, meta = small()
     framing = {place for start, length in meta.file.metadata_ranges for place in range(start, start + length)}
     refused = 0

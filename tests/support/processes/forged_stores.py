@@ -43,7 +43,7 @@ WORDS = (0, 1, -1, 2**31 - 1, -(2**31))
 
 
 class Forgery(NamedTuple):
-    """Bytes of a data file of the newest commit that are replaced, at a place; ``name`` says what they are."""
+    """Bytes of a data file of the newest commit that are replaced, at a position; ``name`` describes them."""
 
     name: str
     file: str
@@ -87,7 +87,7 @@ def entry_path(folder: Path, version: int) -> Path:
 
 
 def references(entry: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The references to each data file in a log entry, as they stand there."""
+    """The references to each data file in a log entry."""
     found: dict[str, list[dict[str, Any]]] = {}
     for meta in entry["added"]:
         found.setdefault(meta["file"]["name"], []).append(meta["file"])

@@ -33,7 +33,7 @@ OUTPUT = "user bigint, seen bigint, total bigint"
 
 
 def totals(died: str, batch: int, when: str, session: int) -> Callable[[KeyedBackend], Any]:
-    """Count and sum by user; ``died`` is a file that tells whether a worker has died."""
+    """Count and sum by user; ``died`` is a file that exists once a worker has died."""
 
     def factory(backend: KeyedBackend) -> Callable[[int, pa.RecordBatch], Iterator[tuple[int, int, int]]]:
         seen = backend.value_state("seen", "bigint", default=0)

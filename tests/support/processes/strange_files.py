@@ -2,7 +2,8 @@
 
     python strange_files.py FOLDER KIND
 
-Prints a line before each trial, "raw …" for what is none of our errors, and "done". Who hangs is in the last line.
+Prints a line before each trial, "raw …" for an error outside the tree, and "done". A trial that hangs is in the last
+line.
 """
 
 from __future__ import annotations

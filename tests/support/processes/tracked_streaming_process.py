@@ -33,7 +33,7 @@ Emitted = tuple[int, int, int, str]
 
 
 def followed(batch: int, when: str, session: int) -> Callable[[datetime, int, int | None, State], Emitted | None]:
-    """Counts and sums by user until an amount can be divided by 11; tells of each, and of who is idle."""
+    """Count and sum by user until an amount can be divided by 11; emit each record, and users that are idle."""
 
     def follow(batch_time: datetime, user: int, amount: int | None, state: State) -> Emitted | None:
         if when == "task" and batch_time.timestamp() - T0 == batch and user % 7 == 3:

@@ -30,7 +30,7 @@ def scanned(
     delimiter: bytes | None = None,
     batch_rows: int = 65536,
 ) -> Rows:
-    """The rows in the order they came. Raises as the scanner does, `Unreadable` included."""
+    """The rows in the order of the scan. Raises the scanner's errors, `Unreadable` included."""
     plan = plan_scan(directory, family, within, range_bytes=range_bytes)
     found: Rows = []
     for _, batches in scan_ranges(plan, pairs, delimiter=delimiter, batch_rows=batch_rows, threads=threads):

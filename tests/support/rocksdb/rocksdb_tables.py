@@ -66,7 +66,7 @@ def masked_crc(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Form:
-    """How a table file is written."""
+    """The form in which a table file is written."""
 
     codec: int = PLAIN
     checksum: int = XXH3
@@ -99,7 +99,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block lies in a file; ``size`` is without its trailer."""
+    """The position of a block in a file; ``size`` is without its trailer."""
 
     offset: int
     size: int
@@ -111,7 +111,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Table:
-    """A table file and where its parts are."""
+    """A table file and the positions of its parts."""
 
     data: bytes
     form: Form
@@ -187,7 +187,7 @@ def compressed(plain: bytes, codec: int) -> bytes:
 
 @dataclass
 class Writer:
-    """A table file while it is put together, block by block."""
+    """A table file that is built block by block."""
 
     form: Form
     data: bytearray = field(default_factory=bytearray)
@@ -241,7 +241,7 @@ class Writer:
 
 
 def properties_of(entries: Sequence[Entry]) -> dict[bytes, bytes]:
-    """Counts as RocksDB keeps them."""
+    """Counts of entries as RocksDB records them."""
     return {
         b"rocksdb.num.entries": varint(len(entries)),
         b"rocksdb.deleted.keys": varint(sum(kind in (DELETE, SINGLE_DELETE) for _, _, kind, _ in entries)),

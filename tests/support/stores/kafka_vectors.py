@@ -1,4 +1,4 @@
-"""Runs the cases of ``data/kafka-semantics`` against anything that can do what they ask: a model, or a store of ours.
+"""Runs the cases of ``data/kafka-semantics`` against anything with their operations: a model or a store.
 
 It knows no store. What is driven is an adapter with a method for each operation of its kind of case; keys and values
 go in and come out as Python's (int, str, bytes). Where a method returns rows, these have the named fields, any type
@@ -40,7 +40,7 @@ def cases(name: str) -> list[Case]:
 
 
 def key_serializer(store: dict[str, Any]) -> Callable[[Any], bytes]:
-    """Of a case's ``store``. The cases of 2016 name none: their keys are integers."""
+    """The serializer of keys in a case's ``store``. The cases of 2016 name none: their keys are integers."""
     return SERIALIZERS[store.get("key_serde", "integer")]
 
 

@@ -1,4 +1,4 @@
-"""A local storage that dies at the n-th step of its calls, leaving what a killed process would leave."""
+"""A local storage that dies at the n-th step of its calls, and leaves the files that a killed process would leave."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 
 
 class Killed(BaseException):
-    """Not an Exception: nothing in the project may catch it, as nothing catches a SIGKILL."""
+    """A death that is not an Exception: the project may not catch it, as nothing catches a SIGKILL."""
 
 
 @dataclass
 class Plan:
-    """Counts the steps; the one numbered ``at`` (from 1) is the last, 0 for none."""
+    """A count of steps; the step numbered ``at`` (from 1) is the last, 0 for none."""
 
     at: int = 0
     done: int = 0
@@ -89,7 +89,7 @@ class KillingStorage(LocalStorage):
 
 @contextmanager
 def killing_changelog(plan: Plan) -> Iterator[None]:
-    """The same for the calls of the changelog, which is not written through the storage."""
+    """Make the calls of the changelog die as well, which is not written through the storage."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("append", "sync", "discard"):
             patch.setattr(ChangelogWriter, name, _stepping(getattr(ChangelogWriter, name), plan))

@@ -55,7 +55,7 @@ class LiveAdapter:
         return (PhysicalRow(Path(name).name, key, value) for name, key, value in self.store.physical())
 
     def wipe_and_restore(self) -> None:
-        """Another store, restored from what this one has logged as one batch."""
+        """Another store, restored from the changelog of this one as one batch."""
         self.store.close()
         self.catalog.drop_store(self.name)
         self.store = self.make()

@@ -1,4 +1,4 @@
-"""Log entries for tests, a random log, and the plain-Python model of what it adds up to."""
+"""Log entries for tests, a random log, and the plain-Python model of the log state."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def random_log(count: int, seed: int) -> list[CommitEntry]:
 
 
 def folded(log: list[CommitEntry]) -> dict[str, Any]:
-    """What a store is after these commits, by the plainest means: the model that snapshots are compared with."""
+    """The log state after these commits, by the plainest means: the model for comparisons with `LogState`."""
     segments: list[SegmentMeta] = []
     closures: dict[str, list[ClosureSlice]] = {}
     changelogs: dict[str, int] = {}

@@ -63,7 +63,7 @@ def write(table: pa.Table, role: Role = "delta", **changes: Any) -> tuple[pa.Buf
 
 
 def store_schema(table: pa.Table) -> pa.Schema:
-    """What a store says about the columns of this table: only values and ends may be null."""
+    """The columns of this table as a store declares them: only values and ends may be null."""
     required = {"k", "valid_from", "_added", "_closed", "_split", "_dropped"}
     return pa.schema([field.with_nullable(field.name not in required) for field in table.schema])
 

@@ -59,7 +59,7 @@ def as_row(record: statestore.Record | None) -> Row | None:
 def check_answers(
     store: VersionedStore, model: Model, times: Iterable[int | None], versions: Iterable[int] | None = None
 ) -> None:
-    """History and snapshots of all (or these) versions at these times, and what every version changed."""
+    """Check history and scans of all (or these) versions at these times, and the changes of every version."""
     times = list(times)
     for version in range(store.version + 1) if versions is None else versions:
         found = rows_of(store.history(version=version), *INTERVAL, "_commit_version")
@@ -74,7 +74,7 @@ def check_answers(
 
 
 def check_everything(store: VersionedStore, model: Model, step: int = 3) -> None:
-    """All answers, at every ``step``-th state time, and the invariants of the layout."""
+    """Check all answers, at every ``step``-th state time, and the invariants of the layout."""
     check_points(store, model)
     times = range(-1, HORIZON + 1, step)
     check_answers(store, model, [None, *times])

@@ -1,4 +1,4 @@
-"""The versioned store as dictionaries: what every answer must be, written without any of the store's ideas.
+"""The versioned store as dictionaries: every right answer, computed without any of the store's methods.
 
 A key is a dictionary of time -> value (None: tombstone). Each entry lasts until the next time in the dictionary, the
 last one for ever. A version of the store is a copy of everything. Times are milliseconds.
@@ -18,7 +18,8 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Model:
-    """``states[v]`` is what commit ``v`` recorded, ``added[v][key, time]`` the commit that wrote each entry by then."""
+    """A model. ``states[v]`` is the state that commit ``v`` recorded, ``added[v][key, time]`` the commit that wrote
+    each entry by then."""
 
     retention: int | None = None
     stream_time: int = -1
@@ -112,7 +113,8 @@ class Model:
         return sorted(events)
 
     def changes_by_time(self, low: int, high: int) -> list[Row]:
-        """The same for the entries of the newest version that start from ``low`` to ``high``."""
+        """(commit, valid_from, key, type, value) of the entries of the newest version that start from ``low`` to
+        ``high``."""
         state, added = self.states[-1], self.added[-1]
         return sorted(
             (added[key, time], time, key, *e)

@@ -43,7 +43,7 @@ class Pair:
         self.follow()
 
     def follow(self) -> None:
-        """Versions that compactions took hold what the version before them held."""
+        """Add to the model the versions that compactions took, which hold the rows of the version before them."""
         while len(self.model.states) <= self.store.version:
             self.model.same_again()
         assert len(self.model.states) == self.store.version + 1

@@ -1,6 +1,6 @@
-"""Spark's Python workers do not look through all they have imported for garbage after each task, only at what is new.
+"""Settings of Spark's Python workers: after each task only new objects are searched for garbage, not all modules.
 
-That search is half of what a small query costs. Python imports this file where a process starts.
+A full search is half of the cost of a small query. Python imports this file when a process starts.
 """
 
 from __future__ import annotations

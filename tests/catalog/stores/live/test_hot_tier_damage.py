@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a hot tier: every kind of read gives every row, from a tier that is made anew."""
+"""Any change of a hot tier's files: every kind of read returns every row, from a tier that is rebuilt."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ READS: dict[str, Callable[[Any], Iterator[tuple[str, Rows]]]] = {
 
 
 def check_reads(store: Any, kind: str, first: int = 0) -> None:
-    """Every read; another one is the ``first`` to meet the damage each time."""
+    """Do every read; the ``first`` read is the one that meets the damage."""
     for number in (first, first + 1):
         if number % 2:
             check_verbs(store, kind)
@@ -192,7 +192,7 @@ def lengthen(path: Path, chance: random.Random) -> None:
 
 
 def swap(path: Path, chance: random.Random) -> None:
-    """With another file of its kind, of this or of another segment; else with any other."""
+    """Replace the file by another one of its kind, from this or another segment, or else by any other file."""
     others = [other for other in files(path.parents[2]) if other != path]
     alike = [other for other in others if other.suffix == path.suffix and other.name[:4] == path.name[:4]]
     other = chance.choice(alike or others)
@@ -211,7 +211,7 @@ def put_a_pipe_there(path: Path, chance: random.Random) -> None:
 
 
 def swap_databases(path: Path, chance: random.Random) -> None:
-    """The whole directory, with that of another segment."""
+    """Replace the whole directory by that of another segment."""
     others = [other for other in path.parent.parent.iterdir() if other.is_dir() and other != path.parent]
     if others and path.name == "CURRENT":
         other, away = chance.choice(others), path.parent.parent / "away"
@@ -362,7 +362,7 @@ def test_something_else_in_the_place_of_a_file_or_folder(root: Path, tmp_path: P
 
 
 def test_a_scan_that_is_closed_before_it_begins_holds_no_database(tmp_path: Path) -> None:
-    """Whoever closes the database may come between the two."""
+    """The database may be closed between the making of a scan and its beginning."""
     tier = HotTier(tmp_path, "s")
     scan = TierScan(None, None, False)
     scan.close()

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of puts and commits of live stores: after reopening what was acknowledged is there, no more."""
+"""kill -9 during puts and commits of live stores: after reopening, exactly the acknowledged rows are there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for number in range(puts):
 
 
 def write(root: Path, kind: str, puts: int, die_at: int, commit_every: int) -> int:
-    """Run a writer that kills itself; answers the number of its last acknowledged put."""
+    """Run a writer that kills itself; return the number of its last acknowledged put."""
     command = [sys.executable, "-c", WRITER, str(root), kind, str(puts), str(die_at), str(commit_every)]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -85,7 +85,7 @@ def test_killed_from_outside(tmp_path: Path) -> None:
 
 
 def test_several_deaths_in_a_row(tmp_path: Path) -> None:
-    """Each writer takes over what the one before had acknowledged."""
+    """Each writer takes over the rows that the one before had acknowledged."""
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", kind="key_value", **COLUMNS).close()
     for die_at, commit_every in ((300, 0), (700, 500), (1_500, 0), (40, 30)):

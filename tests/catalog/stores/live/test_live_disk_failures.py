@@ -1,6 +1,6 @@
-"""A disk that fails for a moment ends no live handle: what was acknowledged stays, and the handle goes on.
+"""A disk that fails for a moment ends no live handle: acknowledged rows stay, and the handle still works.
 
-The hot tier is a cache, so nothing fails that only it needs; what does fail raises StorageError.
+The hot tier is a cache, so an operation does not fail because of it alone; an operation that fails raises StorageError.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def put(store: Any, key: str, value: int | None) -> Any:
 
 
 def rows(store: Any) -> dict[str, int]:
-    """What the live verbs answer."""
+    """The rows that the live verbs return."""
     match store.spec.kind:
         case "key_value" | "window":
             return {row.key: row.value for row in store.all()}
@@ -72,7 +72,7 @@ def table(store: Any) -> dict[str, int]:
 
 
 def reopened(root: Path) -> dict[str, int]:
-    """What another handle answers, and the table after its commit."""
+    """The rows that another handle returns, and the table after its commit."""
     with statestore.connect(root).open_store("s") as store:
         found = rows(store)
         store.commit()
@@ -81,7 +81,7 @@ def reopened(root: Path) -> dict[str, int]:
 
 
 class Failing:
-    """Has chosen operations of hot tiers fail, as RocksDB says it, for a number of calls."""
+    """Make chosen operations of hot tiers fail for a number of calls, as RocksDB reports it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -112,7 +112,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Failing]:
 
 
 class FailingDatabase:
-    """In the place of the database that a key-value store asks directly."""
+    """A replacement for the database that a key-value store reads directly."""
 
     def __getattr__(self, name: str) -> Any:
         raise Exception(FULL)
@@ -127,7 +127,7 @@ class FailingDatabase:
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("text", [FULL, "Corruption: block checksum mismatch"])
 def test_a_put_that_was_logged_is_acknowledged(tmp_path: Path, kind: str, text: str, failing: Failing) -> None:
-    """Though the tier refuses it: the next call opens the tier again, with what the changelog has."""
+    """It counts even if the tier refuses it: the next call opens the tier again, with the rows of the changelog."""
     with create(tmp_path, kind) as store:
         put(store, "a", 1)
         store.commit()
@@ -188,7 +188,7 @@ def test_a_read_that_failed_once_is_repeated(tmp_path: Path, kind: str, failing:
 
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_a_tier_that_cannot_be_made_at_all_is_a_storage_error(tmp_path: Path, kind: str, failing: Failing) -> None:
-    """As long as that lasts; the handle goes on afterwards, and nobody else got the lock meanwhile."""
+    """Operations fail as long as no tier can be made. The handle works afterwards, and the lock is held throughout."""
     with create(tmp_path, kind) as store:
         put(store, "a", 1)
         store.flush()
@@ -369,7 +369,7 @@ def test_too_many_open_files_for_a_while(tmp_path: Path, kind: str) -> None:
 def test_an_interrupt_after_the_changelog_has_the_row(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The put raises, but what was logged will be committed: the live store answers the same as the table."""
+    """The put raises, but the logged row will be committed: the live store answers the same as the table."""
     real = HotTier.put
 
     class Interrupting(FailingDatabase):

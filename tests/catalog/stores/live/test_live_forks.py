@@ -60,7 +60,7 @@ except statestore.StateStoreError as error:
 
 
 def run(code: str, *arguments: object) -> str:
-    """In a process of its own: this one has used RocksDB long ago."""
+    """Run code in a process of its own, because this one has already used RocksDB."""
     done = subprocess.run(
         [sys.executable, "-c", PROLOGUE + textwrap.dedent(code), *map(str, arguments)],
         capture_output=True,
@@ -74,7 +74,7 @@ def run(code: str, *arguments: object) -> str:
 
 @pytest.mark.parametrize("kind", mostly_slow(["key_value", "window", "versioned"], ["key_value"]))
 def test_live_verbs_are_refused_in_a_fork_and_tables_are_read(tmp_path: Path, kind: str) -> None:
-    """The child ends with the status that it gave; the parent goes on, and its lock is its own."""
+    """The child ends with the status that it gave; the parent still works, and keeps its lock."""
     run(
         """
         store = catalog.create_store("s", **COLUMNS, **KINDS[kind])
@@ -133,8 +133,8 @@ def test_a_fork_does_not_hold_the_lock_when_its_parent_gives_it_up(tmp_path: Pat
 
 
 def test_processes_of_multiprocessing(tmp_path: Path) -> None:
-    """Which forks by default before Python 3.14: the child fails at once, also where the parent has closed its stores;
-    one that is spawned works."""
+    """multiprocessing forks by default before Python 3.14: the child fails at once, even if the parent has closed its
+    stores; a spawned child works."""
     script = tmp_path / "script.py"
     body = """
         def work():
@@ -233,7 +233,8 @@ def test_what_a_fork_inherited_stays_the_parents(tmp_path: Path) -> None:
 
 
 def test_a_versioned_store_goes_on_in_a_fork_with_a_changelog_of_its_own(tmp_path: Path) -> None:
-    """What the parent has pending is the parent's; each row is committed once, by who put it, also below a fork."""
+    """Pending rows of the parent belong to the parent; each row is committed once, by the process that put it, also
+    below a fork."""
     found = run(
         """
         store = catalog.create_store("s", **COLUMNS, **KINDS[kind])

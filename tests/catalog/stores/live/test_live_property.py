@@ -40,7 +40,8 @@ COLUMNS: dict[str, Any] = {"key": {"k": "binary"}, "value": {"v": "string"}}
 
 @dataclass(frozen=True)
 class Kind:
-    """``visible``: the rows a model shows now, as the table's cells in order of ``columns``."""
+    """A kind of live store. ``visible``: the rows that a model shows now, as the table's cells in order of
+    ``columns``."""
 
     model: Callable[[], Any]
     options: dict[str, Any]
@@ -97,7 +98,7 @@ DISTURBANCES = ("commit", "reopen", "lose", "damage", "abandon", "compact", "flu
 
 @dataclass
 class Subject:
-    """A store that is disturbed between operations, and what its commits have to show."""
+    """A store that is disturbed between operations, and the expected rows of its commits."""
 
     folder: Path
     kind: Kind
@@ -126,13 +127,13 @@ class Subject:
         self.store = self.catalog.open_store("s")
 
     def lose(self) -> None:
-        """The hot tier is removed while nobody has the store open."""
+        """Remove the hot tier while the store is closed."""
         self.store.close()
         shutil.rmtree(self.folder / "s" / "live", ignore_errors=True)
         self.store = self.catalog.open_store("s")
 
     def damage(self) -> None:
-        """One byte of every sorted file is wrong."""
+        """Change one byte of every sorted file."""
         self.store.close()
         for path in (self.folder / "s" / "live").rglob("*.sst"):
             data = bytearray(path.read_bytes())
@@ -141,7 +142,7 @@ class Subject:
         self.store = self.catalog.open_store("s")
 
     def abandon(self) -> None:
-        """The process ends: its files are as they are, its lock is gone. What it refused is forgotten."""
+        """End the process: its files stay as they are, its lock is released, its count of refused records is lost."""
         copy = self.folder.with_name(self.folder.name + "-copy")
         if (self.folder / "s" / "live").exists():
             shutil.copytree(self.folder / "s", copy, copy_function=copied_if_there)
@@ -202,6 +203,6 @@ def test_answers_are_those_of_the_model(name: str) -> None:
 
 
 def copied_if_there(source: str, target: str) -> None:
-    """RocksDB removes files that it has merged at any moment."""
+    """Copy a file unless RocksDB removes it: it may remove merged files at any moment."""
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(source, target)

@@ -1,4 +1,4 @@
-"""What live stores have in common: who may write, readers beside a writer, threads, tables, metrics, bulk writes."""
+"""Properties of all live stores: locks, readers beside a writer, threads, tables, metrics, bulk writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def put(store: Any, key: str, value: int | None, time: int = 0) -> None:
 
 
 def rows(store: Any) -> list[tuple[str, int]]:
-    """(key, value) of what the store's table shows."""
+    """(key, value) of the rows in the store's table."""
     table = store.scan(columns=["k", "v"]).read_all()
     return sorted(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
 
@@ -119,7 +119,7 @@ def test_reading_only_takes_no_lock(catalog: statestore.Catalog, kind: str) -> N
 
 @pytest.mark.parametrize("kind", mostly_slow(KINDS, ["session"]))
 def test_a_dropped_handle_gives_up_its_lock(catalog: statestore.Catalog, kind: str) -> None:
-    """And what it had acknowledged is taken over, in another process, too."""
+    """The acknowledged rows of the handle are taken over, also in another process."""
     store = create(catalog, kind)
     put(store, "a", 1)
     del store
@@ -145,7 +145,7 @@ def test_another_process_is_refused_too(catalog: statestore.Catalog, kind: str) 
 
 
 def test_a_handle_that_was_opened_before_a_commit_answers_it(catalog: statestore.Catalog, kind: str) -> None:
-    """Its first live verb takes the lock, and with it what others have committed until then."""
+    """Its first live verb takes the lock, and with it the commits that others made until then."""
     create(catalog, kind).close()
     with catalog.open_store("s") as store:
         with catalog.open_store("s") as other:
@@ -243,7 +243,7 @@ def test_a_repeated_transaction_takes_back_what_was_put_for_it(catalog: statesto
 
 
 def test_window_tables_show_what_the_store_showed(catalog: statestore.Catalog) -> None:
-    """As of each stream time the windows that were not expired; history says until when."""
+    """As of each stream time, the table shows the windows that were not expired; history shows their ends."""
     with create(catalog, "window") as store:
         for number in range(100):
             store.put("a", number, number * 60_000)
@@ -377,7 +377,7 @@ def test_a_restore_is_durable_and_counts_nothing(catalog: statestore.Catalog, ki
 
 
 def test_a_restart_costs_the_tail_only(catalog: statestore.Catalog, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was flushed is not applied again after the process has died."""
+    """Flushed rows are not applied again after the process has died."""
     store = create(catalog, kind)
     for number in range(500):
         put(store, f"key-{number}", number)
@@ -434,7 +434,7 @@ def test_another_retention_forgets_what_is_too_old(catalog: statestore.Catalog) 
 
 
 def test_rebuild_after_expiry(catalog: statestore.Catalog) -> None:
-    """What the oldest kept version held is the base."""
+    """The rows of the oldest kept version are the base."""
     with catalog.create_store("s", **COLUMNS, history_retention=100) as store:
         for time in range(0, 500, 50):
             store.put("a", time, timestamp=time)

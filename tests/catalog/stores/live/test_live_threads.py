@@ -42,7 +42,7 @@ def put(store: Any, kind: str, number: int) -> None:
 
 
 def restores(store: Any) -> int:
-    """How often the hot tier was opened or made anew."""
+    """The number of times that the hot tier was opened or rebuilt."""
     found: int = store.metrics()["latencies"]["restore"]["count"]
     return found
 
@@ -90,7 +90,7 @@ def test_a_segment_that_is_dropped_under_its_readers_is_no_damage(tmp_path: Path
 
 
 class _DroppedWhenAsked:
-    """A database that another thread drops while it is asked."""
+    """A database that another thread drops during a read."""
 
     def __init__(self, tier: HotTier, database: Any) -> None:
         self._tier, self._database = tier, database
@@ -154,7 +154,7 @@ def test_closing_a_scan_waits_for_the_turn_of_another_thread() -> None:
 
 
 def test_a_tier_that_other_threads_give_up_is_no_failure(tmp_path: Path) -> None:
-    """However often: a reader goes on with the tier that there is then."""
+    """A reader continues with the present tier, however often it is replaced."""
     with statestore.connect(tmp_path).create_store("s", kind="key_value", **COLUMNS) as store:
         store.put("a", 1)
         left = list(range(6))

@@ -107,7 +107,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def test_bulk_puts_and_writes(store: Any) -> None:
-    """As the single ones; what is too late at its turn is refused and counted."""
+    """Bulk puts equal single ones; a record that is too late at its turn is refused and counted."""
     table = pa.table({"k": ["a", "b", "a"], "v": pa.array([1, 2, 3], pa.int64()), "timestamp": [0, 150, 10]})
     assert store.put_all(table) == (2, 1)
     assert (store.get("a"), store.get("b"), store.dropped_records) == ((1, 0, None), (2, 150, None), 1)

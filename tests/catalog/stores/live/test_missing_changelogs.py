@@ -1,4 +1,4 @@
-"""A live store never answers what its table will not have: a changelog that loses acknowledged writes is missed."""
+"""A live store never answers with rows that its table will not have: the loss of acknowledged writes is detected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def rows(store: Any) -> tuple[int, int]:
-    """Of the live store, and of its table after a commit."""
+    """The rows of the live store, and of its table after a commit."""
     live = len(list(store.all()))
     store.commit()
     return live, store.scan().read_all().num_rows
@@ -98,7 +98,7 @@ def test_damage_within_the_length_is_found_by_the_commit_and_by_verify(tmp_path:
 
 
 def test_damage_of_an_older_file_is_found_by_the_commit(tmp_path: Path, file: Path) -> None:
-    """The tier goes on from the newest file, and reads the others for a commit only."""
+    """The tier continues from the newest file, and reads the others for a commit only."""
     with file.open("ab") as torn:
         torn.write(b"x")
     catalog = statestore.connect(tmp_path)
@@ -114,7 +114,7 @@ def test_damage_of_an_older_file_is_found_by_the_commit(tmp_path: Path, file: Pa
 
 
 def test_the_checkpoint_of_another_store_says_nothing(tmp_path: Path, file: Path) -> None:
-    """As one that comes back with a folder that was copied, or left behind."""
+    """A checkpoint that was copied or left behind with a folder has no effect."""
     (tmp_path / "s/live").rename(tmp_path / "left")
     catalog = statestore.connect(tmp_path)
     catalog.drop_store("s")

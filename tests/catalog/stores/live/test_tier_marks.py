@@ -1,4 +1,5 @@
-"""A database of a hot tier that holds less than its mark says, or is another one, is not opened as if it were whole."""
+"""A database of a hot tier that holds less than its mark requires, or is another one, is not opened as if it were
+whole."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def by_puts(tier: HotTier) -> None:
 
 
 def by_ingestion(tier: HotTier) -> None:
-    """Into a database without rows, which gives them no sequence numbers."""
+    """Ingest rows into an empty database, so that they have no sequence numbers."""
     tier.database(ONE)
     tier.ingest(ONE, ROWS)
 
@@ -37,7 +38,7 @@ def manifest(root: Path) -> Path:
 
 
 def empty(root: Path) -> tuple[Marks, int]:
-    """A tier without rows: its marks, and how long its MANIFEST is."""
+    """A tier without rows: its marks, and the length of its MANIFEST."""
     tier = HotTier(root, "s")
     tier.database(ONE)
     marks = tier.marks()
@@ -46,7 +47,7 @@ def empty(root: Path) -> tuple[Marks, int]:
 
 
 def filled(root: Path, marks: Marks, fill: Callable[[HotTier], None]) -> tuple[Marks, int]:
-    """The marks of that tier with rows, and how long its MANIFEST was without them."""
+    """The marks of that tier with rows, and the length that its MANIFEST had without them."""
     tier = HotTier(root, "s")
     tier.open(marks)
     without = manifest(root).stat().st_size
@@ -67,7 +68,7 @@ def rows(root: Path, marks: Marks) -> int:
 
 
 def open_elsewhere(root: Path) -> None:
-    """As a process does that dies before it makes a mark: RocksDB begins a new MANIFEST."""
+    """Open the database like a process that dies before it makes a mark: RocksDB begins a new MANIFEST."""
     before = manifest(root).name
     Rdict(str(database(root)), Options(raw_mode=True)).close()
     assert manifest(root).name != before

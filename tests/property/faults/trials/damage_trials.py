@@ -1,4 +1,4 @@
-"""A store with every sort of file, and every kind of read of it after one was damaged."""
+"""A store with every class of file, and every kind of read after one file was damaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYED_VERSIONS = 3
 
 
 def make_template(root: str, kind: str) -> None:
-    """Commits, a compaction, a log checkpoint, a flush, and puts that were never flushed; then the process dies."""
+    """Make commits, a compaction, a log checkpoint, a flush, and puts that are never flushed; then the process dies."""
     if kind == "keyed":
         _make_keyed(Path(root))
         return
@@ -55,14 +55,14 @@ def _make_keyed(root: Path) -> None:
 
 
 class _Reads:
-    """Runs reads one by one and keeps what is wrong with their outcomes."""
+    """Runs reads one by one and records wrong outcomes."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.right = self.refused = 0
 
     def ask(self, name: str, read: Callable[[], Any]) -> None:
-        """The read answers the truth (it raises WrongAnswer otherwise) or refuses with an error of ours."""
+        """Run a read, which returns the truth (it raises WrongAnswer otherwise) or raises an error of the tree."""
         try:
             read()
             self.right += 1
@@ -160,7 +160,7 @@ def _attached_count(root: Path) -> Any:
 
 
 def _check_acknowledged(subject: Subject, live: Rows, file: str) -> None:
-    """All that was put; of puts that were never flushed their file may have lost the last ones."""
+    """Check that all puts are there; of puts that were never flushed, the last may be lost with their file."""
     if file.startswith("changelog/"):
         _prefix(subject, live, COMMITTED if subject.name == "versioned" else FLUSHED)
     else:
@@ -168,7 +168,7 @@ def _check_acknowledged(subject: Subject, live: Rows, file: str) -> None:
 
 
 def _commit(subject: Subject, store: Any) -> None:
-    """A commit gives the table what the live store has."""
+    """Check that a commit gives the table the rows of the live store."""
     live = subject.live(store)
     store.commit()
     _same(subject.live(store), live)
@@ -179,7 +179,7 @@ def _commit(subject: Subject, store: Any) -> None:
 
 
 def _version(subject: Subject, store: Any, version: int, truth: Rows) -> None:
-    """Versions of the log are commits and compactions: the one that holds ``version`` * 5 writes is looked for."""
+    """Find the version that holds ``version`` * 5 writes: versions of the log are commits and compactions."""
     log = store.versions().to_pylist()
     writes = [entry["version"] for entry in log if entry["operation"] == "write"]
     if subject.kind != "key_value":
@@ -202,7 +202,7 @@ def _count(expected: int | None, found: int) -> None:
 
 
 def _verified(root: Path, file: str) -> None:
-    """What is no cache, no lock and no unfinished end of a changelog must be reported."""
+    """Check that damage is reported unless the file is a cache, a lock or an unfinished end of a changelog."""
     report = statestore.verify(str(root))[0]
     if file.startswith(("live/", "changelog/")) or file == "writer.lock":
         return

@@ -1,7 +1,7 @@
-"""One trial of the failing-call sweep: an operation of which one system call fails, and what is true afterwards.
+"""One trial of the failing-call sweep: an operation of which one system call fails, and the checks afterwards.
 
-Runs in children (`faults.children`). ``struck`` does the operation and goes on with the same handle; ``beyond`` looks
-at the store from another process. Both answer what is wrong in words, an empty list if nothing is.
+Trials run in children (`faults.children`). ``struck`` does the operation and continues with the same handle; ``beyond``
+reads the store from another process. Both return a list of problems as text, which is empty if there are none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REOPEN = re.compile(r"\bre-?open|open (it|the store|this store) again|open_store
 
 @dataclass
 class Scene:
-    """A store and what was acknowledged of it; ``doubtful``: numbers of an operation that raised."""
+    """A store and its acknowledged writes; ``doubtful``: numbers of an operation that raised."""
 
     root: Path
     subject: Subject
@@ -44,7 +44,7 @@ Operation = Callable[[Scene], None]
 
 
 def rows_agree(scene: Scene, found: Rows, doing: str) -> None:
-    """Raises WrongAnswer unless these are the committed rows."""
+    """Raise WrongAnswer unless these are the committed rows."""
     expected = scene.subject.expected_table(BASE)
     if found != expected:
         raise WrongAnswer(f"{doing} answers {found!r:.300}, expected {expected!r:.300}")
@@ -108,7 +108,7 @@ def _refresh(scene: Scene) -> None:
 
 
 def _see(scene: Scene) -> None:
-    """The commit of another handle is seen: by refresh, a scan, or a point read."""
+    """Check that a refresh, a scan or a point read sees the commit of another handle."""
     newest = scene.store.refresh()
     if newest != scene.theirs:
         raise WrongAnswer(f"refresh answers {newest}, the newest version is {scene.theirs}")
@@ -227,7 +227,7 @@ COMMITS = ("commit", "commit(transaction)", "write", "compact", "expire")
 
 
 def operations(kind: str) -> list[str]:
-    """Those of a kind of store."""
+    """The operations on a kind of store."""
     return [name for name in OPERATIONS if kind == "versioned" or name not in SEEING]
 
 
@@ -246,7 +246,7 @@ def make_template(root: str, kind: str) -> None:
 def struck(
     template: str, root: str, kind: str, operation: str, kinds: Sequence[str], way: str, at: int, errno: int
 ) -> dict[str, Any]:
-    """Do the operation on a copy of the template with the fault, and go on without it."""
+    """Do the operation on a copy of the template with the fault, and continue without it."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(template, root)
     faults = Faults()
@@ -289,7 +289,7 @@ def struck(
 
 
 def judge_error(error: BaseException) -> list[str]:
-    """What is wrong with an error that an operation raised."""
+    """The problems of an error that an operation raised."""
     if isinstance(error, WrongAnswer):
         return [f"WRONG ANSWER: {error}"]
     if isinstance(error, duckdb.Error) and re.search(r"\[[A-Z_]+\]", str(error)):
@@ -304,13 +304,13 @@ def judge_error(error: BaseException) -> list[str]:
 
 
 def _origin(error: BaseException) -> str:
-    """The function of ours that the error came out of first."""
+    """The innermost function of this project in the error's stack."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/statestore/" in frame.filename]
     return f"{frames[-1].filename.rpartition('/statestore/')[2]} {frames[-1].name}" if frames else "another library"
 
 
 def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | None, before: int) -> list[str]:
-    """The fault is gone: the same handle works, or says that it must be opened again, which works."""
+    """Check that without the fault the same handle works, or reports that it must be opened again, which works."""
     wrong: list[str] = []
     if error is not None and operation in COMMITS:
         wrong += _settle(scene, operation, error, before)
@@ -345,7 +345,7 @@ def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | 
 
 
 def _settle(scene: Scene, operation: str, error: BaseException, before: int) -> list[str]:
-    """What a commit that raised means: unknown, and was_committed answers what the log says; or not committed."""
+    """The meaning of a commit that raised: unknown, where was_committed agrees with the log, or not committed."""
     if not isinstance(error, StateStoreError):
         return []
     try:
@@ -369,7 +369,7 @@ def _settle(scene: Scene, operation: str, error: BaseException, before: int) -> 
 
 
 def _is_done(operation: str, error: BaseException) -> bool:
-    """The repetition says that the first attempt did it."""
+    """Return whether the repetition reports that the first attempt succeeded."""
     done = {"create_store": "STORE_EXISTS", "drop_store": "STORE_NOT_FOUND"}.get(operation)
     return isinstance(error, StateStoreError) and error.code == done
 
@@ -402,7 +402,7 @@ def _check_live(scene: Scene) -> None:
 
 
 def beyond(root: str, kind: str, operation: str, acknowledged: list[int]) -> list[str]:
-    """What another process finds wrong."""
+    """The problems that another process finds."""
     wrong: list[str] = []
     subject = SUBJECTS[kind]
 
@@ -435,7 +435,7 @@ def beyond(root: str, kind: str, operation: str, acknowledged: list[int]) -> lis
 
 
 def _check_commits(subject: Subject, store: Any, acknowledged: Sequence[int], first: int) -> None:
-    """No write is in two commits. Each has a value of its own, which the change feed must bring up once."""
+    """Check that no write is in two commits. Each has a value of its own, which the change feed must list once."""
     feed = store.changes(start_version=first, columns=["v", "_change_type", "_commit_version"]).read_all().to_pylist()
     arrived: dict[int, set[int]] = {}
     for change in feed:
@@ -460,7 +460,7 @@ def _check_files(root: str) -> None:
 
 
 def _check_other(root: str, subject: Subject, operation: str) -> None:
-    """The store that was created, dropped or rebuilt is whole, or not there."""
+    """Check that the store that was created, dropped or rebuilt is whole, or not there."""
     catalog = statestore.connect(root)
     if operation == "drop_store":
         with contextlib.suppress(NotFoundError):

@@ -1,6 +1,6 @@
 """The failing-call sweep of keyed stores: backends, snapshots, commits, restores and discards.
 
-As `faults.trials.failing_trials`: ``struck`` does the operation and goes on, ``beyond`` looks from another process.
+As in `faults.trials.failing_trials`, ``struck`` does the operation and continues, ``beyond`` reads in another process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMITTED = 3  # versions of the template; each value is its version
 
 @dataclass
 class Scene:
-    """A store, a backend of it, and parts that were taken; ``versions``: what was committed, by value."""
+    """A store, a backend of it, and parts that were taken; ``versions``: the committed values, by version."""
 
     root: Path
     store: Any = None
@@ -55,7 +55,7 @@ def fill(backend: Any, value: int) -> None:
 
 
 def check_backend(backend: Any, value: int) -> None:
-    """All keys have this value in both states."""
+    """Check that all keys have this value in both states."""
     state, many = backend.value_state("v", "bigint"), backend.map_state("m", "string", "bigint")
     for number in range(KEYS):
         backend.set_current_key(f"k{number}")
@@ -147,7 +147,7 @@ def make_template(root: str, kind: str = "keyed") -> None:
 def struck(
     template: str, root: str, kind: str, operation: str, kinds: Sequence[str], way: str, at: int, errno: int
 ) -> dict[str, Any]:
-    """Do the operation on a copy of the template with the fault, and go on without it."""
+    """Do the operation on a copy of the template with the fault, and continue without it."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(template, root)
     faults, scene, wrong = Faults(), Scene(Path(root)), []
@@ -180,7 +180,8 @@ def struck(
 
 
 def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | None) -> list[str]:
-    """The same store works without the fault: the operation can be repeated, a snapshot taken, committed, restored."""
+    """Check that the same store works without the fault: the operation can be repeated, a snapshot taken, committed,
+    restored."""
     wrong: list[str] = []
 
     def step(name: str, again: Callable[[], None]) -> None:
@@ -230,7 +231,7 @@ def _repeat(scene: Scene, operation: str, act: Operation) -> None:
 
 
 def beyond(root: str, kind: str, operation: str, acknowledged: list[int]) -> list[str]:
-    """What another process finds wrong; ``acknowledged`` is the newest version."""
+    """The problems that another process finds; ``acknowledged`` is the newest version."""
     wrong: list[str] = []
     scene = Scene(Path(root))
     try:

@@ -1,4 +1,4 @@
-"""What `test_fault_library` does in children."""
+"""The part of `test_fault_library` that runs in children."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faults.library import Faults
 
 
 def write_a_file(folder: str, kinds: Sequence[str], way: str, at: int, errno: int) -> str:
-    """Write abcd, ef and gh, sync and rename; answers what is there."""
+    """Write abcd, ef and gh, sync and rename; return the resulting files."""
     faults, path = Faults(), Path(folder) / "a"
     faults.below(Path(folder))
     faults.arm(kinds, way, at, errno)
@@ -52,7 +52,7 @@ def move_the_clock(folder: str, days: int) -> dict[str, Any]:
 
 
 def record(folder: str, trace: str) -> None:
-    """Every form of a call that the trace has to know."""
+    """Make every form of a call that the trace must follow."""
     faults, root = Faults(), Path(folder)
     faults.below(root)
     faults.trace(Path(trace))

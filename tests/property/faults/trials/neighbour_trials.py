@@ -1,7 +1,7 @@
 """Two processes on one store, of which one waits before a system call until the other is through.
 
-Every act is right whatever the other did meanwhile: it answers the truth, or one of our errors; what it acknowledged is
-there, and nothing else. ``act`` runs in a child and answers what it acknowledged and read; ``judge`` looks afterwards.
+Every act is right whatever the other did meanwhile: it returns the truth or an error of the tree, and exactly its
+acknowledged writes are there. ``act`` runs in a child and returns acknowledged writes and reads; ``judge`` checks them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CREATED = (300, 301)  # the rows of a store that was made in the place of anothe
 
 @dataclass
 class Act:
-    """What a process did. ``new``: it put another store in the place of the old one."""
+    """A finished act of a process. ``new``: it replaced the old store by another one."""
 
     acknowledged: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ def _vacuums(root: Path, subject: Subject, who: str, done: Act) -> None:
 
 
 def _vacuums_later(root: Path, subject: Subject, who: str, done: Act) -> None:
-    """With the default limit and a clock that is a month ahead."""
+    """Vacuum with the default limit and a clock that is a month ahead."""
     Faults().clock(30 * 86_400)
     with statestore.connect(root).open_store("s", auto_compact=False) as store:
         store.vacuum()
@@ -131,7 +131,7 @@ def copy(template: str, root: str) -> None:
 
 
 def act(root: str, kind: str, name: str, who: str, at: int, gate: str) -> dict[str, Any]:
-    """Do the act; at the ``at``-th call (0: never) wait at the gate until the other is through."""
+    """Do the act; wait at the ``at``-th call (0: never) at the gate until the other process is through."""
     faults, done, error, code = Faults(), Act(), None, ""
     faults.below(Path(root))
     faults.arm(DOING, "pause" if at else "never", max(at, 1), gate=gate)
@@ -156,7 +156,7 @@ def act(root: str, kind: str, name: str, who: str, at: int, gate: str) -> dict[s
 
 
 def judge(root: str, kind: str, a: dict[str, Any], b: dict[str, Any], acts: list[str]) -> list[str]:
-    """What is wrong after both are through."""
+    """The problems found after both processes are through."""
     subject, wrong = SUBJECTS[kind], []
     for name, one in zip(acts, (a, b), strict=True):
         if one["error"] and one["error"].startswith("WRONG"):
@@ -169,7 +169,8 @@ def judge(root: str, kind: str, a: dict[str, Any], b: dict[str, Any], acts: list
 
 
 def _allowed(subject: Subject, a: dict[str, Any], b: dict[str, Any]) -> list[list[int]]:
-    """Lists of writes of which the store may hold one: all that was acknowledged, and of what raised all or nothing."""
+    """Lists of writes of which the store may hold one: all acknowledged writes, and of acts that raised all or
+    nothing."""
     orders = ((a, b), (b, a))
     found = []
     for first, second in orders:

@@ -81,7 +81,7 @@ def _workload(faults: Faults, subject: Subject, warehouse: Path, big: int) -> No
 
 
 def _replace_others(faults: Faults, subject: Subject, warehouse: Path) -> None:
-    """A store that is dropped, and one that is rebuilt."""
+    """Drop one store and rebuild another."""
     catalog = statestore.connect(warehouse)
     for name in ("dropped", "rebuilt"):
         with subject.create(warehouse, name) as store:
@@ -118,7 +118,7 @@ def _keyed_workload(faults: Faults, root: Path) -> None:
 
 
 def check(kind: str, folder: str, marks: list[list[Any]], other_boot: str) -> list[str]:
-    """What is wrong with this disk, of which ``marks`` were acknowledged."""
+    """The problems of this disk, on which ``marks`` were acknowledged."""
     Faults().swap(BOOT_ID, Path(other_boot))  # the machine was started again
     wrong: list[str] = []
 
@@ -214,7 +214,7 @@ def _check_keyed(warehouse: Path, local: Path, marks: list[list[Any]]) -> None:
 
 
 def _check_others(subject: Subject, warehouse: Path, marks: list[list[Any]]) -> None:
-    """A dropped store does not come back; a rebuilt one is there, in its old or its new form."""
+    """Check that a dropped store does not reappear, and that a rebuilt one is there in its old or its new form."""
     catalog = statestore.connect(warehouse)
     if ["gone", "dropped"] in marks and "dropped" in catalog.stores():
         raise WrongAnswer("a dropped store is there again")
