@@ -213,8 +213,9 @@ class CheckpointSource(Source):
             newest = version == self.checkpoint.batch.batch_id
             checkpoint = self.checkpoint if newest else open_in(self.checkpoint.root, version)
             shown = self.shown[state]
-            seen = self.view(state, checkpoint)
+            whole = self.view(state, checkpoint)
             # What says more of a checkpoint than reading one view needs would travel to every task.
+            seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
             found = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
             self.found.at[state, version] = found
         return self.found.at[state, version]
