@@ -217,14 +217,9 @@ class CheckpointSource(Source):
             newest = version == self.checkpoint.batch.batch_id
             checkpoint = self.checkpoint if newest else open_in(self.checkpoint.root, version)
             shown = self.shown[state]
-<<<<<<< HEAD
-            seen = self.view(state, checkpoint)
-            # Everything in the checkpoint beyond what reading one view needs would travel to every task.
-=======
             whole = self.view(state, checkpoint)
             # What says more of a checkpoint than reading one view needs would travel to every task.
             seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
->>>>>>> 980447a23c7f25d7046f8e602dd69f14d7210075
             found = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
             self.found.at[state, version] = found
         return self.found.at[state, version]
