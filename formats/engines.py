@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -36,7 +37,10 @@ class EngineOpening:
 def engines() -> Iterator[Engine]:
     """All engines; those of installed packages come last."""
     yield from map(_loaded, BUILT_IN)
-    yield from map(_loaded, _installed(tuple(sys.path)))
+    for module in _installed(tuple(sys.path)):
+        engine = _brought(module)
+        if engine is not None:
+            yield engine
 
 
 def engine_named(name: str) -> Engine:
@@ -73,6 +77,18 @@ def _loaded(module: str) -> Engine:
             "UNKNOWN_ENGINE", f"module {module} has no Engine called ENGINE, which an engine must have"
         )
     return found
+
+
+@functools.cache
+def _brought(module: str) -> Engine | None:
+    """The engine of an installed package; None, with a warning, for one that cannot be loaded: state that it has
+    nothing to do with stays readable."""
+    try:
+        return _loaded(module)
+    except Exception as error:
+        text = f"engine {module} cannot be loaded ({type(error).__name__}: {error}); mend or remove its package"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return None
 
 
 @functools.lru_cache(maxsize=8)

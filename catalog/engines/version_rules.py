@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from statestore.formats.engine import Source, Version
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import format_time
 
@@ -51,7 +51,7 @@ def version_asked(source: Source, state: str, query: Query) -> int:
     if query.as_of is None:
         return source.newest(state) if query.version is None else int(query.version)
     numbers = [n for n in source.kept(state) if query.version is None or n <= query.version]
-    known = [version for version in source.versions(state, numbers) if version.time is not None]
+    known = [version for version in _versions_until(source, state, numbers, query.as_of) if version.time is not None]
     begun = [version for version in known if version.time is not None and version.time <= query.as_of]
     if begun:
         return begun[-1].number
@@ -59,6 +59,21 @@ def version_asked(source: Source, state: str, query: Query) -> int:
     first = known[0].time if known else None
     kept = f"no {words}" if first is None else f"{words} of {format_time(first)} or later"
     raise NotFoundError("TIME_NOT_KEPT", f"{state} of {source.path} keeps {kept}, asked for {format_time(query.as_of)}")
+
+
+def _versions_until(source: Source, state: str, numbers: Sequence[int], moment: int) -> Sequence[Version]:
+    """The versions with their times; where one is damaged, those from the newest down to the first that had begun by
+    the moment, so that damage to an older version hides no newer one."""
+    try:
+        return source.versions(state, numbers)
+    except StateStoreError:
+        found: list[Version] = []
+        for number in reversed(numbers):
+            (version,) = source.versions(state, [number])
+            found.insert(0, version)
+            if version.time is not None and version.time <= moment:
+                break
+        return found
 
 
 def change_start(source: Source, state: str) -> int:

@@ -145,3 +145,16 @@ def test_a_pinned_table_stays_as_it_was(toys: Path) -> None:
     write_version(toys, 6, later)
     assert pinned.kept_versions() == (1, 5) and table.table.kept_versions() == (1, 6)
     assert as_toys(rows(table.scan())) == later
+
+
+def test_a_package_that_is_broken_hides_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_engine.py").write_text("import no_such_module_anywhere")
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[statestore.engines]\nbroken = broken_engine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    statestore.connect(tmp_path / "w").create_store("s", key={"k": "string"}, value={"v": "int"}).close()
+    with pytest.warns(RuntimeWarning, match=r"broken_engine cannot be loaded .*no_such_module_anywhere"):
+        assert statestore.inspect(tmp_path / "w").tables() == ["s"]
+    assert statestore.inspect(write_toys(tmp_path / "toys")).tables() == ["toys"]

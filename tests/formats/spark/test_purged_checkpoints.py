@@ -25,8 +25,8 @@ from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
-from statestore.formats.errors import NotFoundError
+from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
@@ -158,6 +158,17 @@ def test_a_time_that_is_none_is_told(moment: Any, tmp_path: Path) -> None:
             ask()
     assert table.scan(version=3).read_all().num_rows == table.scan().read_all().num_rows == 57
     assert run("inspect", path).code == 0
+
+
+def test_a_damaged_log_hides_no_moment_after_it(tmp_path: Path) -> None:
+    path = purged(AGGREGATION, tmp_path, 0)
+    table, whole = tables(path)["state"], tables(checkpoint_path(AGGREGATION))["state"]
+    (path / "offsets" / "1").write_text("v1\n{")
+    for batch in (2, 4, 5):
+        moment = began(checkpoint_path(AGGREGATION), batch)
+        assert table.scan(as_of=moment).read_all().equals(whole.scan(as_of=moment).read_all())
+    with pytest.raises(CorruptError, match="offsets/1"):
+        table.scan(as_of=began(checkpoint_path(AGGREGATION), 1))
 
 
 QUERIES = [
