@@ -25,7 +25,7 @@ from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.table_reads import ReadableTable
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
