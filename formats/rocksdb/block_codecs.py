@@ -11,7 +11,7 @@ import pyarrow as pa
 from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels.checksum_kernels import NONE, block_checksums
 from statestore.formats.kernels.compiled import Bytes, Longs
-from statestore.formats.rocksdb.damage import Unreadable, corrupt
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 
 _GAP = 16  # a copy in words may write so many bytes behind a block
 _LOW = np.uint64(0xFFFFFFFF)

@@ -22,8 +22,8 @@ from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels.compiled import SLACK, Bytes, Longs
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import check_blocks, expand
-from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 
 _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _OLD_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")

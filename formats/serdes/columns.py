@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.serdes.damage import corrupt
+from statestore.formats.serdes.row_errors import corrupt
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

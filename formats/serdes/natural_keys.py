@@ -25,10 +25,10 @@ from statestore.formats.serdes.columns import (
     rows_of,
     slices,
 )
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.nested_columns import encoded_column, timeless
 from statestore.formats.serdes.numbers import number_bytes
 from statestore.formats.serdes.plain_keys import key_cells
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.values.canonical import plain
 
 

@@ -25,8 +25,8 @@ from statestore.formats.serdes.columns import (
     slices,
     valid_flags,
 )
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.nested_columns import decoded_column, encoded_column
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.serdes.value_layout import ValueLayout
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, view_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, ends_of, gather, spread

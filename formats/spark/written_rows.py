@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT
 from statestore.formats.spark.providers.replay import Parts, parts_of
 from statestore.formats.spark.rows.byte_spans import Ints, Spans, binary_of, spans_of

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import pyarrow.fs as pafs
 
 from statestore.formats.spark.checkpoint.checkpoint_files import NUMBER, DataFile, Folder, data_files, parse_json
-from statestore.formats.spark.checkpoint.damage import corrupt_file, missing, unsupported
 from statestore.formats.spark.checkpoint.opening_requests import fetch_ahead
 from statestore.formats.spark.checkpoint.query_metadata import (
     Batch,
@@ -27,6 +26,7 @@ from statestore.formats.spark.checkpoint.query_metadata import (
 )
 from statestore.formats.spark.checkpoint.schema_files import FamilySchema, read_schema_file
 from statestore.formats.spark.checkpoint.spark_schema import LONG, StructOf
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing, unsupported
 
 Provider = Literal["hdfs", "rocksdb"]
 

@@ -23,9 +23,11 @@ import pyarrow.fs as pafs
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.locations import no_access
 from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.spark.checkpoint.damage import MAX_METADATA_BYTES, corrupt_file, missing
 from statestore.formats.spark.checkpoint.side_checksums import VerifiedStream, side_checksums
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 
+MAX_METADATA_BYTES = 64 << 20
+"""Upper bound of a JSON, schema or manifest file of a checkpoint; a larger file is not read."""
 PARALLEL_REQUESTS = 16
 AHEAD_BYTES = 4 << 20
 """Larger files are not fetched ahead, but read when they are needed."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.spark.checkpoint.checkpoint_files import NUMBER, Folder, parse_json
-from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.values.times import MAX_MS, MIN_MS
 
 _PREFIX = "spark.sql.streaming."

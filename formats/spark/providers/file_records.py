@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.spark.checkpoint.damage import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 from statestore.formats.spark.rows.byte_spans import Ints, Spans, change_kernels, gather
 
 PUT, DELETE, MERGE = 1, 0x10, 0x11

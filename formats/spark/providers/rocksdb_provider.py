@@ -25,8 +25,14 @@ from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, Folder, parse_json
-from statestore.formats.spark.checkpoint.damage import MAX_METADATA_BYTES, corrupt_file, unsupported
+from statestore.formats.spark.checkpoint.checkpoint_files import (
+    MAX_METADATA_BYTES,
+    PURGED,
+    DataFile,
+    Folder,
+    parse_json,
+)
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
 

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     STRING,
@@ -32,6 +31,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     StructOf,
     arrow_type,
 )
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.spark.rows.byte_spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
 from statestore.formats.spark.rows.cells import decimals_of_spans, plain_values, text_of
 from statestore.formats.spark.rows.row_encoding import RowDecoder

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.kernels.compiled_use import is_loaded
-from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

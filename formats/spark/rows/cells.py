@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, binary_of, gather
 
 FIXED_CELL = 8

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.rows.byte_spans import Spans, gather
 
 CHECKSUM_BYTES = 4

@@ -21,9 +21,9 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.spark.rows.byte_spans import Bytes, Flags, Ints, Spans, gather, spans_of
 from statestore.formats.spark.rows.cells import decimals_of_longs, plain_values
 from statestore.formats.spark.rows.unsafe_row import decode_fields, struct_array

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
@@ -36,6 +35,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_fields,
     arrow_type,
 )
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.rows.byte_spans import (
     Bytes,
     Flags,

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 
-MAX_METADATA_BYTES = 64 << 20
-"""Upper bound of a JSON, schema or manifest file of a checkpoint; a larger file is not read."""
-
 
 def corrupt_row(found: str) -> CorruptError:
     """The error for a row that does not follow its schema; ``found`` names what was found and expected."""
