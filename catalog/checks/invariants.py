@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
@@ -20,8 +19,6 @@ from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
-
-Ints = npt.NDArray[np.int64]
 
 
 def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:

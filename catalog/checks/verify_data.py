@@ -29,8 +29,6 @@ from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import format_time
 
-Ints = npt.NDArray[np.int64]
-
 PART_ROWS = 1 << 22  # about so many keys are compared with one another at a time
 SUPERSEDED = "only readers that opened the store earlier; no current read needs the file, and vacuum removes it"
 UNKNOWN = "unknown: the log does not say which versions need this file"

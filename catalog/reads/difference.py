@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
@@ -22,16 +21,13 @@ from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.wider_types import cast_wider, widest_type
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 
 PART_ROWS = 1 << 20  # about so many differing rows are compared at a time
 CHANGE, OLD, NEW, CHANGED = "_change", "_old", "_new", "_changed_columns"

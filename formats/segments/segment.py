@@ -12,14 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import open_file, verify_column, verify_everything
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.segments.segment_write import BATCH_ROWS, FORMAT, FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY
 from statestore.formats.table_columns import unknown_column
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Segment:

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.serdes.cells import END, ESCAPED, ZERO, ordered
 from statestore.formats.serdes.columns import (
-    Bytes,
-    Ints,
     Rows,
     as_binary,
     as_kind,

@@ -18,9 +18,8 @@ from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, chan
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.types import TIME, conform
-
-Ints = npt.NDArray[np.int64]
 
 SEQUENCE_MASK = 0x7FFFFFFF
 

@@ -17,7 +17,6 @@ from statestore.catalog.commits.publish_commit import Change
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState
@@ -33,7 +32,7 @@ from statestore.catalog.stores.versioned.versioned_store import PutResult, Recor
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
-from statestore.formats.values.times import from_us
+from statestore.formats.values.times import Time, from_us
 
 
 class LiveVersionedStore(LiveStore):

@@ -26,7 +26,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import Found, PointLookup
-from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, Time, check_transaction
+from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
@@ -39,7 +39,7 @@ from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
-from statestore.formats.values.times import from_us, to_us
+from statestore.formats.values.times import Time, from_us, to_us
 
 Key = tuple[Any, ...]
 
