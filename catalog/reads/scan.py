@@ -28,7 +28,6 @@ from statestore.formats.values.key_codec import KeyCodec
 NOW = OPEN - 1  # a state time after every row
 BEGINNING = -(2**63) + 1
 CHUNK_ROWS = 1 << 17
-MASKED_CHUNK_ROWS = 1 << 19  # larger batches cost DuckDB less in total
 SPLIT_ROWS = 1 << 20
 MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced
 

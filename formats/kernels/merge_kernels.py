@@ -84,7 +84,7 @@ def merge_runs(
         if first[run] < stop[run]:
             order[active] = run
             active += 1
-            _settle(keys, key_start, tag, head, first, skip, order, active)
+            _settle(keys, key_start, tag, first, skip, order, active)
     rows, pieces, begun = 0, 0, 0
     last_head, last_tag, last_start, last_size = U64(0), U64(0), 0, -1
     open_row = False
@@ -158,9 +158,7 @@ def _order_of(keys: Bytes, key_start: Ints, a: int, b: int, skip: int) -> int:
 
 
 @inlined
-def _settle(
-    keys: Bytes, key_start: Ints, tag: Words, head: Words, first: Ints, skip: int, order: Ints, active: int
-) -> None:
+def _settle(keys: Bytes, key_start: Ints, tag: Words, first: Ints, skip: int, order: Ints, active: int) -> None:
     """Move the last run in ``order`` to its position: by its next key, then from new to old."""
     place = active - 1
     run = order[place]

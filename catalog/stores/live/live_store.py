@@ -241,7 +241,7 @@ class LiveStore(TierHandle):
 
     def _overwriting(self, found: Accepted) -> Accepted:
         """Hook: return the rows together with deletes of all others."""
-        return self._read(lambda tier: overwritten(self._forms, tier, found))
+        return self._read(lambda tier: overwritten(tier, found))
 
     def _take_written(self, operation: str, found: Accepted) -> None:
         """Hook: put the rows that ``write`` has committed into the tier."""

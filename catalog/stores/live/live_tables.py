@@ -88,7 +88,7 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
     _rows(spec, pa.RecordBatch.from_pylist([], schema=schema))
 
 
-def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
+def overwritten(tier: HotTier, found: Accepted) -> Accepted:
     """Return the rows, preceded by a delete for each row of the tier that is not among them."""
     kept = set(found.row_keys.to_pylist())
     gone = [key for segment in tier.segments() for key, _ in tier.scan(segment) if key not in kept]
