@@ -140,7 +140,7 @@ class Segment:
         if found is None:
             position = self.schema.get_field_index(name)
             if position < 0:
-                raise unknown_column(name, self.meta.name, self.schema.names)
+                raise unknown_column(name, self.meta.name, map(repr, self.schema.names))
             found = verify_column(self._verified, self._batches[number], position)
             self._arrays[(number, name)] = found
         return found

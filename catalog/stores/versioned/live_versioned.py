@@ -27,8 +27,8 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.catalog.stores.versioned.tier_refill import put_rows, versions_content
-from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
