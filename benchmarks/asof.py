@@ -16,6 +16,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,13 @@ import pyarrow.compute as pc
 from rocksdict import Options, Rdict, WriteBatch
 
 import statestore
-from statestore.catalog.checks.invariants import touched
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
+from statestore.catalog.reads.scan import TimeRange, plan
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.connector.duckdb.attach import attach
+from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.state_table import Query
 
 START_MS = 1_700_000_000_000
@@ -189,6 +195,38 @@ def measure_scans(path: Path, store: statestore.VersionedStore, history: History
             bound=rows.bound,
             holds=rows.dead <= rows.bound,
         )
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Rows that a snapshot read touches, the live rows among them, and the bound of invariant 5 for the dead ones."""
+
+    rows: int
+    live: int
+    bound: int
+
+    @property
+    def dead(self) -> int:
+        return self.rows - self.live
+
+
+def touched(files: SegmentFiles, snapshot: LogState, moment: int) -> Touched:
+    """Measure invariant 5: dead rows <= x live (closed or open segments) + late segments spanning T + deltas."""
+    window = TimeRange(moment, moment, snapshot.version, True)
+    rows = live = spare = 0
+    for piece in plan(files, snapshot, window, ()):
+        ends = ends_at(files, piece.view, window.version)[: piece.stop]
+        rows += piece.stop
+        live += int(np.count_nonzero(ends > window.clamped(snapshot).low))
+        if piece.view.meta.role in ("delta", "late", "belief"):
+            spare += piece.stop
+    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(snapshot))
+    return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
+
+
+def _value_views(snapshot: LogState) -> list[SegmentWithClosures]:
+    views = views_of(snapshot.segments, snapshot.closures)
+    return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
 
 
 def measure_aggregate(path: Path, store: statestore.VersionedStore, label: str, moment: int, runs: int) -> None:

@@ -1,36 +1,18 @@
-"""Invariants of a store's layout, as functions that tests and `verify` call.
+"""Invariants of a segment and its closures, which `verify` checks.
 
-Each function returns a list of violations in words, which is empty if there is none. The numbers are those of
-docs/format.md, "Invariants". The functions read whole columns, so they cost as much as a scan of the store.
+Each function returns a list of violations in words, which is empty if there is none. The functions read whole columns,
+so they cost as much as a scan of the segment.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
-from statestore.catalog.reads.scan import TimeRange, plan
+from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.formats.segments.segment_meta import OPEN
-from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
-
-Ints = npt.NDArray[np.int64]
-
-
-def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:
-    """Check the invariants that do not depend on a chosen version and time."""
-    found: list[str] = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        found += segment_violations(files, snapshot, view)
-        found += closure_violations(files, view)
-    return found + commit_violations(snapshot)
 
 
 def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures) -> list[str]:
@@ -98,99 +80,3 @@ def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[s
             )
         ends[rows] = new_ends
     return found
-
-
-def commit_violations(snapshot: LogState) -> list[str]:
-    """Check that commit times and stream times never decrease."""
-    versions = snapshot.versions
-    found = []
-    for name in ("timestamp", "stream_time"):
-        column = getattr(versions, name)
-        if (column[1:] < column[:-1]).any():
-            found.append(f"log: {name} goes back from one commit to the next")
-    return found
-
-
-def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int) -> list[str]:
-    """Check invariant 2: in the belief of a version, no key has two rows (values or tombstones) at one moment."""
-    keys, hashes, starts, ends = [], [], [], []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        segment = files.segment(view.meta)
-        end = ends_at(files, view, version)
-        start = segment.int64("valid_from")
-        rows = np.flatnonzero(end > start)
-        columns = [segment.column_array(n).take(pa.array(rows)) for n in files.spec.key_names]
-        keys.append(columns)
-        hashes.append(hash_keys(columns))
-        starts.append(start[rows])
-        ends.append(end[rows])
-    if not starts:
-        return []
-    joined = [pa.concat_arrays([k[i] for k in keys]) for i in range(len(files.spec.key))]
-    all_hashes, start, end = np.concatenate(hashes), np.concatenate(starts), np.concatenate(ends)
-    order = np.lexsort((start, all_hashes))
-    neighbours = np.flatnonzero(
-        (all_hashes[order][1:] == all_hashes[order][:-1]) & (start[order][1:] < end[order][:-1])
-    )
-    left, right = order[neighbours], order[neighbours + 1]
-    same = keys_equal(joined, left, joined, right)
-    return [f"version {version}: {int(same.sum())} keys have two rows at one moment"] if same.any() else []
-
-
-@dataclass(frozen=True)
-class Touched:
-    """Rows that a snapshot read touches, the live rows among them, and the bound of invariant 5 for the dead ones."""
-
-    rows: int
-    live: int
-    bound: int
-
-    @property
-    def dead(self) -> int:
-        return self.rows - self.live
-
-
-def touched(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> Touched:
-    """Check invariant 5: dead rows touched <= x live (closed or open segments) + late segments spanning T + deltas."""
-    window = _window(snapshot, moment, version)
-    rows = live = spare = 0
-    for piece in plan(files, snapshot, window, ()):
-        ends = ends_at(files, piece.view, window.version)[: piece.stop]
-        rows += piece.stop
-        live += int(np.count_nonzero(ends > window.clamped(snapshot).low))
-        if piece.view.meta.role in ("delta", "late", "belief"):
-            spare += piece.stop
-    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(snapshot))
-    return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
-
-
-def _value_views(snapshot: LogState) -> list[SegmentWithClosures]:
-    views = views_of(snapshot.segments, snapshot.closures)
-    return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
-
-
-def pruning_violations(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> list[str]:
-    """Check invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
-    window = _window(snapshot, moment, version)
-    clamped = window.clamped(snapshot)
-    pieces = {p.view.meta.name: p for p in plan(files, snapshot, window, ())}
-    found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        if view.meta.tombstone:
-            continue
-        starts = files.segment(view.meta).int64("valid_from")
-        live = (starts <= clamped.high) & (ends_at(files, view, window.version) > clamped.low)
-        piece = pieces.get(view.meta.name)
-        read = np.zeros(len(starts), bool)
-        if piece is not None:
-            read[piece.start : piece.stop] = True
-        if (live & ~read).any():
-            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} skips a live row")
-        if piece is not None and not piece.cut and not live[read].all():
-            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
-    return found
-
-
-def _window(snapshot: LogState, moment: int, version: int | None) -> TimeRange:
-    chosen = snapshot.version if version is None else version
-    return TimeRange(moment, moment, chosen, chosen == snapshot.version)

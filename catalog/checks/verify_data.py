@@ -29,8 +29,6 @@ from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import format_time
 
-Ints = npt.NDArray[np.int64]
-
 PART_ROWS = 1 << 22  # about so many keys are compared with one another at a time
 SUPERSEDED = "only readers that opened the store earlier; no current read needs the file, and vacuum removes it"
 UNKNOWN = "unknown: the log does not say which versions need this file"
@@ -67,11 +65,11 @@ def _of_snapshot(snapshot: LogState, known: dict[str, Reference]) -> dict[str, R
     """Return the files that only a checkpoint names, because the log entries that added them are lost."""
     found = {}
     for meta in snapshot.segments:
-        found[meta.name] = Reference(meta.file, "segment", meta.max_added)
+        found[meta.name] = Reference(meta.file, meta.max_added)
         if meta.index is not None:
-            found[meta.index.name] = Reference(meta.index, "index", meta.max_added)
+            found[meta.index.name] = Reference(meta.index, meta.max_added)
         for piece in snapshot.closures.get(meta.name, ()):
-            found[piece.file.name] = Reference(piece.file, "closures", piece.version)
+            found[piece.file.name] = Reference(piece.file, piece.version)
     return {name: reference for name, reference in found.items() if name not in known}
 
 
@@ -174,7 +172,7 @@ def _verify_rows(files: SegmentFiles, snapshot: LogState, intact: set[str], repo
         report.advance(view.meta.name, _row_bytes(view.meta))
     oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
     for version in sorted({oldest, snapshot.version}):
-        _verify_keys(files, snapshot, whole, version, report)
+        _verify_keys(files, whole, version, report)
 
 
 def _row_bytes(meta: SegmentMeta) -> int:
@@ -229,9 +227,7 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
     return found
 
 
-def _verify_keys(
-    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], version: int, report: Report
-) -> None:
+def _verify_keys(files: SegmentFiles, views: list[SegmentWithClosures], version: int, report: Report) -> None:
     """Check that no key has two rows at one moment in the belief of a version.
 
     Keys are compared range by range of their hashes.

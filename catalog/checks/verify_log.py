@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
@@ -16,15 +15,12 @@ from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
 
-Use = Literal["segment", "index", "closures"]
-
 
 @dataclass(frozen=True)
 class Reference:
     """A data file, as described by the commit ``version`` that added it."""
 
     ref: FileRef
-    use: Use
     version: int
 
 
@@ -98,11 +94,11 @@ def _entry(
 
 def _references(entry: CommitEntry) -> Iterator[Reference]:
     for meta in entry.added:
-        yield Reference(meta.file, "segment", entry.version)
+        yield Reference(meta.file, entry.version)
         if meta.index is not None:
-            yield Reference(meta.index, "index", entry.version)
+            yield Reference(meta.index, entry.version)
     for piece in entry.closures:
-        yield Reference(piece.file, "closures", entry.version)
+        yield Reference(piece.file, entry.version)
 
 
 def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogState | None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from statestore.catalog.commits.record_timelines import Resolution
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN
 
-Ints = npt.NDArray[np.int64]
 Closure = tuple[str, Ints, Ints]
 
 TICK = 1_000  # microseconds in a millisecond

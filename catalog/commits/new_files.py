@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta
 from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 
 INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is read from a file
 

@@ -12,10 +12,8 @@ import pyarrow as pa
 from statestore.catalog.commits.open_rows import ROW_BITS, ROW_MASK, OpenRows
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.key_equality import keys_equal
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.segment_meta import OPEN
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
 Addresses = npt.NDArray[np.uint64]
 
 MIN_KEYS = 4_096  # smaller commits search the segments: the index would cost them more than it saves

@@ -21,7 +21,7 @@ from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.expired_rows import end_expired
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
-from statestore.catalog.commits.record_timelines import Closure, Hashes, Ints, Records, Resolution, resolve
+from statestore.catalog.commits.record_timelines import Closure, Records, Resolution, resolve
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
@@ -30,6 +30,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
-from statestore.formats.values.filters import check_filters, mask
+from statestore.formats.table_columns import check_filter_columns, chosen_columns
+from statestore.formats.values.filters import mask
 from statestore.formats.values.types import TIME
 
 VERSIONS_SCHEMA = pa.schema(
@@ -159,14 +160,7 @@ class MetadataTable:
                 "INVALID_OPTION",
                 f"{self.name} is a metadata table: it has no history, no changes and no state time; ask for a version",
             )
-        if query.columns is None:
-            return schema
-        missing = [name for name in query.columns if name not in schema.names]
-        if missing:
-            raise NotFoundError(
-                "COLUMN_NOT_FOUND", f"{self.name} has no column {missing[0]!r}; it has {', '.join(schema.names)}"
-            )
-        return pa.schema([schema.field(name) for name in query.columns])
+        return chosen_columns(schema, query, self.name)
 
     def splits(self, query: Query) -> list[MetadataSplit]:
         """Return the split of the table.
@@ -174,7 +168,7 @@ class MetadataTable:
         Raises NotFoundError VERSION_NOT_FOUND, COLUMN_NOT_FOUND or InvalidInputError INVALID_FILTER.
         """
         self.schema(query)
-        self._check_filters(query)
+        check_filter_columns(query.filters, TABLES[self.suffix], query, self.name)
         oldest, newest = self.source.versions()
         if query.version is not None and not oldest <= query.version <= newest:
             raise NotFoundError(
@@ -193,12 +187,3 @@ class MetadataTable:
 
     def _table(self, version: int) -> pa.Table:
         return self.source.table(self.suffix, version)
-
-    def _check_filters(self, query: Query) -> None:
-        schema = TABLES[self.suffix]
-        for item in query.filters:
-            if item.column not in schema.names:
-                raise NotFoundError(
-                    "COLUMN_NOT_FOUND", f"filter on {item.column!r}: {self.name} has {', '.join(schema.names)}"
-                )
-        check_filters(query.filters, schema)

@@ -19,14 +19,13 @@ from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELET
 from statestore.catalog.reads.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
 from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, Version
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.types import TIME
 from statestore.formats.values.wider_types import cast_wider
-
-Ints = npt.NDArray[np.int64]
 
 UNKNOWN = -1
 """Stands for the version of a row that existed before the oldest kept version."""

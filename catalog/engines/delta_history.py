@@ -10,17 +10,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES
 from statestore.catalog.reads.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.formats.engine import DeltaPart, Version
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import TIME
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

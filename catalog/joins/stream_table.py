@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Literal
 
-from statestore.catalog.joins.table_side import Emitted, Time, milliseconds, table_side
+from statestore.catalog.joins.table_side import Emitted, milliseconds, table_side
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.values.times import duration_ms
+from statestore.formats.values.times import Time, duration_ms
 
 Joiner = Callable[[Any, Any], Any]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statestore.catalog.joins.table_side import CurrentSide, Emitted, Time, milliseconds, table_side
+from statestore.catalog.joins.table_side import CurrentSide, Emitted, milliseconds, table_side
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.values.times import Time
 
 Step = Callable[[Any, Any, Any], Any]  # (group, value, aggregate so far) -> aggregate
 

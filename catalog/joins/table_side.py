@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from statestore.catalog.stores.live.key_value import KeyValueStore
@@ -11,9 +10,7 @@ from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStor
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.serdes.row_serde import row_serde
-from statestore.formats.values.times import from_us, to_us
-
-Time = int | datetime
+from statestore.formats.values.times import Time, from_us, to_us
 
 EVENT_TIME = "event_time"  # the column of a key-value store that holds the time of its value
 

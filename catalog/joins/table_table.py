@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from statestore.catalog.joins.table_side import Change, Emitted, TableSide, Time, milliseconds, table_side
+from statestore.catalog.joins.table_side import Change, Emitted, TableSide, milliseconds, table_side
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.values.times import Time
 
 Joiner = Callable[[Any, Any], Any]
 How = Literal["inner", "left", "outer"]

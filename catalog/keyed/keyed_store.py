@@ -33,7 +33,7 @@ from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable, Time
+from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
@@ -46,7 +46,7 @@ from statestore.formats.errors import (
 )
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.segment_meta import FileRef
-from statestore.formats.values.times import duration_ms
+from statestore.formats.values.times import Time, duration_ms
 
 
 class KeyedStore:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.catalog.keyed.rows.row_keys import stored_key
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import Ints
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import ValueLayout, value_layout
 

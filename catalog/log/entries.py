@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal, get_args
 
 import xxhash
@@ -22,7 +25,7 @@ from statestore.catalog.log.log_checks import (
     check_segment,
     check_text,
 )
-from statestore.catalog.log.storage import Guard, Storage, StorageExistsError, UnsettledError
+from statestore.catalog.log.storage import Guard, Storage, StorageExistsError, UnsettledError, local_root
 from statestore.catalog.log.store_identity import identity_guard
 from statestore.formats.errors import (
     CommitUnknownError,
@@ -34,6 +37,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.segment_meta import (
     ClosureSlice,
@@ -96,6 +100,14 @@ class CommitEntry:
 
 def entry_name(version: int) -> str:
     return f"log/{version:020d}.json"
+
+
+def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:
+    """Return a function that tests for a commit after ``version``; every point read calls it, so it is as direct as
+    possible.
+    """
+    name, root = entry_name(version + 1), local_root(storage)
+    return partial(storage.exists, name) if root is None else partial(is_there, os.fsencode(f"{root}/{name}"))
 
 
 def write_entry(storage: Storage, entry: CommitEntry) -> None:

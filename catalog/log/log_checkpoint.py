@@ -83,13 +83,6 @@ def write_log_checkpoint(storage: Storage, snapshot: LogState) -> None:
         storage.delete(name)
 
 
-def newest_version(storage: Storage, at_least: int) -> int:
-    """Return the newest version, which is known to be ``at_least``."""
-    while storage.exists(entry_name(at_least + 1)):
-        at_least += 1
-    return at_least
-
-
 def _replay(storage: Storage, start: LogState, version: int | None, at_least: int) -> LogState:
     """Return the log state of ``version`` by replaying entries on ``start``.
 

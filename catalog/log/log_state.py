@@ -11,14 +11,12 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name
 from statestore.catalog.log.store_identity import replaced
 from statestore.formats.errors import CorruptError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
-
-Ints = npt.NDArray[np.int64]
 
 NO_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 

@@ -12,6 +12,7 @@ import xxhash
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval, time_segment
+from statestore.formats.values.key_groups import MAX_PARALLELISM
 from statestore.formats.values.times import MAX_MS
 from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
 
@@ -20,7 +21,6 @@ FORMAT_VERSION = 1
 KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"
 SERDES = ("natural", "kafka")
-MAX_KEY_GROUPS = 1 << 15
 _LONGEST = 1 << 60  # milliseconds; the retention of a join is a multiple of its windows
 
 
@@ -151,9 +151,9 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
         raise UnsupportedError(
             "UNSUPPORTED_SERDE", f"serde {shown(spec.serde)}: this release has {', '.join(SERDES)}; choose one of them"
         )
-    if type(spec.key_groups) is not int or not 1 <= spec.key_groups <= MAX_KEY_GROUPS:
+    if type(spec.key_groups) is not int or not 1 <= spec.key_groups <= MAX_PARALLELISM:
         raise InvalidInputError(
-            "INVALID_KEY_GROUPS", f"key_groups is {shown(spec.key_groups)}; expected an int from 1 to {MAX_KEY_GROUPS}"
+            "INVALID_KEY_GROUPS", f"key_groups is {shown(spec.key_groups)}; expected an int from 1 to {MAX_PARALLELISM}"
         )
     key_names = set(map(str.lower, spec.key_names))
     shared = [name for name in spec.value_names if name.lower() in key_names]

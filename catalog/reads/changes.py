@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
@@ -29,14 +28,12 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, 
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter, mask
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CHANGE_COLUMNS = (
     pa.field("valid_from", TIME),

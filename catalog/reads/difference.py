@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
@@ -21,16 +20,14 @@ from statestore.catalog.reads.row_ends import ends_at, newest_ends
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
+from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.wider_types import cast_wider, widest_type
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 
 PART_ROWS = 1 << 20  # about so many differing rows are compared at a time
 CHANGE, OLD, NEW, CHANGED = "_change", "_old", "_new", "_changed_columns"
@@ -99,9 +96,7 @@ def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterab
     chosen = tuple(dict.fromkeys(c for c in column_names(asked, "columns") if c not in keys))
     unknown = [c for c in chosen if c not in values]
     if unknown:
-        raise NotFoundError(
-            "COLUMN_NOT_FOUND", f"{name!r} has no value column {unknown[0]!r} to compare; it has {', '.join(values)}"
-        )
+        raise unknown_column(unknown[0], f"the value of {name!r}", values)
     if not chosen:
         raise InvalidInputError("INVALID_OPTION", f"columns: name value columns of {name!r}: {', '.join(values)}")
     return Columns(tuple(keys), chosen)

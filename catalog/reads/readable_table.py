@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +15,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.filters import parse_filters
 from statestore.formats.values.key_codec import KeyValues
-from statestore.formats.values.times import to_us
-
-Time = int | datetime
+from statestore.formats.values.times import Time, to_us
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, SegmentMeta
-
-Ints = npt.NDArray[np.int64]
 
 ABSENT = -(2**63)  # the "end" of a row that a version does not have: before every time
 

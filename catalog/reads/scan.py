@@ -12,26 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.regions import corrupt
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.segments.segment_write import end_column
 from statestore.formats.values.filters import Filter, key_lookups, mask, may_match
 from statestore.formats.values.key_codec import KeyCodec
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
 NOW = OPEN - 1  # a state time after every row
 BEGINNING = -(2**63) + 1
 CHUNK_ROWS = 1 << 17
-MASKED_CHUNK_ROWS = 1 << 19  # larger batches cost DuckDB less in total
 SPLIT_ROWS = 1 << 20
 MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced
 

@@ -22,6 +22,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segments.closures import read_closures
 from statestore.formats.segments.key_index import KeyIndex
@@ -30,7 +31,6 @@ from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, SegmentMeta
 from statestore.formats.values.key_hash import hash_keys
 
-Ints = npt.NDArray[np.int64]
 Found = TypeVar("Found")
 
 MAX_OPEN_FILES = 1024

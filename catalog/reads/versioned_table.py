@@ -25,7 +25,7 @@ from statestore.catalog.reads.scan import (
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
-from statestore.formats.values.filters import check_filters
+from statestore.formats.table_columns import check_filter_columns, chosen_columns
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
 
@@ -97,21 +97,13 @@ class VersionedTable:
         Raises NotFoundError COLUMN_NOT_FOUND for a column that the mode does not have.
         """
         shown, hidden = self._fields(query)
-        if query.columns is None:
-            return pa.schema(shown)
-        known = {f.name: f for f in [*shown, *hidden]}
-        for name in query.columns:
-            if name not in known:
-                raise NotFoundError(
-                    "COLUMN_NOT_FOUND",
-                    f"store {self.name!r} has no column {name!r} in a {query.mode} read; it has {', '.join(known)}",
-                )
-        return pa.schema([known[name] for name in query.columns])
+        return chosen_columns(pa.schema(shown), query, f"store {self.name!r}", hidden)
 
     def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
         self.schema(query)
-        self._check_filters(query)
+        fields = pa.schema([field for part in self._fields(query) for field in part])
+        check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
         files = self.files()
         snapshot = files.snapshot()
         if query.mode == "changes":
@@ -145,17 +137,6 @@ class VersionedTable:
         if query.mode == "history":
             return [*rows, *interval, version], []
         return [*rows, *interval], [version]
-
-    def _check_filters(self, query: Query) -> None:
-        fields = [field for part in self._fields(query) for field in part]
-        known = [field.name for field in fields]
-        for item in query.filters:
-            if item.column not in known:
-                raise NotFoundError(
-                    "COLUMN_NOT_FOUND",
-                    f"filter on {item.column!r}: store {self.name!r} has {', '.join(known)} in a {query.mode} read",
-                )
-        check_filters(query.filters, pa.schema(fields))
 
 
 def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:

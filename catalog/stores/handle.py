@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -20,9 +20,7 @@ from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
-from statestore.formats.values.times import duration_ms, from_us, to_us
-
-Time = int | datetime
+from statestore.formats.values.times import Time, duration_ms, from_us, to_us
 
 LOGGER = logging.getLogger("statestore")
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.commits.record_timelines import Records
@@ -14,13 +13,12 @@ from statestore.catalog.reads.row_ends import newest_ends, views_of
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
-
-Ints = npt.NDArray[np.int64]
 
 
 def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:

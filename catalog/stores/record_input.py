@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.times import MAX_MS, MIN_MS
 from statestore.formats.values.types import TIME, conform
-
-Ints = npt.NDArray[np.int64]
 
 CHANGE_TYPE = "_change_type"
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.errors import CorruptError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.types import TIME
-
-Ints = npt.NDArray[np.int64]
 
 TICK = 1_000  # microseconds in a millisecond
 MAX_MS = 2**63 - 1

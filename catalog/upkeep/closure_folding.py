@@ -19,9 +19,8 @@ from statestore.catalog.log.entries import Horizon
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

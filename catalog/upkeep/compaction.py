@@ -12,16 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock, late_rows
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import Folded, Source, fold, join_blocks, read_block
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
-
-Ints = npt.NDArray[np.int64]
 
 SEAL_RATIO = 0.5  # x: closed rows in the open segment and deltas, in units of live rows, that make a major due
 SEAL_MIN_ROWS = 100_000  # a smaller store can be read as it is

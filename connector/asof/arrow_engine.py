@@ -20,6 +20,7 @@ import pyarrow as pa
 from statestore.catalog.stores.record_input import times_of
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.exact_cast import cast_exactly
@@ -27,7 +28,6 @@ from statestore.formats.values.filters import Filter, check_filters
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
-Ints = npt.NDArray[np.int64]
 THREADS = min(8, os.cpu_count() or 1)
 FEW_KEYS = 4_096  # up to this many keys are looked up in the table's index; for more, the history is read
 FEW_NESTED_KEYS = 32

@@ -16,6 +16,7 @@ from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable, column_names
+from statestore.formats.table_columns import unknown_column, unknown_row_column
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import check_encodable
 
@@ -98,7 +99,11 @@ def make_request(
     prefix: str,
     version: int | None,
 ) -> AsofRequest:
-    """Check the arguments; raise InvalidInputError INVALID_OPTION, WRONG_KEY, COLUMN_NOT_FOUND or NAME_CLASH."""
+    """Check the arguments.
+
+    Raises InvalidInputError INVALID_OPTION, WRONG_KEY, NAME_CLASH or, of the left side, COLUMN_NOT_FOUND; NotFoundError
+    COLUMN_NOT_FOUND of the table.
+    """
     if not isinstance(how, str) or how not in ("inner", "left"):
         raise InvalidInputError("INVALID_OPTION", f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
     live = table_of(store)
@@ -106,9 +111,7 @@ def make_request(
     keys = _key_pairs(table, on)
     for name in (*(left for left, _ in keys), left_time):
         if not isinstance(name, str) or name not in left_names:
-            raise InvalidInputError(
-                "COLUMN_NOT_FOUND", f"the left side has no column {shown(name)}; it has {', '.join(left_names)}"
-            )
+            raise unknown_row_column(name, "the rows of the left side", left_names)
     check_not_collated(table.schema(Query()), [column for _, column in keys])
     added = _added(table, columns, prefix, [column for _, column in keys])
     clashing = [shown for _, shown in added if shown in left_names]
@@ -187,7 +190,5 @@ def _added(
     asked = [name for name in schema.names if name not in own] if columns is None else column_names(columns, "columns")
     unknown = [name for name in asked if name not in schema.names]
     if unknown:
-        raise InvalidInputError(
-            "COLUMN_NOT_FOUND", f"{table.name!r} has no column {unknown[0]!r}; it has {', '.join(schema.names)}"
-        )
+        raise unknown_column(unknown[0], repr(table.name), schema.names)
     return tuple((name, prefix + name) for name in asked)

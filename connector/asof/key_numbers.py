@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

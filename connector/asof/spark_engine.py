@@ -36,7 +36,6 @@ from statestore.formats.values.types import shown_field
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 
-Ints = npt.NDArray[np.int64]
 
 GROUP = "__statestore_key_group"
 KEY_GROUPS = 128

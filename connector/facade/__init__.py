@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.live.key_value import KeyValueStore
     from statestore.catalog.stores.live.session import SessionStore
     from statestore.catalog.stores.live.window import WindowStore
-    from statestore.catalog.stores.versioned.versioned_store import PutResult, Record, VersionedStore
+    from statestore.catalog.stores.versioned.records import PutResult, Record
+    from statestore.catalog.stores.versioned.versioned_store import VersionedStore
     from statestore.catalog.warehouse import inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
@@ -53,8 +54,8 @@ _WHERE = {
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
     "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
-    "PutResult": ("statestore.catalog.stores.versioned.versioned_store", "PutResult"),
-    "Record": ("statestore.catalog.stores.versioned.versioned_store", "Record"),
+    "PutResult": ("statestore.catalog.stores.versioned.records", "PutResult"),
+    "Record": ("statestore.catalog.stores.versioned.records", "Record"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
     "State": ("statestore.connector.tracked.state", "State"),
     "StateSpec": ("statestore.connector.tracked.spec", "StateSpec"),

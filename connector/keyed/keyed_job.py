@@ -17,6 +17,7 @@ from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import not_local, parse_location
+from statestore.formats.table_columns import unknown_row_column
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.key_codec import Row, ValueCodec
 from statestore.formats.values.types import type_name
@@ -159,9 +160,8 @@ def _place(name: Any, rows: pa.Schema) -> int:
     """The position of a column. Case is ignored, as in Spark, unless columns differ by case only."""
     found = rows.get_all_field_indices(name) if isinstance(name, str) else []
     found = found or [i for i, known in enumerate(rows.names) if known.lower() == str(name).lower()]
-    if len(found) != 1:
-        raise InvalidInputError(
-            "COLUMN_NOT_FOUND",
-            f"{'no' if not found else 'more than one'} column {name!r} for the key; there are {', '.join(rows.names)}",
-        )
+    if not found:
+        raise unknown_row_column(name, "the rows", rows.names)
+    if len(found) > 1:
+        raise InvalidInputError("COLUMN_NOT_FOUND", f"more than one column {name!r} for the key in {rows.names}")
     return int(found[0])

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.report.key_counts import Hashes, Weighed, greatest, key_texts, row_bytes
+from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes
 from statestore.connector.report.lifelines import flat, hashes_of, lifelines, milliseconds, read_rows
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.key_hash import key_groups_of
-
-Ints = npt.NDArray[np.int64]
 
 SAMPLED_VERSIONS = 40  # points of the curves of size and key count
 COMMIT_BARS = 120

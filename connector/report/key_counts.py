@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
+from statestore.formats.kernels.arrays import Hashes, Ints
+
 Weighed = tuple[Hashes, Ints | None]
 """The hash of each row's key, and the weight of the row, one by default."""
 

@@ -10,17 +10,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.history_columns import oldest_first
-from statestore.connector.report.key_counts import Hashes, greatest, key_texts
+from statestore.connector.report.key_counts import greatest, key_texts
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys
-
-Ints = npt.NDArray[np.int64]
 
 LIFELINES = 12
 VERSIONS_OF_A_KEY = 400

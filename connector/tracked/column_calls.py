@@ -13,8 +13,9 @@ import pyarrow as pa
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.task_results import function_failed
-from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
+from statestore.connector.tracked.tracked_states import Keys, TrackedStates
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.types import conform
 

@@ -17,7 +17,8 @@ from statestore.connector.keyed.task_results import function_failed
 from statestore.connector.tracked.column_calls import EPOCH
 from statestore.connector.tracked.spec import Form
 from statestore.connector.tracked.state import State
-from statestore.connector.tracked.tracked_states import Bools, Keys, TrackedStates
+from statestore.connector.tracked.tracked_states import Keys, TrackedStates
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.values.canonical import from_arrow, plain
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 

@@ -21,6 +21,7 @@ from statestore.connector.tracked.tracked import Tracked
 from statestore.connector.tracked.types import record_schema
 from statestore.connector.tracked.types import state_type as parsed_state_type
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.table_columns import unknown_row_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,6 +97,6 @@ def _create_where_absent(folder: Path, rows: pa.Schema, key: Sequence[str]) -> N
         return
     missing = [name for name in key if name not in rows.names]
     if missing:
-        raise InvalidInputError("COLUMN_NOT_FOUND", f"no column {missing[0]!r}; there are {', '.join(rows.names)}")
+        raise unknown_row_column(missing[0], "the rows", rows.names)
     columns = {name: rows.field(name).type for name in key}
     connect(folder.parent).create_store(folder.name, kind="keyed", key=columns).close()

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.catalog.keyed.rows.state_table_rows import Ints
 from statestore.catalog.keyed.timers import Due
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.key_groups import key_groups
 from statestore.formats.values.types import TIME
 
-Bools = npt.NDArray[np.bool_]
 STATE, UPDATED, IDLE = "state", "updated", "idle"
 
 

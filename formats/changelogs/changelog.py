@@ -5,7 +5,7 @@ payload of a frame is one of three things. It is an Arrow IPC message, of which 
 row of a live store (key, value and time as bytes; an Arrow message for a single row would cost ten times the space and
 the time). Or it is a sync mark. A frame at the very end of the file that is cut short or does not match its checksum
 was never acknowledged and is ignored. Elsewhere it is damage, unless it is the trace of a power cut
-(`changelog_damage`).
+(`bad_frames`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import BinaryIO, Self
 import pyarrow as pa
 import xxhash
 
-from statestore.formats.changelogs.changelog_damage import is_never_written, next_good_frame, synced_after, synced_by
+from statestore.formats.changelogs.bad_frames import is_never_written, next_good_frame, synced_after, synced_by
 from statestore.formats.changelogs.changelog_frames import (
     ANY_KIND,
     HEADER,

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.kafka_rows.byte_reader import corrupt
 from statestore.formats.kafka_rows.serdes import FORMS, arrow_type_of, serde_name
-
-Ints = npt.NDArray[np.int64]
+from statestore.formats.kernels.arrays import Ints
 
 MAX_CELL = 2**31 - 1
 NUMBERS = {"Integer": ">i4", "Long": ">i8", "Short": ">i2", "Float": ">f4", "Double": ">f8"}

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from statestore.formats.kafka_rows.byte_reader import corrupt, require
-from statestore.formats.kafka_rows.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka_rows.columns import cut, int_field, require_length
 from statestore.formats.kafka_rows.window_keys import BASE_PREFIX, INDEX_PREFIX, require_prefix
+from statestore.formats.kernels.arrays import Ints
 
 BOUNDS = Struct(">qq")
 

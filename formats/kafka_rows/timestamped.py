@@ -16,8 +16,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from statestore.formats.kafka_rows.byte_reader import INT64, Reader, require
-from statestore.formats.kafka_rows.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka_rows.columns import cut, int_field, require_length
 from statestore.formats.kafka_rows.headers import Header, encode_sized_headers, read_sized_headers
+from statestore.formats.kernels.arrays import Ints
 
 UNKNOWN = -1
 NO_HEADERS = b"\x00"

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.kafka_rows.columns import Ints, bounds, cut, int_field, require_length
+from statestore.formats.kafka_rows.columns import bounds, cut, int_field, require_length
 from statestore.formats.kafka_rows.versioned_store import BOUNDS, ENTRY, TIME, decode_row
+from statestore.formats.kernels.arrays import Ints
 
 
 class HistoryVersions(NamedTuple):

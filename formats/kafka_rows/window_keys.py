@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.kafka_rows.byte_reader import INT64, corrupt, require
-from statestore.formats.kafka_rows.columns import Ints, cut, int_field, require_length
+from statestore.formats.kafka_rows.columns import cut, int_field, require_length
+from statestore.formats.kernels.arrays import Ints
 
 SUFFIX = Struct(">qi")
 TIME = INT64

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.codec_kernels import copy_bytes, lz4_block, snappy_block
-from statestore.formats.kernels.compiled import I64, U64, Bytes, Longs, Words, half_word, inlined, kernel, word
+from statestore.formats.kernels.compiled import I64, U64, Words, half_word, inlined, kernel, word
 
 TRAILER = 5
 PLAIN, SNAPPY, ZLIB, BZIP2, LZ4, LZ4HC, ZSTD = 0, 1, 2, 3, 4, 5, 7
@@ -56,7 +57,7 @@ def _varint64(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 
 @kernel
-def measure_blocks(raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Longs, report: Longs) -> int:
+def measure_blocks(raw: Bytes, start: Ints, size: Ints, codec: Ints, plain: Ints, report: Ints) -> int:
     """Fill in codec and plain length of each block. ``report``: the block, the length or codec it claims, its bytes.
 
     The blocks with their trailers lie within ``raw``, and their checksums have been verified.
@@ -82,7 +83,7 @@ def measure_blocks(raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: L
 
 @kernel
 def expand_blocks(
-    raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Bytes, place: Longs, length: Longs, report: Longs
+    raw: Bytes, start: Ints, size: Ints, codec: Ints, plain: Bytes, place: Ints, length: Ints, report: Ints
 ) -> int:
     """Decompress checked blocks to ``plain[place:place + length]``; those of other codecs are there already."""
     for i in range(len(start)):
@@ -121,16 +122,16 @@ def _entries_end(plain: Bytes, start: int, stop: int) -> int:
 @kernel
 def parse_blocks(
     plain: Bytes,
-    place: Longs,
-    length: Longs,
+    place: Ints,
+    length: Ints,
     keys: Bytes,
-    key_start: Longs,
+    key_start: Ints,
     tag: Words,
-    value_start: Longs,
-    value_size: Longs,
-    block_first: Longs,
-    count: Longs,
-    report: Longs,
+    value_start: Ints,
+    value_size: Ints,
+    block_first: Ints,
+    count: Ints,
+    report: Ints,
 ) -> int:
     """Append the entries of plain blocks; ``count`` holds the number of entries and of bytes of keys so far.
 
@@ -188,7 +189,7 @@ def parse_blocks(
 
 @kernel
 def misplaced_block(
-    keys: Bytes, key_start: Longs, block_first: Longs, end: int, bounds: Bytes, bound_start: Longs, number: int
+    keys: Bytes, key_start: Ints, block_first: Ints, end: int, bounds: Bytes, bound_start: Ints, number: int
 ) -> int:
     """The first block with a key that is not between the separators around it; -1 where there is none.
 
@@ -227,10 +228,10 @@ def parse_index(
     delta: bool,
     strip: int,
     keys: Bytes,
-    key_start: Longs,
-    offset: Longs,
-    size: Longs,
-    count: Longs,
+    key_start: Ints,
+    offset: Ints,
+    size: Ints,
+    count: Ints,
 ) -> int:
     """Append the entries of a plain index block: separator (user) keys, and the block handles they stand for.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.formats.kernels.compiled import I64, U64, Bytes, Longs, Words, inlined, kernel, word
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled import I64, U64, Words, inlined, kernel, word
 
 _MIX = U64(0x9E3779B97F4A7C15)
 
@@ -16,7 +17,7 @@ def _big_int32(data: Bytes, at: int) -> Any:
 
 
 @kernel
-def record_starts(data: Bytes, front: int, starts: Longs, found: Longs) -> int:
+def record_starts(data: Bytes, front: int, starts: Ints, found: Ints) -> int:
     """Fill in where complete records start; returns how many there are.
 
     A record is ``front`` bytes that end with the size of a key, the key, the size of the value, the value. ``found``:
@@ -47,7 +48,7 @@ def record_starts(data: Bytes, front: int, starts: Longs, found: Longs) -> int:
 
 
 @kernel
-def group_keys(data: Bytes, start: Longs, size: Longs, seed: int, slots: Longs, hashes: Words, group: Longs) -> int:
+def group_keys(data: Bytes, start: Ints, size: Ints, seed: int, slots: Ints, hashes: Words, group: Ints) -> int:
     """Number equal keys alike, in the order of their first row; returns the number of groups.
 
     ``slots`` is all -1, and its length is a power of two above the number of keys. ``seed`` is unpredictable, so that

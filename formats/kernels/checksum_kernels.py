@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.kernels.compiled import U64, Bytes, Longs, Words, big_word, half_word, inlined, kernel, word
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled import U64, Words, big_word, half_word, inlined, kernel, word
 
 NONE, CRC32C, XXHASH, XXHASH64, XXH3 = 0, 1, 2, 3, 4
 _LOW = U64(0xFFFFFFFF)
@@ -71,7 +72,7 @@ def crc32c(data: Bytes, start: int, size: int) -> Any:
     return crc ^ _LOW
 
 
-def block_checksums(data: Bytes, start: Longs, size: Longs, kind: int) -> Words:
+def block_checksums(data: Bytes, start: Ints, size: Ints, kind: int) -> Words:
     """The 32 bits stored behind each block whose payload is ``data[start:start + size]``, followed by its type byte.
 
     Each kind is compiled on first use: the files of one process have rarely more than one.
@@ -91,26 +92,26 @@ def block_checksums(data: Bytes, start: Longs, size: Longs, kind: int) -> Words:
 
 
 @kernel
-def _crc32c_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _crc32c_blocks(data: Bytes, start: Ints, size: Ints, found: Words) -> None:
     for i in range(len(start)):
         crc = crc32c(data, start[i], size[i] + 1)
         found[i] = (((crc >> U64(15)) | (crc << U64(17))) + U64(0xA282EAD8)) & _LOW
 
 
 @kernel
-def _xxh32_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _xxh32_blocks(data: Bytes, start: Ints, size: Ints, found: Words) -> None:
     for i in range(len(start)):
         found[i] = _xxh32(data, start[i], size[i] + 1)
 
 
 @kernel
-def _xxh64_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _xxh64_blocks(data: Bytes, start: Ints, size: Ints, found: Words) -> None:
     for i in range(len(start)):
         found[i] = _xxh64(data, start[i], size[i] + 1) & _LOW
 
 
 @kernel
-def _xxh3_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _xxh3_blocks(data: Bytes, start: Ints, size: Ints, found: Words) -> None:
     for i in range(len(start)):
         last = (U64(data[start[i] + size[i]]) * _LAST_BYTE_PRIME) & _LOW
         found[i] = (_xxh3(data, start[i], size[i]) & _LOW) ^ last

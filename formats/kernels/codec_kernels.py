@@ -6,7 +6,8 @@ overwrite up to seven bytes behind ``end``.
 
 from __future__ import annotations
 
-from statestore.formats.kernels.compiled import I64, Bytes, inlined, kernel, store_word, word
+from statestore.formats.kernels.arrays import Bytes
+from statestore.formats.kernels.compiled import I64, inlined, kernel, store_word, word
 
 
 @inlined

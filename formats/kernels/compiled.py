@@ -1,4 +1,4 @@
-"""Compilation of the inner loops of readers, and the types of their arrays.
+"""Compilation of the inner loops of readers.
 
 Importing this module imports numba. Kernels release the GIL, are compiled on first use and kept on disk, in
 NUMBA_CACHE_DIR or the user's cache. Compiled code does not check array bounds, so each kernel checks every offset and
@@ -25,16 +25,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from statestore.formats.kernels.arrays import Bytes
+
 SLACK = 64
 # int() of an unsigned number stays unsigned, and mixing signed with unsigned numbers makes a float.
 I64: Any = np.int64
 U64: Any = np.uint64
 
-Bytes = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.int32]
-Flags = npt.NDArray[np.bool_]
 F = TypeVar("F", bound=Callable[..., Any])
 _deciding_folder = threading.Lock()  # several threads may load modules of kernels at the same time
 

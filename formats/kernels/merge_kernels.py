@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.block_kernels import MERGE, NO_OPERATOR, PUT, SAME_VERSION, UNSORTED
 from statestore.formats.kernels.codec_kernels import copy_bytes
-from statestore.formats.kernels.compiled import U64, Bytes, Longs, Words, big_word, inlined, kernel
+from statestore.formats.kernels.compiled import U64, Words, big_word, inlined, kernel
 
 
 @inlined
@@ -29,7 +30,7 @@ def _order(keys: Bytes, a: int, size_a: int, b: int, size_b: int, skip: int) -> 
 
 
 @kernel
-def common_prefix(keys: Bytes, key_start: Longs, first: Longs, stop: Longs) -> int:
+def common_prefix(keys: Bytes, key_start: Ints, first: Ints, stop: Ints) -> int:
     """Number of bytes that all user keys of the runs have in common at their start. The runs are sorted."""
     best = -1
     origin = -1
@@ -50,16 +51,16 @@ def common_prefix(keys: Bytes, key_start: Longs, first: Longs, stop: Longs) -> i
 @kernel
 def merge_runs(
     keys: Bytes,
-    key_start: Longs,
+    key_start: Ints,
     tag: Words,
     head: Words,
-    first: Longs,
-    stop: Longs,
+    first: Ints,
+    stop: Ints,
     skip: int,
     joins: bool,
-    piece: Longs,
-    row_end: Longs,
-    count: Longs,
+    piece: Ints,
+    row_end: Ints,
+    count: Ints,
 ) -> int:
     """Fill in pieces and, per row, where its pieces end; ``count``: rows, pieces.
 
@@ -83,7 +84,7 @@ def merge_runs(
         if first[run] < stop[run]:
             order[active] = run
             active += 1
-            _settle(keys, key_start, tag, head, first, skip, order, active)
+            _settle(keys, key_start, tag, first, skip, order, active)
     rows, pieces, begun = 0, 0, 0
     last_head, last_tag, last_start, last_size = U64(0), U64(0), 0, -1
     open_row = False
@@ -151,15 +152,13 @@ def merge_runs(
 
 
 @inlined
-def _order_of(keys: Bytes, key_start: Longs, a: int, b: int, skip: int) -> int:
+def _order_of(keys: Bytes, key_start: Ints, a: int, b: int, skip: int) -> int:
     size_a, size_b = key_start[a + 1] - key_start[a] - 8, key_start[b + 1] - key_start[b] - 8
     return _order(keys, key_start[a], size_a, key_start[b], size_b, skip)
 
 
 @inlined
-def _settle(
-    keys: Bytes, key_start: Longs, tag: Words, head: Words, first: Longs, skip: int, order: Longs, active: int
-) -> None:
+def _settle(keys: Bytes, key_start: Ints, tag: Words, first: Ints, skip: int, order: Ints, active: int) -> None:
     """Move the last run in ``order`` to its position: by its next key, then from new to old."""
     place = active - 1
     run = order[place]
@@ -175,7 +174,7 @@ def _settle(
 
 
 @inlined
-def _close(piece: Longs, row_end: Longs, begun: int, pieces: int, rows: int) -> int:
+def _close(piece: Ints, row_end: Ints, begun: int, pieces: int, rows: int) -> int:
     """End a row and reverse its pieces, so that they go from old to new."""
     i, j = begun, pieces - 1
     while i < j:
@@ -188,16 +187,16 @@ def _close(piece: Longs, row_end: Longs, begun: int, pieces: int, rows: int) -> 
 
 @kernel
 def measure_rows(
-    key_start: Longs,
-    value_size: Longs,
-    piece: Longs,
-    row_end: Longs,
+    key_start: Ints,
+    value_size: Ints,
+    piece: Ints,
+    row_end: Ints,
     rows: int,
     first: int,
     most_rows: int,
     most_bytes: int,
     delimiter: int,
-    total: Longs,
+    total: Ints,
 ) -> int:
     """The end of a batch that starts at row ``first``; ``total``: the bytes of its keys and of its values."""
     at = row_end[first - 1] if first > 0 else 0
@@ -221,12 +220,12 @@ def measure_rows(
 @kernel
 def gather_rows(
     keys: Bytes,
-    key_start: Longs,
+    key_start: Ints,
     plain: Bytes,
-    value_start: Longs,
-    value_size: Longs,
-    piece: Longs,
-    row_end: Longs,
+    value_start: Ints,
+    value_size: Ints,
+    piece: Ints,
+    row_end: Ints,
     first: int,
     stop: int,
     delimiter: Bytes,

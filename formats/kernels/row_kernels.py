@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from statestore.formats.kernels.compiled import I64, Bytes, Flags, Halves, Longs, half_word, kernel, store_word, word
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.kernels.compiled import I64, Halves, half_word, kernel, store_word, word
 
 _MOST = 2**31 - 1
 
 
 @kernel
-def words_at(data: Bytes, place: Longs, found: Longs) -> bool:
+def words_at(data: Bytes, place: Ints, found: Ints) -> bool:
     """Read the eight bytes at each position; returns false if one is outside ``data``."""
     for i in range(len(place)):
         if place[i] < 0 or place[i] > len(data) - 8:
@@ -18,7 +19,7 @@ def words_at(data: Bytes, place: Longs, found: Longs) -> bool:
 
 
 @kernel
-def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
+def halves_at(data: Bytes, place: Ints, found: Halves) -> bool:
     """Read the four bytes at each position; returns false if one is outside ``data``."""
     for i in range(len(place)):
         if place[i] < 0 or place[i] > len(data) - 4:
@@ -28,7 +29,7 @@ def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
 
 
 @kernel
-def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
+def bits_at(data: Bytes, start: Ints, number: int, found: Bools) -> int:
     """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 for a bitmap outside ``data``."""
     byte, shift = number >> 3, number & 7
     count = 0
@@ -42,7 +43,7 @@ def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
 
 
 @kernel
-def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls: Flags, offsets: Halves) -> int:
+def measure_strings(data: Bytes, place: Ints, base: Ints, limit: Ints, nulls: Bools, offsets: Halves) -> int:
     """Fill in the Arrow offsets of the strings that the slots at ``place`` point to; returns the size of all of them.
 
     ``nulls`` may be empty. A negative number is returned for a malformed row: for a string that is not inside the
@@ -66,7 +67,7 @@ def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls:
 
 
 @kernel
-def copy_strings(data: Bytes, place: Longs, base: Longs, offsets: Halves, target: Bytes) -> None:
+def copy_strings(data: Bytes, place: Ints, base: Ints, offsets: Halves, target: Bytes) -> None:
     """Copy the strings that ``measure_strings`` found to be inside ``data``, one after another."""
     for i in range(len(place)):
         at, end = I64(offsets[i]), I64(offsets[i + 1])

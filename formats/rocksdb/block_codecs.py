@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kernels import block_kernels as blocks
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.checksum_kernels import NONE, block_checksums
-from statestore.formats.kernels.compiled import Bytes, Longs
-from statestore.formats.rocksdb.damage import Unreadable, corrupt
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 
 _GAP = 16  # a copy in words may write so many bytes behind a block
 _LOW = np.uint64(0xFFFFFFFF)
@@ -27,11 +27,11 @@ class CheckedBlocks:
 
     path: str
     raw: Bytes
-    start: Longs
-    size: Longs
-    offset: Longs
-    codec: Longs
-    length: Longs
+    start: Ints
+    size: Ints
+    offset: Ints
+    codec: Ints
+    length: Ints
 
     @property
     def room(self) -> int:
@@ -39,9 +39,7 @@ class CheckedBlocks:
         return int(self.length.sum()) + _GAP * len(self.length)
 
 
-def check_blocks(
-    raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, base: int, path: str
-) -> CheckedBlocks:
+def check_blocks(raw: Bytes, start: Ints, size: Ints, offset: Ints, kind: int, base: int, path: str) -> CheckedBlocks:
     """Verify the checksums of blocks. ``kind`` of checksum and its ``base`` are the file's.
 
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for an unknown codec.
@@ -54,7 +52,7 @@ def check_blocks(
     return CheckedBlocks(path, raw, start, size, offset, codec, length)
 
 
-def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, base: int, path: str) -> None:
+def _verify(raw: Bytes, start: Ints, size: Ints, offset: Ints, kind: int, base: int, path: str) -> None:
     if not len(start):
         return
     # Without checksums RocksDB stores zeros. Other values mean that the kind of checksum in the footer is damaged.
@@ -72,7 +70,7 @@ def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, bas
         )
 
 
-def expand(found: CheckedBlocks, plain: Bytes, at: int) -> Longs:
+def expand(found: CheckedBlocks, plain: Bytes, at: int) -> Ints:
     """Decompress into ``plain`` from ``at`` on; returns where each block begins. ``plain`` has SLACK spare bytes."""
     place = np.full(len(found.length), at, np.int64)
     place[1:] += np.cumsum(found.length[:-1] + _GAP)
@@ -102,7 +100,7 @@ def _by_library(found: CheckedBlocks, number: int) -> Bytes:
     return np.frombuffer(plain, np.uint8)
 
 
-def _damaged(status: int, report: Longs, offset: Longs, path: str) -> Exception:
+def _damaged(status: int, report: Ints, offset: Ints, path: str) -> Exception:
     where = f"byte {int(offset[report[0]])}"
     if status == blocks.UNKNOWN_CODEC:
         return Unreadable(f"{path}, {where}: a block of compression type {int(report[1])}")

@@ -19,8 +19,8 @@ import numpy as np
 from statestore.formats.kernels.checksum_kernels import crc32c
 from statestore.formats.kernels.compiled import SLACK
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
-from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 
 BYTEWISE = b"leveldb.BytewiseComparator"
 _NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")

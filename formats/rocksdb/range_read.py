@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels import merge_kernels
-from statestore.formats.kernels.compiled import SLACK, Bytes, Longs, Words
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled import SLACK, Words
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand
-from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange, blocks_of
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.table_file import TableFile, read_at
 
@@ -47,13 +48,13 @@ class Buffers:
     raw: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     plain: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     keys: Bytes = field(default_factory=lambda: np.empty(_KEY_BYTES, np.uint8))
-    key_start: Longs = field(default_factory=lambda: np.empty(_ENTRIES + 1, np.int64))
+    key_start: Ints = field(default_factory=lambda: np.empty(_ENTRIES + 1, np.int64))
     tag: Words = field(default_factory=lambda: np.empty(_ENTRIES, np.uint64))
     head: Words = field(default_factory=lambda: np.empty(_ENTRIES, np.uint64))
-    value_start: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
-    value_size: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
-    piece: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
-    row_end: Longs = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    value_start: Ints = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    value_size: Ints = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    piece: Ints = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
+    row_end: Ints = field(default_factory=lambda: np.empty(_ENTRIES, np.int64))
 
     def grow(self, entries: int, key_bytes: int) -> None:
         """Double the room for entries and their keys, and keep the first ``entries`` and ``key_bytes`` of them."""
@@ -81,7 +82,7 @@ class _Filled:
     """The parts of the buffers in use."""
 
     plain: int = 0
-    count: Longs = field(default_factory=lambda: np.zeros(2, np.int64))  # entries, bytes of keys
+    count: Ints = field(default_factory=lambda: np.zeros(2, np.int64))  # entries, bytes of keys
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[
     return first, stop
 
 
-def _merge(buffers: Buffers, first: Longs, stop: Longs, delimiter: bytes | None, runs: Sequence[Run]) -> int:
+def _merge(buffers: Buffers, first: Ints, stop: Ints, delimiter: bytes | None, runs: Sequence[Run]) -> int:
     """Fill in pieces and row ends; returns the number of rows."""
     where = ", ".join(table.path for run in runs for table in run)
     skip = merge_kernels.common_prefix(buffers.keys, buffers.key_start, first, stop)

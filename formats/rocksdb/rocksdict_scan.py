@@ -11,9 +11,9 @@ from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.forks import using_rocksdb
-from statestore.formats.rocksdb.damage import corrupt
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.native_errors import system_error
+from statestore.formats.rocksdb.reader_errors import corrupt
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 
 _MOST_HOLES = 2000

@@ -18,8 +18,8 @@ from statestore.formats.kernels import compiled_use
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
-from statestore.formats.rocksdb.damage import Unreadable
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.reader_errors import Unreadable
 from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 

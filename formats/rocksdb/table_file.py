@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from statestore.formats.kernels import block_kernels as blocks
-from statestore.formats.kernels.compiled import SLACK, Bytes, Longs
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled import SLACK
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import check_blocks, expand
-from statestore.formats.rocksdb.damage import Unreadable, corrupt
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 
 _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _OLD_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -58,7 +59,7 @@ class Separators:
     """User keys that separate the blocks: ``key(i)`` is at least every key of block ``i`` and below all of the next."""
 
     keys: Bytes
-    start: Longs
+    start: Ints
 
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -78,8 +79,8 @@ class TableFile:
     plain: int
     smallest: bytes
     separators: Separators
-    offset: Longs
-    size: Longs
+    offset: Ints
+    size: Ints
 
 
 def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
@@ -203,7 +204,7 @@ def _number(properties: Mapping[bytes, bytes], name: bytes) -> int:
     return Fields(value).varint() if value else 0
 
 
-def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, bytes]) -> tuple[Separators, Longs, Longs]:
+def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, bytes]) -> tuple[Separators, Ints, Ints]:
     """(separators, offsets and sizes of the data blocks)."""
     kind = int.from_bytes(properties.get(b"rocksdb.block.based.table.index.type", bytes(4)), "little")
     if kind not in (_BINARY_INDEX, _HASH_INDEX, _TWO_LEVEL_INDEX):
@@ -228,7 +229,7 @@ def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, byte
     return separators, offsets, sizes
 
 
-def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
+def _check_places(offset: Ints, size: Ints, file_size: int) -> None:
     """Check that the blocks of an index follow each other inside the file; together they are then no larger than it."""
     inside = bool((offset <= file_size).all() and (size <= file_size).all())  # otherwise their sums may overflow
     ends = offset + size + blocks.TRAILER
@@ -236,7 +237,7 @@ def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
         raise Malformed("blocks that overlap or lie behind the end of the file")
 
 
-def _index_block(reader: _Reader, handle: BlockHandle, delta: bool, strip: int) -> tuple[Separators, Longs, Longs]:
+def _index_block(reader: _Reader, handle: BlockHandle, delta: bool, strip: int) -> tuple[Separators, Ints, Ints]:
     plain, length = reader.block(handle)
     entries, room = max(length // 3, 1), 4 * length + 4096  # an entry has at least three bytes; keys share some
     while True:

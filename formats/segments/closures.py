@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef
 from statestore.formats.segments.segment_write import time_column
 from statestore.formats.values.types import TIME
 
-Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 Part = tuple[str, int, npt.NDArray[np.integer], Ints]
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import FileRef
 
-Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.uint32]
 Positions = npt.NDArray[np.int64]
 

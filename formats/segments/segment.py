@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import open_file, verify_column, verify_everything
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.segments.segment_write import BATCH_ROWS, FORMAT, FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from statestore.formats.table_columns import unknown_column
 
 
 class Segment:
@@ -141,9 +140,7 @@ class Segment:
         if found is None:
             position = self.schema.get_field_index(name)
             if position < 0:
-                raise NotFoundError(
-                    "COLUMN_NOT_FOUND", f"{self.meta.name} has no column {name!r}; its columns are {self.schema.names}"
-                )
+                raise unknown_column(name, self.meta.name, map(repr, self.schema.names))
             found = verify_column(self._verified, self._batches[number], position)
             self._arrays[(number, name)] = found
         return found

@@ -6,17 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import encode_file
 from statestore.formats.segments.segment_meta import OPEN, FileRef, Role, SegmentMeta
 from statestore.formats.values.types import TIME
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 BATCH_ROWS = 1 << 20
 BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide

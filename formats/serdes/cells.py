@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number, number_bytes
+from statestore.formats.serdes.row_errors import corrupt
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes, int], tuple[Any, int]]  # (bytes, position) -> (value, position of the next cell)

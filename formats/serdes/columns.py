@@ -11,11 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.serdes.damage import corrupt
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.serdes.row_errors import corrupt
 
 MAX_BYTES = 2**31 - 1  # of one binary column
 
@@ -41,7 +38,7 @@ def rows_of(column: pa.BinaryArray) -> Rows:
     return Rows(buffer, np.frombuffer(buffer, np.uint8), offsets[:-1], offsets[1:])
 
 
-def slices(rows: Rows, begin: Ints, end: Ints, valid: Flags | None = None) -> pa.BinaryArray:
+def slices(rows: Rows, begin: Ints, end: Ints, valid: Bools | None = None) -> pa.BinaryArray:
     """The bytes of each row from ``begin`` to ``end``, which lie in it; null where not ``valid``."""
     count = len(begin)
     if not count:
@@ -90,7 +87,7 @@ def matrix(column: pa.Array, width: int) -> Bytes:
     return np.where(valid_flags(column)[:, None], found, np.uint8(0)) if column.null_count else found
 
 
-def from_matrix(data: Bytes, kind: pa.DataType, valid: Flags | None = None) -> pa.Array:
+def from_matrix(data: Bytes, kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
     """The column with these little-endian bytes; null where not ``valid``."""
     if pa.types.is_boolean(kind):
         flags = data.reshape(-1) if valid is None else np.where(valid, data.reshape(-1), np.uint8(0))
@@ -144,11 +141,11 @@ def as_kind(column: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
         raise corrupt(str(error)) from error
 
 
-def valid_flags(column: pa.Array) -> Flags:
+def valid_flags(column: pa.Array) -> Bools:
     """A mask that is true where the column is not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    found: Bools = column.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
@@ -164,7 +161,7 @@ def _bytes_in(column: pa.BinaryArray) -> int:
     return int(rows.end[-1] - rows.begin[0]) if len(column) else 0
 
 
-def _bitmap(valid: Flags | None) -> pa.Buffer | None:
+def _bitmap(valid: Bools | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 

@@ -28,9 +28,9 @@ from statestore.formats.serdes.columns import (
     rows_of,
     valid_flags,
 )
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number, number_bytes
 from statestore.formats.serdes.plain_values import plain_type
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 TYPES = "string, binary, boolean, smallint, int, bigint, float, double"

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.serdes.cells import END, ESCAPED, ZERO, ordered
 from statestore.formats.serdes.columns import (
-    Bytes,
-    Ints,
     Rows,
     as_binary,
     as_kind,
@@ -25,10 +24,10 @@ from statestore.formats.serdes.columns import (
     rows_of,
     slices,
 )
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.nested_columns import encoded_column, timeless
 from statestore.formats.serdes.numbers import number_bytes
 from statestore.formats.serdes.plain_keys import key_cells
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.values.canonical import plain
 
 

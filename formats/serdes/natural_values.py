@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Bools, Bytes
 from statestore.formats.serdes.cells import compact
 from statestore.formats.serdes.columns import (
-    Bytes,
-    Flags,
     as_binary,
     as_kind,
     check_ends,
@@ -25,8 +24,8 @@ from statestore.formats.serdes.columns import (
     slices,
     valid_flags,
 )
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.nested_columns import decoded_column, encoded_column
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.serdes.value_layout import ValueLayout
 
 
@@ -79,7 +78,7 @@ def _columns(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
     return [found[column.place] for column in layout.columns]
 
 
-def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Flags | None]:
+def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Bools | None]:
     """Masks of where each column is not null; None for a column without nulls."""
     if (bitmap == np.frombuffer(layout.full, np.uint8)).all():
         return [None] * len(layout.columns)

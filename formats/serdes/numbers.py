@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.serdes.damage import corrupt
+from statestore.formats.serdes.row_errors import corrupt
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)

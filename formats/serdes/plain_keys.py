@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from statestore.formats.serdes.cells import Cell, decoded_text, escaped, ordered, sign_bit
 from statestore.formats.serdes.cells import Decode as CellDecode
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number
 from statestore.formats.serdes.plain_values import plain_type
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.key_codec import KeyCodec
 

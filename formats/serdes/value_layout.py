@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.serdes.cells import compact, decoded_text, whole
-from statestore.formats.serdes.damage import corrupt
 from statestore.formats.serdes.numbers import as_number, number_bytes
+from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.values.key_codec import Row
 
 

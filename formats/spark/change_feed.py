@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.damage import unsupported
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
+from statestore.formats.spark.checkpoint.state_errors import unsupported
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.providers.partition_load import (

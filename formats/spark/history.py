@@ -21,6 +21,7 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
@@ -42,7 +43,7 @@ from statestore.formats.spark.providers.partition_load import (
     version_changes,
 )
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
-from statestore.formats.spark.rows.byte_spans import Ints, spans_of
+from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of

@@ -20,9 +20,9 @@ from statestore.formats.places.reading_threads import processors, reading_thread
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
-from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import PARTITION, StateView, row_key, view, views
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, view_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
-from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, ends_of, gather, spread
+from statestore.formats.spark.rows.byte_spans import Spans, ends_of, gather, spread
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
 
@@ -50,7 +51,7 @@ class Decoded:
     rows: Ints | None
 
 
-def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags | None = None) -> Decoded:
+def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Bools | None = None) -> Decoded:
     """Decode stored rows to columns; values are null where ``missing``, in the rows of deletions."""
     has = np.ones(len(keys), np.bool_) if missing is None else ~missing
     counts, entries = split_entries(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT
 from statestore.formats.spark.providers.replay import Parts, parts_of
-from statestore.formats.spark.rows.byte_spans import Ints, Spans, binary_of, spans_of
+from statestore.formats.spark.rows.byte_spans import Spans, binary_of, spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, ends_of_writes
 from statestore.formats.spark.rows.value_numbers import pair_codes, row_codes
 from statestore.formats.spark.state_columns import Decoder, decode_entries, split_entries

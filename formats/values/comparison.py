@@ -15,16 +15,15 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.types import normal_type
 
 Number = int | float | Decimal
-Bools = npt.NDArray[np.bool_]
 
 _COMPARE: dict[str, Callable[..., pa.BooleanArray]] = {
     "=": pc.equal,

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from statestore.formats.kernels.arrays import Bools, Ints
+
 Rows = npt.NDArray[np.integer[Any]]
 
 _MAX_WIDTH = 64  # strings of at most so many bytes are compared as items of a numpy array

@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.values.key_hash import hash_keys, scalar_hash
-
-U32s = npt.NDArray[np.uint32]
-Ints = npt.NDArray[np.int64]
 
 MAX_PARALLELISM = 1 << 15
 _LEAST, _MASK, _LONG = 0x80000000, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF

@@ -14,6 +14,8 @@ from statestore.formats.errors import InvalidInputError, shown
 
 MIN_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+Time = int | datetime
+"""A moment as users give it: epoch milliseconds, or an aware datetime."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
 

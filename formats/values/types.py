@@ -107,13 +107,10 @@ def type_name(kind: pa.DataType) -> str:
     return _name(kind, _NAMES, exact=True)
 
 
-def shown_type(kind: pa.DataType) -> str:
-    """The Spark name of any type, including types that only the state of engines has; Arrow's where Spark has none."""
-    return _name(kind, _NAMES | _NAMES_OF_ENGINES, exact=False)
-
-
 def shown_field(field: pa.Field) -> str:
-    """The name of a field's type as its engine declared it, with collations and intervals."""
+    """The name of a field's type as its engine declared it, with collations and intervals; Arrow's where Spark has
+    none.
+    """
     return _field_name(field, _NAMES | _NAMES_OF_ENGINES, exact=False)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
+from statestore.formats.kernels.arrays import Bytes, Ints
+
 U64s = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 LONG = 256
 _BLOCK_ROWS = 8192  # blocks fit in the processor's cache and stay below the size for which malloc asks the system

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.row_keys import ONE, stored_key
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.serdes import natural_keys, natural_values
 from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.wider_types import cast_wider
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

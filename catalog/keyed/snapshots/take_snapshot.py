@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import Ints, decoder, table_schema
+from statestore.catalog.keyed.rows.state_table_rows import decoder, table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import (
     PRIVATE,
     PRIVATE_FILE,
@@ -33,6 +33,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import (
 )
 from statestore.catalog.keyed.snapshots.stored_files import remove_if_possible, store_batches, store_copy
 from statestore.formats.errors import ConflictError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.forks import forked_error
 from statestore.formats.rocksdb.scan import scan_rocksdb

@@ -14,7 +14,6 @@ from typing import Any
 from statestore.catalog.commits.change_logger import ChangeLogger
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
@@ -22,6 +21,7 @@ from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, one_key
 from statestore.catalog.stores.live.window import START, SUFFIX_BYTES
 from statestore.formats.kafka_rows.window_keys import SUFFIX
+from statestore.formats.values.times import Time
 
 
 class JoinWindowStore(TimeSegmentedStore):

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.handle import PutAllResult, Time
+from statestore.catalog.stores.handle import PutAllResult
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.values.times import Time
 
 EXACT_COUNT = 100_000  # up to this many rows are counted rather than estimated
 

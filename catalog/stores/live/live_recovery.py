@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,8 +24,6 @@ from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, read_position, remove_position
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.state_table import Query
-
-Ints = npt.NDArray[np.int64]
 
 NO_TIME = -1  # Kafka's observed stream time before the first record
 UPKEEP = frozenset(("compact", "expire"))

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.commits.record_timelines import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.serdes.row_serde import RowSerde, row_serde
-
-Ints = npt.NDArray[np.int64]
 
 INGEST_ROWS = 2_000  # from this many rows on, a sorted file costs less than single writes
 

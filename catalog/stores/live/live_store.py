@@ -2,7 +2,7 @@
 
 A write is acknowledged when the changelog has it. It is then put into the hot tier, from which the store answers.
 `commit` turns the content of the changelog into segments and a version of the table that all doors read. The hot tier
-is a cache: a lost, stale or damaged tier is recreated from segments and changelog. `tier_handle` describes which handle
+is a cache: a lost, stale or damaged tier is recreated from segments and changelog. `tier_owner` describes which handle
 may write.
 """
 
@@ -26,7 +26,8 @@ from statestore.catalog.stores.live.live_recovery import NO_TIME
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live.live_tables import Accepted, live_table, overwritten
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
-from statestore.catalog.stores.live.tier_handle import FOLDER, TierHandle
+from statestore.catalog.stores.live.tier_handle import TierHandle
+from statestore.catalog.stores.live.tier_owner import FOLDER
 from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
@@ -241,7 +242,7 @@ class LiveStore(TierHandle):
 
     def _overwriting(self, found: Accepted) -> Accepted:
         """Hook: return the rows together with deletes of all others."""
-        return self._read(lambda tier: overwritten(self._forms, tier, found))
+        return self._read(lambda tier: overwritten(tier, found))
 
     def _take_written(self, operation: str, found: Accepted) -> None:
         """Hook: put the rows that ``write`` has committed into the tier."""

@@ -18,9 +18,8 @@ from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, chan
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.types import TIME, conform
-
-Ints = npt.NDArray[np.int64]
 
 SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -89,7 +88,7 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
     _rows(spec, pa.RecordBatch.from_pylist([], schema=schema))
 
 
-def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
+def overwritten(tier: HotTier, found: Accepted) -> Accepted:
     """Return the rows, preceded by a delete for each row of the tier that is not among them."""
     kept = set(found.row_keys.to_pylist())
     gone = [key for segment in tier.segments() for key, _ in tier.scan(segment) if key not in kept]

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
-from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
 from statestore.formats.kafka_rows.byte_reader import INT64
 from statestore.formats.kafka_rows.window_keys import SUFFIX
+from statestore.formats.values.times import Time
 
 START = INT64
 SUFFIX_BYTES = SUFFIX.size

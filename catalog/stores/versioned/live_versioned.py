@@ -17,7 +17,6 @@ from statestore.catalog.commits.publish_commit import Change
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.handle import Time
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState
@@ -28,12 +27,12 @@ from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.catalog.stores.versioned.tier_refill import put_rows, versions_content
-from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
-from statestore.formats.values.times import from_us
+from statestore.formats.values.times import Time, from_us
 
 
 class LiveVersionedStore(LiveStore):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
@@ -16,8 +15,7 @@ from statestore.catalog.stores.live.live_recovery import Content, TierState, lat
 from statestore.catalog.stores.live.live_rows import RowForms
 from statestore.catalog.stores.row_layout import TICK
 from statestore.catalog.stores.versioned.versioned_tier import VersionedTier
-
-Ints = npt.NDArray[np.int64]
+from statestore.formats.kernels.arrays import Ints
 
 
 def versions_content(files: SegmentFiles, forms: RowForms, retention: int, interval: int) -> Content:

@@ -6,13 +6,12 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,46 +19,30 @@ from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
-from statestore.catalog.commits.record_timelines import Records
-from statestore.catalog.log.entries import entry_name
+from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.point_lookup import Found, PointLookup
-from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, Time, check_transaction
+from statestore.catalog.reads.point_lookup import PointLookup
+from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
-from statestore.catalog.stores.live.live_state import LiveState
-from statestore.catalog.stores.overwriting import overwrite_records
-from statestore.catalog.stores.pending_writes import Pending, records_from_rows, records_of
+from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
+from statestore.catalog.stores.versioned.live_state import LiveState
+from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
+from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
-from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
-from statestore.formats.values.times import from_us, to_us
+from statestore.formats.values.times import Time, from_us, to_us
 
 Key = tuple[Any, ...]
 
 
-class Record(NamedTuple):
-    """One version: ``value`` (a bare scalar for one value column, else a dict), interval in epoch milliseconds."""
-
-    value: Any
-    valid_from: int
-    valid_to: int | None
-
-
 _make_record = Record._make  # without keyword arguments: every point read makes a record
-
-
-class PutResult(NamedTuple):
-    """``accepted`` is False for a put older than the retention; ``valid_to`` is None for the key's newest version."""
-
-    accepted: bool
-    valid_to: int | None
 
 
 class VersionedStore(StoreHandle):
@@ -333,7 +316,7 @@ class VersionedStore(StoreHandle):
             and self._retention.is_visible(f.end, high, stream_time)
         ]
         for item in found if ascending else reversed(found):
-            yield self._record(item)
+            yield record_of(item, self._values)
 
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""
@@ -365,11 +348,6 @@ class VersionedStore(StoreHandle):
     def _is_late(self, moment: int) -> bool:
         return self._retention.is_late(moment, self._observed_us)
 
-    def _record(self, found: Found) -> Record:
-        assert found.values is not None
-        end = None if found.end == OPEN else from_us(found.end)
-        return Record(self._values.to_user(found.values), from_us(found.start), end)
-
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Keep acknowledged records until the commit."""
         if batch.num_rows:
@@ -391,20 +369,12 @@ class VersionedStore(StoreHandle):
     def _table_change(
         self, base: LogState, table: pa.Table, mode: str, transaction: tuple[str, int] | None
     ) -> Change | None:
-        if not table.num_rows and mode == "append" and transaction is None:
-            return None
         if mode == "overwrite":
-            records = overwrite_records(self._files, base, records_of(self.spec, table))
-            return Change("overwrite", records, _greatest(records), transaction=transaction)
+            return overwrite_change(self._files, base, table, transaction)
+        if not table.num_rows and transaction is None:
+            return None
         self._advance(base)
-        kept, refused, stream_time = [], 0, self._observed_us
-        for batch in table.to_batches():
-            accepted, late = self._retention.without_late(batch, stream_time)
-            kept.append(accepted)
-            refused += late
-            stream_time = latest_time(accepted, stream_time)
-        records = records_of(self.spec, pa.Table.from_batches(kept, schema=table.schema))
-        return Change("write", records, _greatest(records), refused, transaction)
+        return append_change(self.spec, self._retention, self._observed_us, table, transaction)
 
     def _advance(self, snapshot: LogState) -> int:
         if snapshot is not self._snapshot:
@@ -425,15 +395,3 @@ class VersionedStore(StoreHandle):
     def _follow(self) -> None:
         """Take in commits of other handles, with one look for the next log entry."""
         self._advance(self._files.snapshot())
-
-
-def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:
-    """Return a function that tests for a commit after ``version``; every point read calls it, so it is as direct as
-    possible.
-    """
-    name, root = entry_name(version + 1), local_root(storage)
-    return partial(storage.exists, name) if root is None else partial(is_there, os.fsencode(f"{root}/{name}"))
-
-
-def _greatest(records: Records) -> int | None:
-    return int(records.times.max()) if len(records) else None

@@ -23,7 +23,6 @@ from statestore.formats.spark.checkpoint.checkpoint_files import (
     read_metadata,
     spark_folder,
 )
-from statestore.formats.spark.checkpoint.damage import corrupt_file, missing, unsupported
 from statestore.formats.spark.checkpoint.opening_requests import fetch_ahead
 from statestore.formats.spark.checkpoint.query_metadata import (
     Batch,
@@ -35,6 +34,7 @@ from statestore.formats.spark.checkpoint.query_metadata import (
 )
 from statestore.formats.spark.checkpoint.schema_files import FamilySchema, read_schema_file
 from statestore.formats.spark.checkpoint.spark_schema import LONG, StructOf
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing, unsupported
 
 Provider = Literal["hdfs", "rocksdb"]
 

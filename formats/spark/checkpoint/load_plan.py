@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
-from statestore.formats.spark.checkpoint.damage import missing
+from statestore.formats.spark.checkpoint.state_errors import missing
 
 BASES = ("snapshot", "zip")
 CHANGES = ("delta", "changelog")

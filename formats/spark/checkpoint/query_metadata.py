@@ -23,7 +23,7 @@ from typing import Any
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log, read_metadata
-from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.values.times import MAX_MS, MIN_MS
 
 _PREFIX = "spark.sql.streaming."

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.spark.checkpoint.damage import corrupt_file, unsupported
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
 
 Ordering = Literal["none", "prefix", "range", "timestamp-prefix", "timestamp-postfix"]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.regular_files import stream_regular
-from statestore.formats.spark.checkpoint.damage import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
 _HEADER = b"crc\0"
 _READ_BYTES = 1 << 20

@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.values.declared_types import COLUMN_METADATA, DECLARED
 
 MAX_DEPTH = 64

@@ -18,9 +18,9 @@ from typing import Literal
 import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
-from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.schema_files import FamilySchema
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, arrow_field, arrow_type
+from statestore.formats.spark.checkpoint.state_errors import missing
 
 Shape = Literal["rows", "join-side", "list", "map", "timers"]
 

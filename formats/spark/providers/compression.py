@@ -18,7 +18,7 @@ from typing import IO
 import pyarrow as pa
 from xxhash import xxh32_intdigest
 
-from statestore.formats.spark.checkpoint.damage import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
 _LZ4_MAGIC, _ZSTD_MAGIC, _SNAPPY_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"ZV"
 _LZ4_HEADER = Struct("<Biii")

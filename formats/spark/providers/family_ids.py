@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.rocksdb_provider import family_prefix
-from statestore.formats.spark.rows.byte_spans import Ints, Spans, binary_of, gather, spans_of
+from statestore.formats.spark.rows.byte_spans import Spans, binary_of, gather, spans_of
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, crc32c, verify_checksums
 from statestore.formats.spark.rows.row_encoding import split_values
 

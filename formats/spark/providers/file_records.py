@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.spark.checkpoint.damage import corrupt_file
-from statestore.formats.spark.rows.byte_spans import Ints, Spans, change_kernels, gather
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file
+from statestore.formats.spark.rows.byte_spans import Spans, change_kernels, gather
 
 PUT, DELETE, MERGE = 1, 0x10, 0x11
 _END = b"\0"

@@ -15,7 +15,7 @@ import pyarrow as pa
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint_files import AHEAD_BYTES, DataFile
-from statestore.formats.spark.checkpoint.damage import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, Changes, read_records
 from statestore.formats.spark.rows.byte_spans import binary_of

@@ -13,10 +13,11 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.replay import Parts, weight_of
-from statestore.formats.spark.rows.byte_spans import Flags, binary_of, spans_of
+from statestore.formats.spark.rows.byte_spans import binary_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 HELD_BYTES = 64 << 20  # bytes by weight; with all that is computed from them, rows take about three times as much
@@ -60,12 +61,12 @@ class HashRange:
         """Return whether the range contains all keys."""
         return self.hashes is None or (self.first == 0 and self.last == _END - 1)
 
-    def holds(self, keys: pa.Array) -> Flags | None:
+    def holds(self, keys: pa.Array) -> Bools | None:
         """A mask of the keys that are in the range; None: all are."""
         if self.hashes is None or self.is_whole:
             return None
         found = self.hashes.of(keys)
-        inside: Flags = (found >= np.uint64(self.first)) & (found <= np.uint64(self.last))
+        inside: Bools = (found >= np.uint64(self.first)) & (found <= np.uint64(self.last))
         return None if inside.all() else inside
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:

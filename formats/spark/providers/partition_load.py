@@ -22,8 +22,8 @@ from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
-from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import delta_changes, snapshot_rows

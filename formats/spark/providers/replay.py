@@ -18,9 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
-from statestore.formats.spark.rows.byte_spans import Flags, Ints, binary_of, change_kernels, ends_of, spans_of
+from statestore.formats.spark.rows.byte_spans import binary_of, change_kernels, ends_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 BATCH_ROWS = 65536
@@ -157,7 +158,7 @@ def _folded_merges(
     values: pa.LargeBinaryArray,
     group: Ints,
     base: Ints,
-    live: Flags,
+    live: Bools,
     keys: pa.LargeBinaryArray,
     delimiter: bytes,
 ) -> Parts:

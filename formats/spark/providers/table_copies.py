@@ -14,7 +14,7 @@ from pathlib import Path
 
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder, RandomAccess
 from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of
-from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 
 _PIECE = 8 << 20

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     STRING,
@@ -32,7 +32,8 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     StructOf,
     arrow_type,
 )
-from statestore.formats.spark.rows.byte_spans import Bytes, Flags, Ints, Spans, binary_of, ends_of, gather, spread
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
+from statestore.formats.spark.rows.byte_spans import Spans, binary_of, ends_of, gather, spread
 from statestore.formats.spark.rows.cells import decimals_of_spans, plain_values, text_of
 from statestore.formats.spark.rows.row_encoding import RowDecoder
 from statestore.formats.spark.rows.unsafe_row import struct_array
@@ -79,7 +80,7 @@ class _Cursor:
                 return (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
         raise corrupt_row(f"found {what} in more than {_MAX_VARINT} bytes")
 
-    def select(self, which: Flags | Ints) -> _Cursor:
+    def select(self, which: Bools | Ints) -> _Cursor:
         return _Cursor(self.data, self.at[which], self.end[which])
 
 

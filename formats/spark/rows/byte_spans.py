@@ -13,12 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
-from statestore.formats.spark.checkpoint.damage import corrupt_row
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 
 _MAX_OFFSET = 2**31 - 1
 
@@ -34,7 +31,7 @@ class Spans:
     def __len__(self) -> int:
         return len(self.start)
 
-    def select(self, which: Flags | Ints) -> Spans:
+    def select(self, which: Bools | Ints) -> Spans:
         """The strings at these positions, or where the mask is true."""
         return Spans(self.data, self.start[which], self.size[which])
 
@@ -92,7 +89,7 @@ def spans_of(column: pa.Array) -> Spans:
     return Spans(data, offsets[:-1], np.diff(offsets))
 
 
-def binary_of(spans: Spans, nulls: Flags | None = None) -> pa.Array:
+def binary_of(spans: Spans, nulls: Bools | None = None) -> pa.Array:
     """A compact binary array of the strings, null where ``nulls``."""
     count = len(spans)
     if not count:
@@ -112,7 +109,7 @@ def binary_of(spans: Spans, nulls: Flags | None = None) -> pa.Array:
     return cells.take(pa.array(np.arange(0, 2 * count, 2), mask=nulls))
 
 
-def _same(rising: Ints, edges: Ints, nulls: Flags | None) -> bool:
+def _same(rising: Ints, edges: Ints, nulls: Bools | None) -> bool:
     """Return whether strings follow each other, so that raising the edges changed only nulls."""
     if nulls is None:
         return bool(np.array_equal(rising, edges))
@@ -122,7 +119,7 @@ def _same(rising: Ints, edges: Ints, nulls: Flags | None) -> bool:
     )
 
 
-def _scattered(spans: Spans, nulls: Flags | None) -> pa.Array:
+def _scattered(spans: Spans, nulls: Bools | None) -> pa.Array:
     """``binary_of`` for strings that overlap or are in another order."""
     size = spans.size if nulls is None else np.where(nulls, 0, spans.size)
     offsets = ends_of(size)
@@ -141,7 +138,7 @@ def ends_of(sizes: Ints) -> Ints:
     return offsets
 
 
-def spread(values: pa.Array, nulls: Flags | None) -> pa.Array:
+def spread(values: pa.Array, nulls: Bools | None) -> pa.Array:
     """Insert nulls between ``values``, which are those of the other rows."""
     if nulls is None:
         return values

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
-from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, binary_of, gather
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
+from statestore.formats.spark.rows.byte_spans import Spans, binary_of, gather
 
 FIXED_CELL = 8
 _DECIMAL_BYTES = 16
@@ -19,7 +20,7 @@ _MAX_INTERVAL = (1 << 63) // 1000 - 1
 _SRID_BYTES = 4
 
 
-def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) -> pa.Array:
+def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Bools | None) -> pa.Array:
     """Convert the numbers in slots to the column type of ``kind``."""
     if pa.types.is_boolean(kind.arrow):
         return pa.array(numbers != 0, pa.bool_(), mask=nulls)
@@ -27,7 +28,7 @@ def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) ->
     return found if found.type == kind.arrow else found.view(kind.arrow)
 
 
-def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Flags | None) -> pa.Array:
+def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Bools | None) -> pa.Array:
     """Convert decimals of at most 18 digits."""
     words = np.empty((len(unscaled), 2), "<i8")
     words[:, 0], words[:, 1] = unscaled, unscaled >> 63
@@ -48,7 +49,7 @@ def decimals_of_spans(kind: DecimalOf, found: Spans) -> pa.Array:
     return _decimals(kind, digits.view("<i8"), None)
 
 
-def _decimals(kind: DecimalOf, words: npt.NDArray[np.int64], nulls: Flags | None) -> pa.Array:
+def _decimals(kind: DecimalOf, words: npt.NDArray[np.int64], nulls: Bools | None) -> pa.Array:
     validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     return pa.Array.from_buffers(arrow_type(kind), len(words), [validity, pa.py_buffer(np.ascontiguousarray(words))])
 

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.kernels.arrays import U32s
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.rows.byte_spans import Spans, gather
 
 CHECKSUM_BYTES = 4
 _POLYNOMIAL = np.uint32(0x82F63B78)
 _ALL = np.uint32(0xFFFFFFFF)
 _WORD = 8
-
-U32s = npt.NDArray[np.uint32]
 
 
 def verify_checksums(stored: npt.NDArray[Any], keys: Spans, values: Spans | None = None) -> None:

@@ -21,10 +21,11 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row, unsupported
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
-from statestore.formats.spark.rows.byte_spans import Bytes, Flags, Ints, Spans, gather, spans_of
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
+from statestore.formats.spark.rows.byte_spans import Spans, gather, spans_of
 from statestore.formats.spark.rows.cells import decimals_of_longs, plain_values
 from statestore.formats.spark.rows.unsafe_row import decode_fields, struct_array
 
@@ -133,7 +134,7 @@ def _behind(data: Bytes, at: Ints, delimiter: bytes) -> Ints:
     return at + len(delimiter)
 
 
-def _require(right: Flags, what: str) -> None:
+def _require(right: Bools, what: str) -> None:
     if not right.all():
         raise corrupt_row(f"list value {int(np.argmin(right))}: expected {what} inside the value")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.formats.spark.rows.byte_spans import Flags, Ints
+from statestore.formats.kernels.arrays import Bools, Ints
 
 OPEN = np.iinfo(np.int64).max
 """The end of a row that still exists."""
@@ -15,7 +15,7 @@ OPEN = np.iinfo(np.int64).max
 Columns = tuple[Ints, Ints, Ints]
 
 
-def ends_of_writes(keys: Ints, replaces: Flags) -> Ints:
+def ends_of_writes(keys: Ints, replaces: Bools) -> Ints:
     """The next write to the same key that replaces the current rows, OPEN without one.
 
     Writes are in the order in which they were made. Writes that do not replace add a row.

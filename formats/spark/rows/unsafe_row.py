@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.damage import corrupt_row
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
@@ -36,17 +36,8 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_fields,
     arrow_type,
 )
-from statestore.formats.spark.rows.byte_spans import (
-    Bytes,
-    Flags,
-    Ints,
-    Spans,
-    binary_of,
-    ends_of,
-    gather,
-    row_kernels,
-    spread,
-)
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
+from statestore.formats.spark.rows.byte_spans import Spans, binary_of, ends_of, gather, row_kernels, spread
 from statestore.formats.spark.rows.cells import (
     FIXED_CELL,
     calendar_intervals,
@@ -73,7 +64,7 @@ class _Slots:
 
     data: Bytes
     place: Ints
-    nulls: Flags | None
+    nulls: Bools | None
     base: Ints
     limit: Ints
 
@@ -120,7 +111,7 @@ def _union(rows: Spans, words: int) -> int:
     return found
 
 
-def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
+def _null_bits(data: Bytes, start: Ints, number: int) -> Bools | None:
     """Bit ``number`` of the bitmap at each start; None where no row has it set."""
     kernels = row_kernels()
     if kernels is not None:
@@ -129,7 +120,7 @@ def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
         if count >= 0:
             return found if count else None
     bits = gather(data, start + (number >> 3), "<u1") >> np.uint8(number & 7)
-    nulls: Flags = (bits & 1).astype(bool)
+    nulls: Bools = (bits & 1).astype(bool)
     return nulls if nulls.any() else None
 
 
@@ -225,9 +216,9 @@ def _elements(arrays: Spans, kind: SparkType) -> tuple[Ints, pa.Array]:
     return offsets, _column(kind, slots)
 
 
-def _element_nulls(data: Bytes, bitmap: Ints, number: Ints) -> Flags | None:
+def _element_nulls(data: Bytes, bitmap: Ints, number: Ints) -> Bools | None:
     bits = gather(data, bitmap + (number >> 3), "<u1") >> (number & 7).astype(np.uint8)
-    nulls: Flags = (bits & 1).astype(bool)
+    nulls: Bools = (bits & 1).astype(bool)
     return nulls if nulls.any() else None
 
 

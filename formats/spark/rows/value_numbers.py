@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.spark.rows.byte_spans import Ints
+from statestore.formats.kernels.arrays import Ints
 
 
 def row_codes(column: pa.Array) -> Ints:

@@ -23,7 +23,6 @@ from statestore.catalog.log.entries import (
     read_entry,
     write_entry,
 )
-from statestore.catalog.log.log_checkpoint import newest_version
 from statestore.catalog.log.storage import Data, Guard, LocalStorage, Storage, StorageExistsError
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
@@ -193,6 +192,12 @@ def test_a_lost_answer_is_no_lost_race(tmp_path: Path) -> None:
     storage = Unreliable(tmp_path)
     write_entry(storage, entry(0))
     assert read_entry(storage, 0) == entry(0)
+
+
+def newest_version(storage: Storage, at_least: int) -> int:
+    while storage.exists(entry_name(at_least + 1)):
+        at_least += 1
+    return at_least
 
 
 def race(storage: Storage, writer: str, last: int) -> list[int]:

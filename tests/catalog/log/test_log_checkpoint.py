@@ -21,7 +21,6 @@ from statestore.catalog.log.log_checkpoint import (
     CHECKPOINT_INTERVAL,
     FOLDER,
     load_log_state,
-    newest_version,
     write_log_checkpoint,
 )
 from statestore.catalog.log.log_state import EMPTY, LogState, advance
@@ -104,10 +103,6 @@ def test_versions_go_on_after_a_checkpoint(storage: LocalStorage) -> None:
         if commit.transaction is not None:
             assert loaded.versions.find_transaction(*commit.transaction) is not None
     assert plain(advance(loaded, LOG[65])) == folded(LOG[:66])
-
-
-def test_newest_version(storage: LocalStorage) -> None:
-    assert [newest_version(storage, known) for known in (0, 50, 89)] == [89, 89, 89]
 
 
 def test_a_store_without_log_is_damaged(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.stores.layout_invariants import layout_violations, uniqueness_violations
 
 import statestore
-from statestore.catalog.checks.invariants import layout_violations, uniqueness_violations
 from statestore.catalog.reads.segment_files import _shared
 
 KEYS: dict[str, tuple[dict[str, str], list[Any]]] = {

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from support.parameters import mostly_slow
+from support.stores.layout_invariants import layout_violations
 from support.stores.versioned_checks import CHANGE, HORIZON, INTERVAL, as_row, rows_of
 from support.stores.versioned_pair import Pair, small_thresholds
 
 import statestore
-from statestore.catalog.checks.invariants import layout_violations
 from statestore.formats.errors import NotFoundError
 
 __all__ = ["small_thresholds"]  # a fixture: these histories need small thresholds, too

@@ -15,8 +15,8 @@ from support.rocksdb.rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, 
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb import range_read, rocksdict_scan, scan, table_scan
-from statestore.formats.rocksdb.damage import Unreadable
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.reader_errors import Unreadable
 from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 
 ROWS = {b"key-%04d" % number: b"value %d" % number * 5 for number in range(400)}

@@ -21,8 +21,8 @@ from support.rocksdb.rocksdb_tables import (
 )
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.rocksdb.damage import Unreadable
 from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.reader_errors import Unreadable
 
 
 def test_manifests_that_break_off(tmp_path: Path) -> None:

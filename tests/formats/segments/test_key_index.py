@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -15,11 +14,10 @@ from pyarrow import ipc
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError
+from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.key_index import KeyIndex, encode_index
 from statestore.formats.segments.regions import REGION_BYTES, checksum_regions
-
-Hashes = npt.NDArray[np.uint64]
 
 TOP = 2**64 - 1
 hash_lists = st.lists(st.integers(0, 5) | st.integers(0, TOP) | st.integers(TOP - 5, TOP), max_size=60)

@@ -20,7 +20,7 @@ from statestore.formats.values.types import (
     parse_type,
     schema_from_json,
     schema_to_json,
-    shown_type,
+    shown_field,
     type_name,
 )
 
@@ -286,6 +286,10 @@ def test_schemas_survive_json(columns: Mapping[str, pa.DataType]) -> None:
 
 def test_types_that_only_engines_have_are_shown() -> None:
     kind = pa.struct([("a b", pa.null()), ("l", pa.list_(pa.time64("ns"))), ("m", pa.map_(pa.string(), pa.float16()))])
+
+    def shown_type(kind: pa.DataType) -> str:
+        return shown_field(pa.field("x", kind))
+
     assert shown_type(kind) == "struct<`a b`:void,l:array<time>,m:map<string,halffloat>>"
     assert shown_type(pa.month_day_nano_interval()) == "interval"
     assert shown_type(pa.decimal128(5, 1)) == type_name(pa.decimal128(5, 1))

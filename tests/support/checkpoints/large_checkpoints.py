@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
+from statestore.formats.kernels.arrays import Ints
 
 _BEGAN_MS = 1_700_000_000_000
 _TEXT = 12

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from statestore.catalog.keyed import keyed_store as keyed_store_module
+from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import snapshot_log, stored_files
 from statestore.catalog.keyed.snapshots import take_snapshot as taking
@@ -21,6 +22,12 @@ from support.keyed.keyed_model import Tasks
 @pytest.fixture
 def store(tmp_path: Path) -> KeyedStore:
     return keyed_store(tmp_path)
+
+
+@pytest.fixture
+def backend(store: KeyedStore, tmp_path: Path) -> Iterator[KeyedBackend]:
+    with store.backend(directory=local(tmp_path)) as found:
+        yield found
 
 
 @pytest.fixture

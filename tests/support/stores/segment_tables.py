@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import OPEN, Role, SegmentMeta
 from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
-
-Ints = npt.NDArray[np.int64]
 
 
 def segment_table(

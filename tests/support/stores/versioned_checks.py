@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 import statestore
-from statestore.catalog.checks.invariants import (
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from support.stores.layout_invariants import (
     layout_violations,
     pruning_violations,
     uniqueness_violations,
 )
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from support.stores.versioned_model import Model, Row
 
 HORIZON = 24  # state times of tests are 0 … HORIZON - 1

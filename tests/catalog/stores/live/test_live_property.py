@@ -29,9 +29,9 @@ from models.operations import (
 )
 from models.session import SessionModel
 from models.window import WindowModel
+from support.stores.layout_invariants import layout_violations, uniqueness_violations
 
 import statestore
-from statestore.catalog.checks.invariants import layout_violations, uniqueness_violations
 
 EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "10"))
 PHASES = tuple(Phase) if EXAMPLES > 10 else (Phase.explicit, Phase.reuse, Phase.generate)  # shrinking takes minutes

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
-from statestore.formats.places.folder import MAX_SMALL_BYTES
-
-MAX_METADATA_BYTES = MAX_SMALL_BYTES
-"""Upper bound of a JSON, schema or manifest file of a checkpoint; a larger file is not read."""
 
 
 def corrupt_row(found: str) -> CorruptError:
