@@ -155,7 +155,7 @@ def shape_of(given: Mapping[str, str]) -> Query:
     _refuse_mixed(options, history, changes)
     if options.get("startingversion", "").strip().lower() != LATEST and "maxversionspertrigger" not in options:
         return query_of(given)
-    return Query(columns=_names(options, "columns"), mode="changes" if changes else "snapshot")
+    return Query(columns=_names(options, "columns"), mode="changes" if changes else "state")
 
 
 def intervals_as_numbers(given: Mapping[str, str]) -> bool:
@@ -184,7 +184,7 @@ def query_of(given: Mapping[str, str]) -> Query:
         columns=columns,
         as_of=times["timestampAsOf"],
         version=version,
-        mode="history" if history else "changes" if changes else "snapshot",
+        mode="history" if history else "changes" if changes else "state",
         start_version=numbers["startingVersion"],
         end_version=numbers["endingVersion"],
         start_time=times["startingTimestamp"],

@@ -24,21 +24,21 @@ from statestore.formats.values.key_hash import hash_keys
 Ints = npt.NDArray[np.int64]
 
 
-def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:
+def layout_violations(files: SegmentFiles, log_state: LogState) -> list[str]:
     """Check the invariants that do not depend on a chosen version and time."""
     found: list[str] = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        found += segment_violations(files, snapshot, view)
+    for view in views_of(log_state.segments, log_state.closures):
+        found += segment_violations(files, log_state, view)
         found += closure_violations(files, view)
-    return found + commit_violations(snapshot)
+    return found + commit_violations(log_state)
 
 
-def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures) -> list[str]:
+def segment_violations(files: SegmentFiles, log_state: LogState, view: SegmentWithClosures) -> list[str]:
     """Check that rows are sorted, and that the statistics by which reads prune are those of the rows."""
     meta, segment = view.meta, files.segment(view.meta)
     starts, ends = segment.int64("valid_from"), segment.int64("valid_to")
     added, closed, split = segment.int64("_added"), segment.int64("_closed"), segment.bools("_split")
-    late = starts <= snapshot.versions.stream_time_before(added)
+    late = starts <= log_state.versions.stream_time_before(added)
     punctual = closed[(added < closed) & ~split]
     expected = {
         "rows": len(starts),
@@ -100,9 +100,9 @@ def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[s
     return found
 
 
-def commit_violations(snapshot: LogState) -> list[str]:
+def commit_violations(log_state: LogState) -> list[str]:
     """Check that commit times and stream times never decrease."""
-    versions = snapshot.versions
+    versions = log_state.versions
     found = []
     for name in ("timestamp", "stream_time"):
         column = getattr(versions, name)
@@ -111,10 +111,10 @@ def commit_violations(snapshot: LogState) -> list[str]:
     return found
 
 
-def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int) -> list[str]:
+def uniqueness_violations(files: SegmentFiles, log_state: LogState, version: int) -> list[str]:
     """Check invariant 2: in the belief of a version, no key has two rows (values or tombstones) at one moment."""
     keys, hashes, starts, ends = [], [], [], []
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         segment = files.segment(view.meta)
         end = ends_at(files, view, version)
         start = segment.int64("valid_from")
@@ -139,7 +139,7 @@ def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int)
 
 @dataclass(frozen=True)
 class Touched:
-    """Rows that a snapshot read touches, the live rows among them, and the bound of invariant 5 for the dead ones."""
+    """The rows that a read of one moment touches, the live ones, and the bound of invariant 5 for the dead ones."""
 
     rows: int
     live: int
@@ -150,32 +150,32 @@ class Touched:
         return self.rows - self.live
 
 
-def touched(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> Touched:
+def touched(files: SegmentFiles, log_state: LogState, moment: int, version: int | None = None) -> Touched:
     """Check invariant 5: dead rows touched <= x live (closed or open segments) + late segments spanning T + deltas."""
-    window = _window(snapshot, moment, version)
+    window = _window(log_state, moment, version)
     rows = live = spare = 0
-    for piece in plan(files, snapshot, window, ()):
+    for piece in plan(files, log_state, window, ()):
         ends = ends_at(files, piece.view, window.version)[: piece.stop]
         rows += piece.stop
-        live += int(np.count_nonzero(ends > window.clamped(snapshot).low))
+        live += int(np.count_nonzero(ends > window.clamped(log_state).low))
         if piece.view.meta.role in ("delta", "late", "belief"):
             spare += piece.stop
-    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(snapshot))
+    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(log_state))
     return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
 
 
-def _value_views(snapshot: LogState) -> list[SegmentWithClosures]:
-    views = views_of(snapshot.segments, snapshot.closures)
+def _value_views(log_state: LogState) -> list[SegmentWithClosures]:
+    views = views_of(log_state.segments, log_state.closures)
     return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
 
 
-def pruning_violations(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> list[str]:
+def pruning_violations(files: SegmentFiles, log_state: LogState, moment: int, version: int | None = None) -> list[str]:
     """Check invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
-    window = _window(snapshot, moment, version)
-    clamped = window.clamped(snapshot)
-    pieces = {p.view.meta.name: p for p in plan(files, snapshot, window, ())}
+    window = _window(log_state, moment, version)
+    clamped = window.clamped(log_state)
+    pieces = {p.view.meta.name: p for p in plan(files, log_state, window, ())}
     found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         if view.meta.tombstone:
             continue
         starts = files.segment(view.meta).int64("valid_from")
@@ -191,6 +191,6 @@ def pruning_violations(files: SegmentFiles, snapshot: LogState, moment: int, ver
     return found
 
 
-def _window(snapshot: LogState, moment: int, version: int | None) -> TimeRange:
-    chosen = snapshot.version if version is None else version
-    return TimeRange(moment, moment, chosen, chosen == snapshot.version)
+def _window(log_state: LogState, moment: int, version: int | None) -> TimeRange:
+    chosen = log_state.version if version is None else version
+    return TimeRange(moment, moment, chosen, chosen == log_state.version)

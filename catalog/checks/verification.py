@@ -112,7 +112,7 @@ def _verified(storage: Storage, name: str, progress: Callable[[Progress], None])
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report, "" if spec is None else spec.store_id)
     verify_data(storage, spec, log, listed, report)
-    uncommitted = verify_changelogs(storage, spec, log.snapshot, report)
+    uncommitted = verify_changelogs(storage, spec, log.log_state, report)
     _drop_overtaken(storage, log, report)
     report.finish()
     return _verification(name, listed, log, report, uncommitted)
@@ -147,7 +147,7 @@ def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFind
 def _verification(
     name: str, listed: list[ObjectInfo], log: LogFindings, report: Report, uncommitted: int
 ) -> Verification:
-    snapshot = log.snapshot
+    log_state = log.log_state
     known = {*report.checked, *log.references, *NOTHING_IN_IT}
     spare = [(item.name, item.bytes) for item in listed if item.name not in known and not item.name.startswith(CACHE)]
     cache = sum(item.bytes for item in listed if item.name.startswith(CACHE))
@@ -155,18 +155,18 @@ def _verification(
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no commit")
     if cache:
         report.note(f"{CACHE} ({cache} bytes) is a cache and was not read; it is recreated if it is lost")
-    oldest = 0 if snapshot is None or snapshot.horizon is None else snapshot.horizon.version
+    oldest = 0 if log_state is None or log_state.horizon is None else log_state.horizon.version
     return Verification(
         store=name,
         problems=tuple(report.problems),
         notes=tuple(report.notes),
         files=len(report.checked),
         bytes=report.compared,
-        segments=0 if snapshot is None else len(snapshot.segments),
-        rows=0 if snapshot is None else sum(meta.rows for meta in snapshot.segments),
+        segments=0 if log_state is None else len(log_state.segments),
+        rows=0 if log_state is None else sum(meta.rows for meta in log_state.segments),
         log_entries=log.entries,
         checkpoints=log.checkpoints,
-        versions=None if snapshot is None else (oldest, snapshot.version),
+        versions=None if log_state is None else (oldest, log_state.version),
         uncommitted=uncommitted,
         unreferenced=tuple(spare),
         cache_bytes=cache,

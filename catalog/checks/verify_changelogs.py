@@ -22,25 +22,25 @@ from statestore.formats.places.file_presence import names_in
 AFFECTS = "acknowledged puts that are not committed, and opening the store to write"
 
 
-def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: LogState | None, report: Report) -> int:
+def verify_changelogs(storage: Storage, spec: StoreSpec | None, log_state: LogState | None, report: Report) -> int:
     """Return the number of acknowledged puts that wait for a commit."""
     root = local_root(storage)
     if root is None:
         return 0
     paths = [root / FOLDER / name for name in names_in(root / FOLDER) if OURS.fullmatch(name)]
     done: dict[str, int] = {}
-    if snapshot is not None:
+    if log_state is not None:
         try:
-            done = consumed_ends(storage, snapshot, [path.name for path in paths])
+            done = consumed_ends(storage, log_state, [path.name for path in paths])
         except StateStoreError:  # a damaged log entry is a problem of its own
-            done = dict(snapshot.changelogs)
+            done = dict(log_state.changelogs)
     schema = None if spec is None else spec.record_schema() if _logs_records(spec) else ROW_SCHEMA
     waiting = 0
     for path in paths:
         if not _is_foreign(path, spec, report):
             waiting += _verify_changelog(path, schema, done.get(path.name, 0), report)
-    if spec is not None and snapshot is not None:
-        _verify_extents(storage, root, spec, snapshot, report)
+    if spec is not None and log_state is not None:
+        _verify_extents(storage, root, spec, log_state, report)
     return waiting
 
 
@@ -82,9 +82,9 @@ def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: R
     return waiting
 
 
-def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState, report: Report) -> None:
+def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, log_state: LogState, report: Report) -> None:
     known = {problem.file for problem in report.problems}
-    problems = [p for p in _extent_problems(storage, root, spec, snapshot) if p.file not in known]
+    problems = [p for p in _extent_problems(storage, root, spec, log_state) if p.file not in known]
     if problems:  # check again: a missing file may have been committed in the meantime
         try:
             again = _extent_problems(storage, root, spec, load_log_state(storage))
@@ -95,12 +95,12 @@ def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: Log
                 report.add(problem)
 
 
-def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState) -> list[Problem]:
+def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, log_state: LogState) -> list[Problem]:
     checkpoint = read_position(root / "live")
     if checkpoint is None:
         return []
     try:
-        extents = list(expected_extents(checkpoint, storage, spec, snapshot))
+        extents = list(expected_extents(checkpoint, storage, spec, log_state))
     except StateStoreError:  # a damaged log entry is a problem of its own
         return []
     problems = []

@@ -40,15 +40,15 @@ def verify_data(
     storage: Storage, spec: StoreSpec | None, log: LogFindings, listed: list[ObjectInfo], report: Report
 ) -> None:
     """Check all files that a commit added and that exist or have to exist."""
-    snapshot = log.snapshot
+    log_state = log.log_state
     there = {item.name for item in listed}
-    needed = file_names(snapshot) if snapshot is not None else set()
+    needed = file_names(log_state) if log_state is not None else set()
     references = dict(log.references)
-    if snapshot is not None:
-        references |= _of_snapshot(snapshot, references)
-    extents = _extents(snapshot)
+    if log_state is not None:
+        references |= _of_log_state(log_state, references)
+    extents = _extents(log_state)
     report.total += (
-        0 if snapshot is None else sum(_row_bytes(meta) for meta in snapshot.segments)
+        0 if log_state is None else sum(_row_bytes(meta) for meta in log_state.segments)
     )  # rows are read a second time
     intact = set()
     for name in sorted(references):
@@ -56,21 +56,21 @@ def verify_data(
             continue
         problems = _file_problems(storage, references[name].ref, report)
         for problem in problems:
-            report.add(_affecting(problem, extents.get(name), UNKNOWN if snapshot is None else SUPERSEDED))
+            report.add(_affecting(problem, extents.get(name), UNKNOWN if log_state is None else SUPERSEDED))
         if not problems:
             intact.add(name)
-    if spec is not None and snapshot is not None:
-        _verify_rows(SegmentFiles(storage, spec), snapshot, intact, report)
+    if spec is not None and log_state is not None:
+        _verify_rows(SegmentFiles(storage, spec), log_state, intact, report)
 
 
-def _of_snapshot(snapshot: LogState, known: dict[str, Reference]) -> dict[str, Reference]:
+def _of_log_state(log_state: LogState, known: dict[str, Reference]) -> dict[str, Reference]:
     """Return the files that only a checkpoint names, because the log entries that added them are lost."""
     found = {}
-    for meta in snapshot.segments:
+    for meta in log_state.segments:
         found[meta.name] = Reference(meta.file, "segment", meta.max_added)
         if meta.index is not None:
             found[meta.index.name] = Reference(meta.index, "index", meta.max_added)
-        for piece in snapshot.closures.get(meta.name, ()):
+        for piece in log_state.closures.get(meta.name, ()):
             found[piece.file.name] = Reference(piece.file, "closures", piece.version)
     return {name: reference for name, reference in found.items() if name not in known}
 
@@ -123,23 +123,23 @@ class _Extent:
         return _Extent(first, last, min(self.start, other.start), max(self.end, other.end))
 
 
-def _extents(snapshot: LogState | None) -> dict[str, _Extent]:
+def _extents(log_state: LogState | None) -> dict[str, _Extent]:
     """Return the extent of each file that the newest version needs."""
     found: dict[str, _Extent] = {}
-    if snapshot is None:
+    if log_state is None:
         return found
-    for meta in snapshot.segments:
-        whole = found[meta.name] = _extent(meta, snapshot)
+    for meta in log_state.segments:
+        whole = found[meta.name] = _extent(meta, log_state)
         if meta.index is not None:
             found[meta.index.name] = whole
-        for piece in snapshot.closures.get(meta.name, ()):
+        for piece in log_state.closures.get(meta.name, ()):
             name = piece.file.name
             found[name] = replace(whole, first=piece.version).joined(found.get(name))
     return found
 
 
-def _extent(meta: SegmentMeta, snapshot: LogState) -> _Extent:
-    last = meta.max_dropped - 1 if meta.role == "belief" else snapshot.version
+def _extent(meta: SegmentMeta, log_state: LogState) -> _Extent:
+    last = meta.max_dropped - 1 if meta.role == "belief" else log_state.version
     return _Extent(meta.min_added, last, meta.min_valid_from, meta.max_valid_to)
 
 
@@ -158,23 +158,23 @@ def _affecting(problem: Problem, extent: _Extent | None, unknown: str) -> Proble
 # Rows
 
 
-def _verify_rows(files: SegmentFiles, snapshot: LogState, intact: set[str], report: Report) -> None:
+def _verify_rows(files: SegmentFiles, log_state: LogState, intact: set[str], report: Report) -> None:
     whole = []
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         names = {view.meta.name, *(piece.file.name for piece in view.closures)}
         if view.meta.index is not None:
             names.add(view.meta.index.name)
         if view.meta.name in intact:
-            problems = _segment_problems(files, snapshot, view, intact)
+            problems = _segment_problems(files, log_state, view, intact)
             for problem in problems:
-                report.add(_affecting(problem, _extent(view.meta, snapshot), UNKNOWN))
+                report.add(_affecting(problem, _extent(view.meta, log_state), UNKNOWN))
             if names <= intact and not problems:
                 whole.append(view)
         files.forget()
         report.advance(view.meta.name, _row_bytes(view.meta))
-    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
-    for version in sorted({oldest, snapshot.version}):
-        _verify_keys(files, snapshot, whole, version, report)
+    oldest = 0 if log_state.horizon is None else log_state.horizon.version
+    for version in sorted({oldest, log_state.version}):
+        _verify_keys(files, log_state, whole, version, report)
 
 
 def _row_bytes(meta: SegmentMeta) -> int:
@@ -182,7 +182,7 @@ def _row_bytes(meta: SegmentMeta) -> int:
 
 
 def _segment_problems(
-    files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, intact: set[str]
+    files: SegmentFiles, log_state: LogState, view: SegmentWithClosures, intact: set[str]
 ) -> list[Problem]:
     meta = view.meta
     index_intact = meta.index is None or meta.index.name in intact
@@ -194,7 +194,7 @@ def _segment_problems(
     if index_intact:
         index = meta.name if meta.index is None else meta.index.name
         steps.append((index, lambda: files.index(meta).verify_all()))
-        steps.append((meta.name, lambda: segment_violations(files, snapshot, view)))
+        steps.append((meta.name, lambda: segment_violations(files, log_state, view)))
     if closures_intact and view.closures:
         steps.append((view.closures[0].file.name, lambda: closure_violations(files, view)))
     found: list[Problem] = []
@@ -230,7 +230,7 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
 
 
 def _verify_keys(
-    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], version: int, report: Report
+    files: SegmentFiles, log_state: LogState, views: list[SegmentWithClosures], version: int, report: Report
 ) -> None:
     """Check that no key has two rows at one moment in the belief of a version.
 

@@ -32,11 +32,11 @@ class Reference:
 class LogFindings:
     """Findings about a log.
 
-    ``snapshot``: the log state of the newest version, None if it cannot be determined. ``references``: all files that
+    ``log_state``: the log state of the newest version, None if it cannot be determined. ``references``: all files that
     were ever added.
     """
 
-    snapshot: LogState | None = None
+    log_state: LogState | None = None
     references: dict[str, Reference] = field(default_factory=dict)
     entries: int = 0
     checkpoints: int = 0
@@ -54,20 +54,20 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     if not entries and not marks:
         report.add(_missing(0, 0, "every read and write of the store: its log is empty"))
         return findings
-    snapshot: LogState | None = replace(EMPTY, store=store)
+    log_state: LogState | None = replace(EMPTY, store=store)
     expected = 0
     for version in sorted({*entries, *marks}):
         absent = version - 1 if version in entries else version
         if expected <= absent:
             report.add(_missing(expected, absent, ""))
-            snapshot = None
+            log_state = None
         expected = version + 1
         if version in entries:
             entry = _entry(storage, version, sizes, report, findings)
-            snapshot = None if entry is None or snapshot is None else _advanced(snapshot, entry, report)
+            log_state = None if entry is None or log_state is None else _advanced(log_state, entry, report)
         if version in marks:
-            snapshot = _checkpoint(storage, marks[version], sizes, snapshot, report, findings)
-    findings.snapshot = _checked_layout(snapshot, report)
+            log_state = _checkpoint(storage, marks[version], sizes, log_state, report, findings)
+    findings.log_state = _checked_layout(log_state, report)
     _say_what_is_affected(findings, report)
     return findings
 
@@ -105,9 +105,9 @@ def _references(entry: CommitEntry) -> Iterator[Reference]:
         yield Reference(piece.file, "closures", entry.version)
 
 
-def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogState | None:
-    if snapshot.version >= 0:
-        versions = snapshot.versions
+def _advanced(log_state: LogState, entry: CommitEntry, report: Report) -> LogState | None:
+    if log_state.version >= 0:
+        versions = log_state.versions
         if entry.timestamp < versions.timestamp[-1]:
             report.add(
                 _wrong(entry_name(entry.version), "was committed before the version that precedes it", entry.version)
@@ -118,7 +118,7 @@ def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogStat
             found = f"commits transaction {entry.transaction}, which an earlier version committed"
             report.add(_wrong(entry_name(entry.version), found, entry.version))
     try:
-        return advance(snapshot, entry)
+        return advance(log_state, entry)
     except StateStoreError as error:
         report.add(problem_of(error, entry_name(entry.version), f"version {entry.version} and all later ones"))
         return None
@@ -165,21 +165,21 @@ def _same_versions(left: Versions, right: Versions) -> bool:
     )
 
 
-def _checked_layout(snapshot: LogState | None, report: Report) -> LogState | None:
-    if snapshot is not None:
+def _checked_layout(log_state: LogState | None, report: Report) -> LogState | None:
+    if log_state is not None:
         try:
-            check_layout(snapshot)
+            check_layout(log_state)
         except StateStoreError as error:
-            report.add(problem_of(error, entry_name(snapshot.version), "every read and write of the store"))
+            report.add(problem_of(error, entry_name(log_state.version), "every read and write of the store"))
             return None
-    return snapshot
+    return log_state
 
 
 def _say_what_is_affected(findings: LogFindings, report: Report) -> None:
     """State what missing or damaged entries affect: everything, or nothing where a later checkpoint has their
     content."""
     affects = "every read and write of the store"
-    if findings.snapshot is not None:
+    if findings.log_state is not None:
         affects = "no read as long as the next checkpoint exists; its record of these versions cannot be verified"
     report.problems[:] = [p if p.affects else replace(p, affects=affects) for p in report.problems]
 

@@ -25,7 +25,7 @@ TICK = 1_000  # microseconds in a millisecond
 
 
 def end_expired(
-    files: SegmentFiles, snapshot: LogState, found: Resolution, rule: Windowing, stream_time: int
+    files: SegmentFiles, log_state: LogState, found: Resolution, rule: Windowing, stream_time: int
 ) -> Resolution:
     """Return the resolution of a commit, with the rows ended that are no longer visible at ``stream_time`` (epoch
     us)."""
@@ -33,7 +33,7 @@ def end_expired(
     starts, ends = found.values.start, found.values.end
     born = np.where(starts < first, np.minimum(ends, expiry_of(starts, rule)), ends)
     closed = {name: (rows, new_ends) for name, rows, new_ends in found.closures}
-    for name, rows, new_ends in _expired(files, snapshot, first, rule):
+    for name, rows, new_ends in _expired(files, log_state, first, rule):
         closed[name] = _merged(closed.get(name), rows, new_ends)
     closures = [(name, rows, new_ends) for name, (rows, new_ends) in closed.items()]
     return replace(found, values=replace(found.values, end=born), closures=closures)
@@ -48,10 +48,10 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
     return starts + (rule.retention + (1 if rule.time_ordered else 0)) * TICK
 
 
-def _expired(files: SegmentFiles, snapshot: LogState, first: int, rule: Windowing) -> list[Closure]:
+def _expired(files: SegmentFiles, log_state: LogState, first: int, rule: Windowing) -> list[Closure]:
     """Return the closures of open value rows that began before ``first``."""
     found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         meta = view.meta
         if meta.tombstone or meta.role == "belief" or meta.min_valid_from >= first or meta.max_valid_to != OPEN:
             continue

@@ -114,7 +114,7 @@ class OpenRowsChange:
     known: tuple[Ints, Ints] | None
 
 
-def take_index(files: SegmentFiles, snapshot: LogState, keys: int) -> OpenRows | None:
+def take_index(files: SegmentFiles, log_state: LogState, keys: int) -> OpenRows | None:
     """Take the index of this log state, if a commit of so many keys is worth it and is not the first such commit.
 
     The index belongs to the caller until ``carry_on`` or ``give_back``.
@@ -125,14 +125,14 @@ def take_index(files: SegmentFiles, snapshot: LogState, keys: int) -> OpenRows |
     uses = 0
     if isinstance(found, OpenRows):
         uses = found.uses
-        if found.version > snapshot.version:
+        if found.version > log_state.version:
             files.exchange_current(found)
             return None
-        if found.version == snapshot.version or _catch_up(files, found, snapshot):
+        if found.version == log_state.version or _catch_up(files, found, log_state):
             found.uses += 1
             return found
     files.bulk_commits += 1
-    return _build(files, snapshot) if files.bulk_commits > 1 or uses >= MIN_USES else None
+    return _build(files, log_state) if files.bulk_commits > 1 or uses >= MIN_USES else None
 
 
 def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
@@ -143,21 +143,21 @@ def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
             files.exchange_current(other)
 
 
-def carry_on(files: SegmentFiles, snapshot: LogState, change: OpenRowsChange) -> None:
-    """Bring the index that a commit took to ``snapshot``, the log state that the commit made.
+def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -> None:
+    """Bring the index that a commit took to ``log_state``, the log state that the commit made.
 
     Where the added and the ended rows do not replace each other one for one, the index stays behind.
     """
     index, added = change.index, change.added
     if index is None:
         return
-    if index.version == snapshot.version - 1 and change.ended >= 0:
+    if index.version == log_state.version - 1 and change.ended >= 0:
         hashes, address, start = _joined(len(index.names), added)
         known = index.find(hashes) if change.known is None else change.known
         if len(known[0]) == change.ended and not _has_equal(hashes):
             index.names += [rows.segment for rows in added]
             index.replace(hashes, address, start, known)
-            index.version = snapshot.version
+            index.version = log_state.version
     give_back(files, index)
 
 
@@ -181,8 +181,8 @@ def _has_equal(hashes: Hashes) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _open_views(snapshot: LogState) -> list[SegmentWithClosures]:
-    views = views_of(snapshot.segments, snapshot.closures)
+def _open_views(log_state: LogState) -> list[SegmentWithClosures]:
+    views = views_of(log_state.segments, log_state.closures)
     return [v for v in views if v.meta.role != "belief" and v.meta.max_valid_to == OPEN]
 
 
@@ -196,9 +196,9 @@ def _open_rows(files: SegmentFiles, view: SegmentWithClosures) -> NewOpenRows:
     return NewOpenRows(view.meta.name, hashes, rows, files.segment(view.meta).int64("valid_from")[rows])
 
 
-def _build(files: SegmentFiles, snapshot: LogState) -> OpenRows | None:
+def _build(files: SegmentFiles, log_state: LogState) -> OpenRows | None:
     """Build the index; return None if there are too many rows, or if two keys share a hash."""
-    views = _open_views(snapshot)
+    views = _open_views(log_state)
     if sum(v.meta.rows for v in views) > MAX_ROWS:
         files.bulk_commits = GIVEN_UP
         return None
@@ -206,17 +206,17 @@ def _build(files: SegmentFiles, snapshot: LogState) -> OpenRows | None:
     if _has_equal(hashes):
         files.bulk_commits = GIVEN_UP
         return None
-    return OpenRows(snapshot.version, hashes.copy(), address, start, [view.meta.name for view in views])
+    return OpenRows(log_state.version, hashes.copy(), address, start, [view.meta.name for view in views])
 
 
-def _catch_up(files: SegmentFiles, index: OpenRows, snapshot: LogState) -> bool:
+def _catch_up(files: SegmentFiles, index: OpenRows, log_state: LogState) -> bool:
     """Bring the index to a later log state by the segments and closures that were added; return whether that was
     possible.
 
     It is not possible after a compaction, nor if the open rows that were ended are not exactly those of the added keys.
     After False the index must not be used.
     """
-    views = {view.meta.name: view for view in _open_views(snapshot)}
+    views = {view.meta.name: view for view in _open_views(log_state)}
     known_names = set(index.names)
     new = [view for name, view in views.items() if name not in known_names]
     if not known_names <= views.keys() or any(view.meta.min_added <= index.version for view in new):
@@ -229,7 +229,7 @@ def _catch_up(files: SegmentFiles, index: OpenRows, snapshot: LogState) -> bool:
         return False
     index.names += [view.meta.name for view in new]
     index.replace(hashes, address, start, known)
-    index.version = snapshot.version
+    index.version = log_state.version
     return True
 
 

@@ -81,15 +81,15 @@ class _Sorted:
         return self.time[self.first]
 
 
-def resolve(files: SegmentFiles, snapshot: LogState, records: Records, *, checked: bool = True) -> Resolution:
-    """Place ``records`` into the history of ``snapshot``; the result has ``unchecked`` only if ``checked`` is False."""
+def resolve(files: SegmentFiles, log_state: LogState, records: Records, *, checked: bool = True) -> Resolution:
+    """Place ``records`` into the history of ``log_state``; ``unchecked`` is filled only without ``checked``."""
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
     hashes = hash_keys(records.keys)
-    views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
+    views = [v for v in views_of(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     ordered = _sort(records, hashes)
-    index = take_index(files, snapshot, len(ordered.first))
+    index = take_index(files, log_state, len(ordered.first))
     if index is None:
         existing = _find_existing(files, views, records, ordered, ordered.earliest)
     else:

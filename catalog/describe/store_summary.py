@@ -42,35 +42,35 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     """Return the summary of a store. Raises CorruptError LOG_CORRUPT if the content of the store cannot be
     determined."""
     files = SegmentFiles(storage, spec)
-    snapshot = files.snapshot()
+    log_state = files.log_state()
     listed = storage.list("")
-    needed = file_names(snapshot)
+    needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
     damage = _missing(listed, needed)
-    unfolded = _unless_damaged(damage, lambda: _open_rows(files, snapshot))
-    pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
+    unfolded = _unless_damaged(damage, lambda: _open_rows(files, log_state))
+    pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, log_state)) or (0, None)
     problems = [f"damaged: {found}" for found in damage]
-    values = [m for m in snapshot.segments if not m.tombstone and m.role != "belief"]
+    values = [m for m in log_state.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
-    deltas = sum(m.role == "delta" for m in snapshot.segments)
-    if unfolded is not None and _compaction_due(snapshot, unfolded):
+    deltas = sum(m.role == "delta" for m in log_state.segments)
+    if unfolded is not None and _compaction_due(log_state, unfolded):
         problems.append(f"needs compaction ({deltas} deltas)")
     if pending or (pending is None and pending_bytes):
         count = "" if pending is None else f"{pending} "
         problems.append(f"{count}uncommitted puts ({pending_bytes} bytes of changelog)")
-    removable = _removable(files, snapshot, spare)
+    removable = _removable(files, log_state, spare)
     if removable:
         problems.append(f"needs vacuum ({removable} bytes of unreferenced files)")
-    versions = snapshot.versions
+    versions = log_state.versions
     return TableSummary(
-        version=snapshot.version,
-        oldest_version=0 if snapshot.horizon is None else snapshot.horizon.version,
+        version=log_state.version,
+        oldest_version=0 if log_state.horizon is None else log_state.horizon.version,
         keys=None if unfolded is None else sum(unfolded[m.name] for m in values),
         rows=rows,
         first_time=min((m.min_valid_from for m in values), default=None),
-        last_time=snapshot.stream_time,
-        kept_from=None if snapshot.horizon is None else snapshot.horizon.time,
-        segments=len(snapshot.segments),
+        last_time=log_state.stream_time,
+        kept_from=None if log_state.horizon is None else log_state.horizon.time,
+        segments=len(log_state.segments),
         deltas=deltas,
         bytes=sum(item.bytes for item in listed if item.name in needed),
         changelog_bytes=pending_bytes,
@@ -98,9 +98,9 @@ def _missing(listed: list[ObjectInfo], needed: set[str]) -> list[str]:
     return [f"{name} is missing" for name in sorted(needed - {item.name for item in listed})]
 
 
-def _open_rows(files: SegmentFiles, snapshot: LogState) -> dict[str, int]:
+def _open_rows(files: SegmentFiles, log_state: LogState) -> dict[str, int]:
     """Return the number of open rows of each segment."""
-    return {view.meta.name: _open_rows_of(files, view) for view in views_of(snapshot.segments, snapshot.closures)}
+    return {view.meta.name: _open_rows_of(files, view) for view in views_of(log_state.segments, log_state.closures)}
 
 
 def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
@@ -115,10 +115,10 @@ def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
     return int(np.count_nonzero(newest_ends(files, view) == OPEN))
 
 
-def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
+def _compaction_due(log_state: LogState, unfolded: dict[str, int]) -> bool:
     """Return whether a compaction of the segments that are not sealed is due."""
     for tombstone in (False, True):
-        recent = [m for m in snapshot.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
+        recent = [m for m in log_state.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
         live = sum(unfolded[m.name] for m in recent)
         closed = sum(m.rows for m in recent) - live
         if sum(m.role == "delta" for m in recent) >= MINOR_DELTAS or closed >= max(SEAL_RATIO * live, SEAL_MIN_ROWS):
@@ -126,14 +126,14 @@ def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
     return False
 
 
-def _uncommitted(storage: Storage, snapshot: LogState) -> tuple[int, int | None]:
+def _uncommitted(storage: Storage, log_state: LogState) -> tuple[int, int | None]:
     """Return (bytes, puts) that are acknowledged and not committed; puts is None where counting would take long."""
     root = local_root(storage)
     if root is None:
         return 0, 0
     size, puts = 0, 0
     paths = [root / CHANGELOGS / name for name in names_in(root / CHANGELOGS) if OURS.fullmatch(name)]
-    ends = consumed_ends(storage, snapshot, [path.name for path in paths])
+    ends = consumed_ends(storage, log_state, [path.name for path in paths])
     for path in paths:
         done = ends.get(path.name, 0)
         with contextlib.suppress(FileNotFoundError):  # committed in the meantime
@@ -156,9 +156,9 @@ def _size(path: Path) -> int:
         raise storage_error(error, "look at", path) from error
 
 
-def _removable(files: SegmentFiles, snapshot: LogState, spare: list[ObjectInfo]) -> int:
+def _removable(files: SegmentFiles, log_state: LogState, spare: list[ObjectInfo]) -> int:
     """Return the bytes that `vacuum` would free; the log is read only if a file is old enough."""
     cutoff = time.time_ns() // 1000 - KEPT_US
     if not any(item.modified_us <= cutoff for item in spare):
         return 0
-    return sum(item.bytes for item in run_vacuum(files, snapshot, KEPT_US, dry_run=True))
+    return sum(item.bytes for item in run_vacuum(files, log_state, KEPT_US, dry_run=True))

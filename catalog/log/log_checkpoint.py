@@ -69,17 +69,17 @@ def load_log_state(
     return _without_gap(storage, _replay(storage, replace(EMPTY, store=store), version, at_least))
 
 
-def write_log_checkpoint(storage: Storage, snapshot: LogState) -> None:
-    """Fold the log up to ``snapshot`` into one file and remove all but the newest two such files."""
-    data = _encode_checkpoint(snapshot)
+def write_log_checkpoint(storage: Storage, log_state: LogState) -> None:
+    """Fold the log up to ``log_state`` into one file and remove all but the newest two such files."""
+    data = _encode_checkpoint(log_state)
     if len(data) > MAX_METADATA_BYTES:  # a file of this size would be refused by readers
         return
     try:
-        guard = identity_guard(snapshot.store) if snapshot.store else None
-        storage.create(_checkpoint_name(snapshot.version), data, guard)
+        guard = identity_guard(log_state.store) if log_state.store else None
+        storage.create(_checkpoint_name(log_state.version), data, guard)
     except StorageExistsError:
         return
-    for name in _checkpoints(storage, snapshot.version)[KEPT:]:
+    for name in _checkpoints(storage, log_state.version)[KEPT:]:
         storage.delete(name)
 
 
@@ -95,36 +95,36 @@ def _replay(storage: Storage, start: LogState, version: int | None, at_least: in
 
     ``at_least`` is a version that is known to be committed: if the log ends before it, the log has a gap.
     """
-    snapshot = start
+    log_state = start
     for entry in _following(storage, start.version, version):
-        snapshot = advance(snapshot, entry)
-    if snapshot.version < at_least:
-        raise _gap(entry_name(snapshot.version + 1), f"version {at_least} was committed")
-    if version is not None and snapshot.version != version:
+        log_state = advance(log_state, entry)
+    if log_state.version < at_least:
+        raise _gap(entry_name(log_state.version + 1), f"version {at_least} was committed")
+    if version is not None and log_state.version != version:
         raise NotFoundError(
-            "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {snapshot.version} were committed"
+            "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {log_state.version} were committed"
         )
-    if snapshot is not start:
-        check_layout(snapshot)
-        _check_versions(snapshot)
-    return snapshot
+    if log_state is not start:
+        check_layout(log_state)
+        _check_versions(log_state)
+    return log_state
 
 
-def _check_versions(snapshot: LogState) -> None:
+def _check_versions(log_state: LogState) -> None:
     """Raise CorruptError LOG_CORRUPT if a segment or closure names a commit later than the log state."""
-    for meta in snapshot.segments:
+    for meta in log_state.segments:
         named = meta.max_added, meta.last_closed, meta.split_closed, meta.late_added, meta.max_dropped
-        if max(named) > snapshot.version:
-            raise _later(snapshot, meta.name)
-    for name, pieces in snapshot.closures.items():
-        if any(piece.version > snapshot.version for piece in pieces):
-            raise _later(snapshot, name)
+        if max(named) > log_state.version:
+            raise _later(log_state, meta.name)
+    for name, pieces in log_state.closures.items():
+        if any(piece.version > log_state.version for piece in pieces):
+            raise _later(log_state, name)
 
 
-def _later(snapshot: LogState, name: str) -> CorruptError:
+def _later(log_state: LogState, name: str) -> CorruptError:
     return CorruptError(
         "LOG_CORRUPT",
-        f"version {snapshot.version}: {name} has rows of a later version; restore the log from a copy",
+        f"version {log_state.version}: {name} has rows of a later version; restore the log from a copy",
     )
 
 
@@ -179,8 +179,8 @@ def _version_of(name: str) -> int:
     return int(found[1])
 
 
-def _encode_checkpoint(snapshot: LogState) -> bytes:
-    versions = snapshot.versions
+def _encode_checkpoint(log_state: LogState) -> bytes:
+    versions = log_state.versions
     transactions = versions.transaction
     table = pa.table(
         {
@@ -193,12 +193,12 @@ def _encode_checkpoint(snapshot: LogState) -> bytes:
         schema=SCHEMA,
     )
     state = {
-        "version": snapshot.version,
-        "store": snapshot.store,
-        "segments": [to_json(meta) for meta in snapshot.segments],
-        "closures": {name: [to_json(c) for c in pieces] for name, pieces in snapshot.closures.items()},
-        "horizon": None if snapshot.horizon is None else [snapshot.horizon.time, snapshot.horizon.version],
-        "changelogs": dict(snapshot.changelogs),
+        "version": log_state.version,
+        "store": log_state.store,
+        "segments": [to_json(meta) for meta in log_state.segments],
+        "closures": {name: [to_json(c) for c in pieces] for name, pieces in log_state.closures.items()},
+        "horizon": None if log_state.horizon is None else [log_state.horizon.time, log_state.horizon.version],
+        "changelogs": dict(log_state.changelogs),
     }
     metadata = {b"statestore.format": FORMAT, b"statestore.state": json.dumps(state).encode()}
     sink = pa.BufferOutputStream()
@@ -219,7 +219,7 @@ def read_log_checkpoint(name: str, data: bytes) -> LogState:
         state = json.loads((schema.metadata or {})[b"statestore.state"])
         if state["version"] != _version_of(name):
             raise ValueError(f"version {state['version']!r}")
-        return _snapshot(state, _versions(pa.Table.from_batches(batches, schema)))
+        return _log_state(state, _versions(pa.Table.from_batches(batches, schema)))
     except StateStoreError:
         raise
     except UNREADABLE as error:
@@ -250,7 +250,7 @@ def _versions(table: pa.Table) -> Versions:
     return versions_from({name: table[name].to_numpy() for name in NUMBERS}, texts)
 
 
-def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
+def _log_state(state: dict[str, Any], versions: Versions) -> LogState:
     segments = tuple(segment_meta_from_json(meta) for meta in state["segments"])
     closures = {
         name: tuple(closure_slice_from_json(piece) for piece in pieces) for name, pieces in state["closures"].items()
@@ -266,13 +266,13 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
         check_horizon(horizon)
     if len(versions) != state["version"] + 1:
         raise ValueError(f"{len(versions)} commits for version {state['version']}")
-    snapshot = LogState(
+    log_state = LogState(
         state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", "")
     )
-    check_text(snapshot.store, "store")
-    check_layout(snapshot)
-    _check_versions(snapshot)
-    return snapshot
+    check_text(log_state.store, "store")
+    check_layout(log_state)
+    _check_versions(log_state)
+    return log_state
 
 
 def _corrupt(name: str, found: str) -> CorruptError:

@@ -197,32 +197,32 @@ class LogState:
 EMPTY = LogState(-1, Versions(_Columns(64), 0))
 
 
-def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
+def advance(log_state: LogState, entry: CommitEntry) -> LogState:
     """Return the log state after one more commit.
 
     Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it belongs to another
     store.
     """
-    if entry.version != snapshot.version + 1:
+    if entry.version != log_state.version + 1:
         raise CorruptError(
             "LOG_CORRUPT",
-            f"version {entry.version} follows version {snapshot.version}; restore the missing log entries",
+            f"version {entry.version} follows version {log_state.version}; restore the missing log entries",
         )
-    if snapshot.store and entry.store not in ("", snapshot.store):
-        raise replaced(entry_name(entry.version), snapshot.store)
+    if log_state.store and entry.store not in ("", log_state.store):
+        raise replaced(entry_name(entry.version), log_state.store)
     removed = set(entry.removed)
-    segments = (*snapshot.segments, *entry.added)
+    segments = (*log_state.segments, *entry.added)
     if removed:
-        known = {meta.name for meta in snapshot.segments}
+        known = {meta.name for meta in log_state.segments}
         if not removed <= known:
             raise _misfit(entry.version, f"removes segment {min(removed - known)}, which the store does not have")
-        segments = (*(meta for meta in snapshot.segments if meta.name not in removed), *entry.added)
-    closures = {name: pieces for name, pieces in snapshot.closures.items() if name not in removed}
+        segments = (*(meta for meta in log_state.segments if meta.name not in removed), *entry.added)
+    closures = {name: pieces for name, pieces in log_state.closures.items() if name not in removed}
     for piece in entry.closures:
         closures[piece.segment] = (*closures.get(piece.segment, ()), piece)
-    stream_time = snapshot.stream_time_us if entry.stream_time is None else entry.stream_time
+    stream_time = log_state.stream_time_us if entry.stream_time is None else entry.stream_time
     numbers = {name: getattr(entry, name) for name in NUMBERS if name != "stream_time"}
-    versions = snapshot.versions.append(
+    versions = log_state.versions.append(
         {**numbers, "stream_time": stream_time}, {name: getattr(entry, name) for name in TEXTS}
     )
     return LogState(
@@ -230,9 +230,9 @@ def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
         versions,
         segments,
         closures,
-        entry.horizon or snapshot.horizon,
-        _followed(snapshot.changelogs, entry.changelogs),
-        snapshot.store or entry.store,
+        entry.horizon or log_state.horizon,
+        _followed(log_state.changelogs, entry.changelogs),
+        log_state.store or entry.store,
     )
 
 
@@ -246,17 +246,17 @@ def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -
     return found
 
 
-def check_layout(snapshot: LogState) -> None:
+def check_layout(log_state: LogState) -> None:
     """Raise CorruptError LOG_CORRUPT if two segments have one name, or if closures name a segment that does not exist.
 
     The check is not part of `advance`, which replays thousands of entries: only the final layout is read.
     """
-    names = {meta.name for meta in snapshot.segments}
-    if len(names) != len(snapshot.segments):
-        raise _misfit(snapshot.version, "has a segment twice")
-    if not snapshot.closures.keys() <= names:
-        unknown = min(snapshot.closures.keys() - names)
-        raise _misfit(snapshot.version, f"closes rows of segment {unknown}, which the store does not have")
+    names = {meta.name for meta in log_state.segments}
+    if len(names) != len(log_state.segments):
+        raise _misfit(log_state.version, "has a segment twice")
+    if not log_state.closures.keys() <= names:
+        unknown = min(log_state.closures.keys() - names)
+        raise _misfit(log_state.version, f"closes rows of segment {unknown}, which the store does not have")
 
 
 def _misfit(version: int, found: str) -> CorruptError:

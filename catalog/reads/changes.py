@@ -69,36 +69,36 @@ class ChangeSplit:
     after: int  # an expiry removed events at or before this state time, so none of them is returned
 
 
-def plan_changes(files: SegmentFiles, snapshot: LogState, query: Query) -> list[ChangeSplit]:
+def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list[ChangeSplit]:
     """Return splits in order, each with about SPLIT_EVENTS events. Raises for ranges outside the kept range."""
-    views = tuple(views_of(snapshot.segments, snapshot.closures))
+    views = tuple(views_of(log_state.segments, log_state.closures))
     if query.start_time is not None or query.end_time is not None:
-        return _plan_by_time(files, snapshot, query, views)
-    return _plan_by_version(files, snapshot, query, views)
+        return _plan_by_time(files, log_state, query, views)
+    return _plan_by_version(files, log_state, query, views)
 
 
 def _plan_by_version(
-    files: SegmentFiles, snapshot: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
+    files: SegmentFiles, log_state: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
-    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version + 1
+    oldest = 0 if log_state.horizon is None else log_state.horizon.version + 1
     for version in (query.start_version, query.end_version):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
             raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
     first = oldest if query.start_version is None else query.start_version
-    last = snapshot.version if query.end_version is None else query.end_version
+    last = log_state.version if query.end_version is None else query.end_version
     if query.start_version is not None and query.end_version is not None and first > last:
         raise InvalidInputError(
             "INVALID_RANGE", f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
         )
     for version in (query.start_version, query.end_version):
-        if version is not None and not oldest <= version <= snapshot.version:
+        if version is not None and not oldest <= version <= log_state.version:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"store {files.spec.name!r}: changes of version {shown(version)} are not kept; "
-                f"versions {oldest} to {snapshot.version} are kept",
+                f"versions {oldest} to {log_state.version} are kept",
             )
     # A commit may close a row without adding one: a value taken back (see Timeline).
-    counts = snapshot.versions.rows + snapshot.versions.tombstones + snapshot.versions.closed
+    counts = log_state.versions.rows + log_state.versions.tombstones + log_state.versions.closed
     splits: list[ChangeSplit] = []
     begin = first
     room = 0
@@ -107,32 +107,32 @@ def _plan_by_version(
         if room >= SPLIT_EVENTS or version == last:
             mine = tuple(v for v in views if v.meta.min_added <= version)
             if room:
-                splits.append(_split(snapshot, mine, begin, version, False, snapshot.version, 2 * room))
+                splits.append(_split(log_state, mine, begin, version, False, log_state.version, 2 * room))
             begin, room = version + 1, 0
     return splits
 
 
 def _plan_by_time(
-    files: SegmentFiles, snapshot: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
+    files: SegmentFiles, log_state: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
     first = BEGINNING if query.start_time is None else query.start_time
     last = NOW if query.end_time is None else query.end_time
     if first > last:
         raise InvalidInputError("INVALID_RANGE", "changes by state time: the start is after the end; swap them")
-    if snapshot.horizon is not None:
-        if query.start_time is not None and first <= snapshot.horizon.time:
+    if log_state.horizon is not None:
+        if query.start_time is not None and first <= log_state.horizon.time:
             raise NotFoundError(
                 "TIME_NOT_KEPT",
-                f"store {files.spec.name!r} keeps changes after {format_time(snapshot.horizon.time)}, "
+                f"store {files.spec.name!r} keeps changes after {format_time(log_state.horizon.time)}, "
                 f"asked from {format_time(first)}; ask for a later start",
             )
-        first = max(first, snapshot.horizon.time + 1)
+        first = max(first, log_state.horizon.time + 1)
     mine = tuple(v for v in views if v.meta.role != "belief")
     rows = sum(v.meta.rows for v in mine if v.meta.min_valid_from <= last and v.meta.max_valid_from >= first)
     if not rows:
         return []
     return [
-        _split(snapshot, mine, low, high, True, snapshot.version, 2 * rows)
+        _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
         for low, high in _time_ranges(files, mine, first, last)
     ]
 
@@ -153,7 +153,7 @@ def _time_ranges(
 
 
 def _split(
-    snapshot: LogState,
+    log_state: LogState,
     views: tuple[SegmentWithClosures, ...],
     first: int,
     last: int,
@@ -161,9 +161,9 @@ def _split(
     version: int,
     rows: int,
 ) -> ChangeSplit:
-    base, top = (0, snapshot.version) if by_time else (first, last)
-    times = tuple(snapshot.versions.timestamp[base : top + 1].tolist())
-    after = BEGINNING if snapshot.horizon is None else snapshot.horizon.time
+    base, top = (0, log_state.version) if by_time else (first, last)
+    times = tuple(log_state.versions.timestamp[base : top + 1].tolist())
+    after = BEGINNING if log_state.horizon is None else log_state.horizon.time
     return ChangeSplit(views, first, last, by_time, version, times, base, rows, after)
 
 

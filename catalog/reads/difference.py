@@ -131,9 +131,9 @@ def _of_store(
 ) -> Iterator[pa.RecordBatch]:
     """Check the points at once, and return an iterator that reads lazily."""
     files = table.files()
-    snapshot = files.snapshot()
-    windows = [window_of(table.name, snapshot, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
-    before, after = _only(files, snapshot, windows)
+    log_state = files.log_state()
+    windows = [window_of(table.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
+    before, after = _only(files, log_state, windows)
     total = sum(len(item.rows) for item in (*before, *after))
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
     return (
@@ -145,11 +145,11 @@ def _of_store(
     )
 
 
-def _only(files: SegmentFiles, snapshot: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
+def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
     """Return the rows that are valid at the first point only, and those that are valid at the second only."""
-    pieces = [{piece.view.meta.name: piece for piece in plan(files, snapshot, window, ())} for window in windows]
+    pieces = [{piece.view.meta.name: piece for piece in plan(files, log_state, window, ())} for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
-    for meta in snapshot.segments:
+    for meta in log_state.segments:
         live = [_live_rows(files, pieces[i].get(meta.name), windows[i], meta.rows) for i in (0, 1)]
         for side, mine, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
             rows = np.flatnonzero(mine & ~theirs)

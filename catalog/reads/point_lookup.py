@@ -50,10 +50,10 @@ class _Probe(NamedTuple):
 class PointLookup:
     """Point reads of one log state; a segment is opened when a read first reaches it."""
 
-    def __init__(self, files: SegmentFiles, snapshot: LogState, codec: KeyCodec) -> None:
+    def __init__(self, files: SegmentFiles, log_state: LogState, codec: KeyCodec) -> None:
         self._files = files
         self._codec = codec
-        views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
+        views = [v for v in views_of(log_state.segments, log_state.closures) if v.meta.role != "belief"]
         # Earliest ends first: the segment that closed next after a moment most likely holds the row that was valid
         # then.
         views.sort(key=lambda v: (v.meta.tombstone, v.meta.max_valid_to, -v.meta.max_added))

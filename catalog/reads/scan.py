@@ -47,14 +47,14 @@ class TimeRange:
     version: int
     newest: bool
 
-    def clamped(self, snapshot: LogState) -> TimeRange:
+    def clamped(self, log_state: LogState) -> TimeRange:
         """Return the range with both ends at most at the stream time of its version.
 
         No row that a commit recorded starts after its stream time, so later moments have the answer of that time.
         """
         if self.newest:
             return self
-        stream_time = snapshot.versions.stream_time_at(self.version)
+        stream_time = log_state.versions.stream_time_at(self.version)
         return TimeRange(min(self.low, stream_time), min(self.high, stream_time), self.version, False)
 
 
@@ -81,11 +81,11 @@ class StoreSplit:
     rows: int
 
 
-def plan(files: SegmentFiles, snapshot: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
+def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
     """Return the pieces that may hold rows of the window, without tombstones."""
-    window = window.clamped(snapshot)
+    window = window.clamped(log_state)
     pieces = []
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         meta = view.meta
         if meta.tombstone or _skips(meta, window) or not _keys_may_match(files, meta, filters):
             continue

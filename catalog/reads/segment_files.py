@@ -63,7 +63,7 @@ class SegmentFiles:
         self._lock = threading.RLock()
         leave_in_forks(self._in_fork)
 
-    def snapshot(self) -> LogState:
+    def log_state(self) -> LogState:
         """Return the log state of the newest commit. The log is checked once for further entries; none is read twice.
 
         Raises NotFoundError STORE_REPLACED if the store was dropped, or if another store has taken its place.

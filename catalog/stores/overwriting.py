@@ -23,17 +23,17 @@ from statestore.formats.values.times import format_time
 Ints = npt.NDArray[np.int64]
 
 
-def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
+def overwrite_records(files: SegmentFiles, log_state: LogState, records: Records) -> Records:
     """Return the new rows of ``records``, and a tombstone for each live key that is not among them.
 
     The tombstones are at the earliest of the records' times, or at the stream time if that is later. A record that
     already is the newest version of its key, with that time and those values, is left out. Raises InvalidInputError
     OVERWRITE_TOO_OLD for a record whose key has a later version, because that version would remain.
     """
-    stream_time = snapshot.stream_time_us
+    stream_time = log_state.stream_time_us
     moment = max(stream_time, int(records.times.min()) if len(records) else time.time_ns() // 1_000_000 * 1_000)
-    gone = _live_keys_without(files, snapshot, records)
-    records = _without_unchanged(files, snapshot, records)
+    gone = _live_keys_without(files, log_state, records)
+    records = _without_unchanged(files, log_state, records)
     count = len(gone[0])
     if not count:
         return records
@@ -46,12 +46,12 @@ def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records)
     )
 
 
-def _without_unchanged(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
+def _without_unchanged(files: SegmentFiles, log_state: LogState, records: Records) -> Records:
     if not len(records):
         return records
     hashes = hash_keys(records.keys)
     unchanged = np.zeros(len(records), bool)
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         if view.meta.role == "belief" or view.meta.max_valid_to != OPEN:
             continue
         segment = files.segment(view.meta)
@@ -95,12 +95,12 @@ def _refuse_older(files: SegmentFiles, records: Records, record: Ints, start: In
         )
 
 
-def _live_keys_without(files: SegmentFiles, snapshot: LogState, records: Records) -> list[pa.Array]:
+def _live_keys_without(files: SegmentFiles, log_state: LogState, records: Records) -> list[pa.Array]:
     names = files.spec.key_names
     index = KeyIndex.build(hash_keys(records.keys)) if len(records) else None
-    window = TimeRange(NOW, NOW, snapshot.version, newest=True)
+    window = TimeRange(NOW, NOW, log_state.version, newest=True)
     found: list[list[pa.Array]] = [[pa.array([], field.type)] for field in files.spec.key]
-    for split in splits_of(plan(files, snapshot, window, ()), window):
+    for split in splits_of(plan(files, log_state, window, ()), window):
         for batch in read_split(files, split, names):
             missing = np.ones(batch.num_rows, bool)
             if index is not None:

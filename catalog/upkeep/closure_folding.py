@@ -45,7 +45,7 @@ class Folded:
 
 
 def fold(
-    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], *, keep_closures: bool = False
+    files: SegmentFiles, log_state: LogState, views: list[SegmentWithClosures], *, keep_closures: bool = False
 ) -> Folded:
     """Read the segments of one shape (values, or tombstones) and fold their closures.
 
@@ -56,8 +56,8 @@ def fold(
         block = read_block(files, view)
         kept = np.ones(len(block), bool)
         if not keep_closures:
-            beliefs += _apply(files, snapshot, view, block, kept)
-            kept &= ~_expired(block, snapshot.horizon, view.meta.tombstone)
+            beliefs += _apply(files, log_state, view, block, kept)
+            kept &= ~_expired(block, log_state.horizon, view.meta.tombstone)
         rows = np.flatnonzero(kept)
         blocks.append(block if len(rows) == len(block) else block.take(rows))
         sources.append(Source(np.full(len(rows), number), rows))
@@ -108,13 +108,13 @@ def _no_rows() -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 def _apply(
-    files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, block: RowBlock, kept: npt.NDArray[np.bool_]
+    files: SegmentFiles, log_state: LogState, view: SegmentWithClosures, block: RowBlock, kept: npt.NDArray[np.bool_]
 ) -> list[RowBlock]:
     """Fold the closures into ``block`` (in place) in commit order; return the belief rows."""
     beliefs = []
     for piece in view.closures:
         rows, ends = files.closures(piece, view.meta.rows)
-        before = snapshot.versions.stream_time_before(np.array([piece.version]))[0]
+        before = log_state.versions.stream_time_before(np.array([piece.version]))[0]
         replaced = ends <= block.start[rows]
         punctual = (block.end[rows] == OPEN) & (ends >= before) & ~replaced
         revised = rows[~punctual]

@@ -50,7 +50,7 @@ class Backlog:
     deltas: int
 
 
-def compact(files: SegmentFiles, snapshot: LogState, full: bool, claimed: str = "") -> Rewrite:
+def compact(files: SegmentFiles, log_state: LogState, full: bool, claimed: str = "") -> Rewrite:
     """Return the rewrite that is due by the defaults, or (``full``) of everything that can be folded, without
     publishing it.
 
@@ -58,17 +58,17 @@ def compact(files: SegmentFiles, snapshot: LogState, full: bool, claimed: str = 
     """
     rewrite = Rewrite(NewFiles(claimed))
     for tombstone in (False, True):
-        views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.tombstone == tombstone]
+        views = [v for v in views_of(log_state.segments, log_state.closures) if v.meta.tombstone == tombstone]
         recent = [v for v in views if v.meta.role in ("open", "delta")]
         load = _backlog(files, recent)
         sealed = [v for v in views if v.meta.role in ("closed", "late")]
         if recent and _major_due(load, recent, full):
-            _major(files, snapshot, rewrite, recent, sealed, load.live)
+            _major(files, log_state, rewrite, recent, sealed, load.live)
         elif load.deltas >= MINOR_DELTAS:
-            _minor(files, snapshot, rewrite, [v for v in recent if v.meta.role == "delta"])
+            _minor(files, log_state, rewrite, [v for v in recent if v.meta.role == "delta"])
         for group in _fold_groups(sealed, load.live, full):
-            _refold(files, snapshot, rewrite, group, load.live)
-    _merge_beliefs(files, snapshot, rewrite, full)
+            _refold(files, log_state, rewrite, group, load.live)
+    _merge_beliefs(files, log_state, rewrite, full)
     return rewrite
 
 
@@ -88,19 +88,19 @@ def _major_due(load: Backlog, recent: list[SegmentWithClosures], full: bool) -> 
 
 def _major(
     files: SegmentFiles,
-    snapshot: LogState,
+    log_state: LogState,
     rewrite: Rewrite,
     recent: list[SegmentWithClosures],
     sealed: list[SegmentWithClosures],
     live: int,
 ) -> None:
-    folded = fold(files, snapshot, recent)
+    folded = fold(files, log_state, recent)
     tombstone = recent[0].meta.tombstone
     is_open = folded.rows.end == OPEN
     border = max((v.meta.max_valid_to for v in sealed if v.meta.role == "closed"), default=-(2**63))
     late = ~is_open & (folded.rows.end < border)
     placed = _Placed(len(folded.rows))
-    writer = _Writer(files, snapshot, rewrite, folded, tombstone, placed)
+    writer = _Writer(files, log_state, rewrite, folded, tombstone, placed)
     writer.segment("open", np.flatnonzero(is_open))
     for rows in _by_end(folded.rows, np.flatnonzero(~is_open & ~late), int(max(SEAL_RATIO * live, SEAL_MIN_ROWS))):
         writer.segment("closed", rows)
@@ -111,10 +111,10 @@ def _major(
     _record_moves(rewrite, recent, folded.source, placed)
 
 
-def _minor(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, deltas: list[SegmentWithClosures]) -> None:
-    folded = fold(files, snapshot, deltas, keep_closures=True)
+def _minor(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, deltas: list[SegmentWithClosures]) -> None:
+    folded = fold(files, log_state, deltas, keep_closures=True)
     placed = _Placed(len(folded.rows))
-    writer = _Writer(files, snapshot, rewrite, folded, deltas[0].meta.tombstone, placed)
+    writer = _Writer(files, log_state, rewrite, folded, deltas[0].meta.tombstone, placed)
     writer.segment("delta", np.arange(len(folded.rows)))
     _record_moves(rewrite, deltas, folded.source, placed)
     rewrite.new.add_closures(moved_closures(files, rewrite, [c for view in deltas for c in view.closures]))
@@ -155,11 +155,11 @@ def _ends_overlap(left: SegmentMeta, right: SegmentMeta) -> bool:
 
 
 def _refold(
-    files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, group: list[SegmentWithClosures], live: int
+    files: SegmentFiles, log_state: LogState, rewrite: Rewrite, group: list[SegmentWithClosures], live: int
 ) -> None:
-    folded = fold(files, snapshot, group)
+    folded = fold(files, log_state, group)
     placed = _Placed(len(folded.rows))
-    writer = _Writer(files, snapshot, rewrite, folded, group[0].meta.tombstone, placed)
+    writer = _Writer(files, log_state, rewrite, folded, group[0].meta.tombstone, placed)
     role: Role = "closed" if any(v.meta.role == "closed" for v in group) else "late"
     limit = int(max(COLD_RATIO * live, SEAL_MIN_ROWS, max(v.meta.rows for v in group)))
     for rows in _by_end(folded.rows, np.arange(len(folded.rows)), limit):
@@ -168,15 +168,15 @@ def _refold(
     _record_moves(rewrite, group, folded.source, placed)
 
 
-def _merge_beliefs(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, full: bool) -> None:
+def _merge_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, full: bool) -> None:
     for tombstone in (False, True):
-        views = [SegmentWithClosures(m) for m in snapshot.segments if m.role == "belief" and m.tombstone == tombstone]
+        views = [SegmentWithClosures(m) for m in log_state.segments if m.role == "belief" and m.tombstone == tombstone]
         if len(views) < (2 if full else BELIEF_FILES):
             continue
         blocks = [read_block(files, v) for v in views]
         joined = join_blocks(blocks, len(blocks[0].columns))
         joined = joined.take(np.argsort(joined.start, kind="stable"))
-        rewrite.new.add_segment(files.spec, joined, "belief", tombstone, late_rows(snapshot, joined))
+        rewrite.new.add_segment(files.spec, joined, "belief", tombstone, late_rows(log_state, joined))
         rewrite.removed += [v.meta for v in views]
 
 
@@ -191,7 +191,7 @@ class _Placed:
 @dataclass(frozen=True)
 class _Writer:
     files: SegmentFiles
-    snapshot: LogState
+    log_state: LogState
     rewrite: Rewrite
     folded: Folded
     tombstone: bool
@@ -203,7 +203,7 @@ class _Writer:
             return
         rows = rows[np.argsort(self.folded.rows.start[rows], kind="stable")]
         block = self.folded.rows.take(rows)
-        late = late_rows(self.snapshot, block)
+        late = late_rows(self.log_state, block)
         self.placed.segment[rows] = len(self.rewrite.new.segments)
         self.rewrite.new.add_segment(self.files.spec, block, role, self.tombstone, late)
         self.placed.row[rows] = np.arange(len(rows))
@@ -212,7 +212,7 @@ class _Writer:
         block = self.folded.beliefs
         if len(block):
             block = block.take(np.argsort(block.start, kind="stable"))
-            late = late_rows(self.snapshot, block)
+            late = late_rows(self.log_state, block)
             self.rewrite.new.add_segment(self.files.spec, block, "belief", self.tombstone, late)
 
 

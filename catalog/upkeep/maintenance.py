@@ -44,11 +44,11 @@ LEFT_BEHIND = re.compile(
 )
 
 
-def may_be_due(snapshot: LogState) -> bool:
+def may_be_due(log_state: LogState) -> bool:
     """Return False if no compaction can be due, from statistics alone."""
-    recent = [m for m in snapshot.segments if m.role in ("open", "delta")]
+    recent = [m for m in log_state.segments if m.role in ("open", "delta")]
     deltas = [m for m in recent if m.role == "delta"]
-    closures = sum(c.count for m in snapshot.segments for c in snapshot.closures.get(m.name, ()))
+    closures = sum(c.count for m in log_state.segments for c in log_state.closures.get(m.name, ()))
     return len(deltas) >= MINOR_DELTAS or closures + sum(m.rows for m in deltas) >= SEAL_MIN_ROWS
 
 
@@ -57,14 +57,14 @@ def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
 
     Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
     """
-    snapshot = base
+    log_state = base
     for _ in range(MAX_ATTEMPTS):
-        snapshot = load_log_state(files.storage, base=snapshot)
+        log_state = load_log_state(files.storage, base=log_state)
         with claim(files.storage) as claimed:
-            rewrite = compact(files, snapshot, full, claimed)
+            rewrite = compact(files, log_state, full, claimed)
             if not rewrite.removed:
-                return snapshot
-            published = _publish_rewrite(files, snapshot, rewrite)
+                return log_state
+            published = _publish_rewrite(files, log_state, rewrite)
         if published is not None:
             return published
     raise ConflictError(
@@ -122,34 +122,34 @@ def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) 
 
 def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:
     """Expire moments before ``horizon_time`` (epoch microseconds): refuse them, and drop files that hold only them."""
-    snapshot = base
+    log_state = base
     while True:
-        snapshot = load_log_state(files.storage, base=snapshot)
-        horizon = _horizon(snapshot, horizon_time)
+        log_state = load_log_state(files.storage, base=log_state)
+        horizon = _horizon(log_state, horizon_time)
         if horizon is None:
-            return snapshot
-        removed = tuple(m.name for m in snapshot.segments if _can_drop(snapshot, m, horizon))
-        entry = new_entry(snapshot, "expire", NewFiles(), removed=removed, horizon=horizon)
+            return log_state
+        removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
+        entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
         try:
             write_entry(files.storage, entry)
         except ConflictError:
             continue
-        return after_publish(files.storage, snapshot, entry)
+        return after_publish(files.storage, log_state, entry)
 
 
-def _horizon(snapshot: LogState, time_us: int) -> Horizon | None:
+def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
     """Return the new horizon, or None if it would not be later than the present one."""
-    known = snapshot.horizon
+    known = log_state.horizon
     if known is not None and time_us <= known.time:
         return None
-    before = np.flatnonzero(snapshot.versions.stream_time <= time_us)
+    before = np.flatnonzero(log_state.versions.stream_time <= time_us)
     return Horizon(time_us, int(before[-1]) if len(before) else 0)
 
 
-def _can_drop(snapshot: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
+def _can_drop(log_state: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
     if meta.role == "belief":
         return meta.max_dropped <= horizon.version
-    pending = snapshot.closures.get(meta.name, ())
+    pending = log_state.closures.get(meta.name, ())
     return meta.max_valid_to <= horizon.time and meta.last_closed <= horizon.version and not pending
 
 
@@ -286,8 +286,8 @@ def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str
     return needed
 
 
-def file_names(snapshot: LogState) -> set[str]:
+def file_names(log_state: LogState) -> set[str]:
     """Return the data files of a log state: segments, key indexes and closure lists."""
-    refs: list[FileRef | None] = [ref for m in snapshot.segments for ref in (m.file, m.index)]
-    refs += [c.file for slices in snapshot.closures.values() for c in slices]
+    refs: list[FileRef | None] = [ref for m in log_state.segments for ref in (m.file, m.index)]
+    refs += [c.file for slices in log_state.closures.values() for c in slices]
     return {ref.name for ref in refs if ref is not None}

@@ -66,7 +66,7 @@ def get(
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
     from statestore.connector.cli.reading import read_key
 
-    found = read_key(path, store, key, mode="snapshot", as_of=as_of, version=version)
+    found = read_key(path, store, key, mode="state", as_of=as_of, version=version)
     if not found.num_rows:
         say(f"no value for this key in {store}")
         raise typer.Exit(1)

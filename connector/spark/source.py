@@ -41,7 +41,7 @@ class StateStoreSource(DataSource):
             table = self._table()
             query = _as_spelled(table, shape_of(self.options))
             marked = not intervals_as_numbers(self.options)
-            return spark_schema(table.schema(query), marked=marked, event_times=query.mode == "snapshot")
+            return spark_schema(table.schema(query), marked=marked, event_times=query.mode == "state")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():

@@ -96,7 +96,7 @@ def _scans(
         try:
             table = find_table(warehouse, reference.name, reference.place)
         except NotFoundError:
-            if reference.mode == "snapshot" and spark.catalog.tableExists(_in_session(reference)):
+            if reference.mode == "state" and spark.catalog.tableExists(_in_session(reference)):
                 continue
             raise
         check_answerable(table, query, reference)

@@ -94,7 +94,7 @@ class TableReference:
     node: exp.Table
     name: str
     place: str
-    mode: Mode = "snapshot"
+    mode: Mode = "state"
     version: exp.Expr | None = None
     time: exp.Expr | None = None
     bounds: tuple[tuple[str, exp.Expr], ...] = ()
@@ -112,7 +112,7 @@ class TableReference:
     @property
     def plain(self) -> bool:
         """Return whether the table is read without a version or time, by its name alone."""
-        return self.mode == "snapshot" and self.version is None and self.time is None
+        return self.mode == "state" and self.version is None and self.time is None
 
     def expressions(self) -> Iterator[tuple[str, exp.Expr]]:
         """Yield all expressions to evaluate: (field of Query or ``start``/``end``, expression)."""
@@ -213,7 +213,7 @@ def _shorten_columns(node: exp.Table) -> None:
 
 def _named(node: exp.Table, place: str) -> TableReference:
     version, time = _clauses(node, place)
-    return TableReference(node, full_name(node), place, "snapshot", version, time)
+    return TableReference(node, full_name(node), place, "state", version, time)
 
 
 def _clauses(node: exp.Table, place: str) -> tuple[exp.Expr | None, exp.Expr | None]:

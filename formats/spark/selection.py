@@ -33,7 +33,7 @@ def selected_source(location: Location, selection: StateSelection) -> Checkpoint
             raise wrong(f"changeStartBatchId is {first}; expected at most the last batch, {last}")
         return FeedSource(location, remembered(checkpoint), replace(found, flat=selection.flat), first)
     if selection.snapshot is not None:
-        _check_snapshot(checkpoint, found, *selection.snapshot)
+        _check_snapshot_options(checkpoint, found, *selection.snapshot)
     kind = operator.name or "Spark state"
     shown = Shown(operator.operator_id, found.name, kind, selection.flat, selection.snapshot)
     return CheckpointSource(location, remembered(open_located(location)), {found.name: shown})
@@ -108,7 +108,7 @@ def _no_store(operator: Operator, selection: StateSelection, found: dict[str, St
     )
 
 
-def _check_snapshot(checkpoint: Checkpoint, view: StateView, batch_id: int, partition: int) -> None:
+def _check_snapshot_options(checkpoint: Checkpoint, view: StateView, batch_id: int, partition: int) -> None:
     if batch_id > checkpoint.batch.batch_id:
         raise wrong(f"snapshotStartBatchId is {batch_id}; expected at most the batch read, {checkpoint.batch.batch_id}")
     if partition not in view.store.partitions:

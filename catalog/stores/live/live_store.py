@@ -67,9 +67,9 @@ class LiveStore(TierHandle):
             consumed = self._changelogs.consumed()
             self._attempt = CommitAttempt(consumed, dropped=self._dropped)
             try:
-                snapshot = commit_change(
+                log_state = commit_change(
                     self._files,
-                    self._snapshot,
+                    self._log_state,
                     lambda base: self._change("write", base, found, transaction, consumed),
                 )
             except CommitUnknownError as error:
@@ -77,8 +77,8 @@ class LiveStore(TierHandle):
                 raise
             self._attempt = None
             self._dropped = 0
-            self._after_commit(snapshot)
-            return snapshot.version
+            self._after_commit(log_state)
+            return log_state.version
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its records are no longer uncommitted."""
@@ -86,11 +86,11 @@ class LiveStore(TierHandle):
         if attempt is None:
             return
         self.refresh()
-        if attempt.took_place(self._storage, self._snapshot):
+        if attempt.took_place(self._storage, self._log_state):
             self._dropped -= attempt.dropped
-            self._changelogs.mark_committed(self._snapshot.changelogs)
+            self._changelogs.mark_committed(self._log_state.changelogs)
             if not any(batch.num_rows for batch in self._changelogs.uncommitted()):
-                self._after_commit(self._snapshot)
+                self._after_commit(self._log_state)
         self._attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
@@ -114,17 +114,17 @@ class LiveStore(TierHandle):
                 found = self._overwriting(found)
             operation = "write" if mode == "append" else "overwrite"
             try:
-                snapshot = commit_change(
-                    self._files, self._snapshot, lambda base: self._change(operation, base, found, transaction, ())
+                log_state = commit_change(
+                    self._files, self._log_state, lambda base: self._change(operation, base, found, transaction, ())
                 )
             except CommitUnknownError:
                 self._make_anew()  # from the table, which may have these rows
                 raise
             self._observe(found.stream_time)
-            self._snapshot = snapshot
+            self._log_state = log_state
             self._take_written(operation, found)
-            self._after_commit(snapshot)
-            return snapshot.version
+            self._after_commit(log_state)
+            return log_state.version
 
     def put_all(self, data: Any) -> PutAllResult:
         """Put an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in row
@@ -273,27 +273,27 @@ class LiveStore(TierHandle):
             operation, records, stream_time, found.dropped, transaction, changelogs, expiring=self.spec.windowing
         )
 
-    def _after_commit(self, snapshot: LogState) -> None:
+    def _after_commit(self, log_state: LogState) -> None:
         """Continue from the published version; a failure here must not fail the commit.
 
         The table has the changelog's records, so the changelog can be removed although the tier is not flushed: a tier
         whose position is older than the commit is not used. The log names a changelog that cannot be removed, so that
         its records are never applied again.
         """
-        self._snapshot = snapshot
-        self._changelogs.version = snapshot.version
+        self._log_state = log_state
+        self._changelogs.version = log_state.version
         self._append = None
         try:
             self._changelogs.discard()
         except OSError:
             self._changelogs.leave()
         self._save_tier()
-        self._committed(snapshot)
+        self._committed(log_state)
 
     def _version_of(self, transaction: tuple[str, int] | None) -> int | None:
         """Return the version that a transaction has in the log; None if it is new."""
         self.refresh()
-        return None if transaction is None else self._snapshot.versions.find_transaction(*transaction)
+        return None if transaction is None else self._log_state.versions.find_transaction(*transaction)
 
     def _discard_own(self) -> None:
         """Forget the acknowledged writes of this handle, in the tier, too."""

@@ -232,8 +232,8 @@ class TierHandle(StoreHandle):
             self._lock = lock
             try:
                 with disk_errors("open the changelog", self._root):
-                    self._advance(self._files.snapshot())  # others may have committed while they held the lock
-                    self._changelogs.version = self._snapshot.version
+                    self._advance(self._files.log_state())  # others may have committed while they held the lock
+                    self._changelogs.version = self._log_state.version
                     self._changelogs.take_over(self._committed_changelogs)
                 return self._open_tier(first=True)
             except BaseException:
@@ -248,9 +248,9 @@ class TierHandle(StoreHandle):
         for _ in range(ATTEMPTS):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
-                    self._advance(self._files.snapshot())  # the log may have a commit whose outcome was unknown
+                    self._advance(self._files.log_state())  # the log may have a commit whose outcome was unknown
                     tier, state = catch_up(
-                        self._content(), self._new_tier, self._files, self._snapshot, self._changelogs, self._anew
+                        self._content(), self._new_tier, self._files, self._log_state, self._changelogs, self._anew
                     )
                 try:
                     self._opened(tier)  # first, because other threads use the tier once it is visible
@@ -307,15 +307,15 @@ class TierHandle(StoreHandle):
     def _follow_commits(self) -> HotTier:
         """Return a private tier with the newest committed state."""
         writing_rocksdb()
-        snapshot = self._files.snapshot()
-        if self._tier is not None and self._tier_version == snapshot.version:
+        log_state = self._files.log_state()
+        if self._tier is not None and self._tier_version == log_state.version:
             return self._tier
         for _ in range(ATTEMPTS):
             try:
-                tier = self._brought_to(snapshot)
+                tier = self._brought_to(log_state)
                 self._opened(tier)
-                self._tier_version = snapshot.version
-                self._advance(snapshot)
+                self._tier_version = log_state.version
+                self._advance(log_state)
                 return tier
             except TierBrokenError as error:
                 failure = error
@@ -325,18 +325,18 @@ class TierHandle(StoreHandle):
                 raise
         raise failure.as_storage_error("the reader's own hot tier, in the folder for temporary files")
 
-    def _brought_to(self, snapshot: LogState) -> HotTier:
+    def _brought_to(self, log_state: LogState) -> HotTier:
         """Return the private tier, or a new one, with exactly the rows of a log state."""
         content = self._content()
-        if self._tier is not None and can_follow(content, snapshot, self._tier_version):
+        if self._tier is not None and can_follow(content, log_state, self._tier_version):
             assert content.follow is not None
-            state = content.follow(self._tier, snapshot, self._tier_version)
+            state = content.follow(self._tier, log_state, self._tier_version)
         else:
             self._drop_tier()
             directory = take_directory()
             self._remove_private = weakref.finalize(self, directory.remove)
             self._tier = HotTier(directory.path / FOLDER, self.name, self._segment_name)
-            state = content.fill(self._tier, snapshot)
+            state = content.fill(self._tier, log_state)
         self._ost = state.stream_time
         return self._tier
 
@@ -373,7 +373,7 @@ class TierHandle(StoreHandle):
         name, end = self._changelogs.position()
         checkpoint = TierPosition(
             store_id=self.spec.store_id,
-            version=self._snapshot.version,
+            version=self._log_state.version,
             changelog=name,
             offset=end,
             stream_time=self._ost,
@@ -409,5 +409,5 @@ class TierHandle(StoreHandle):
                 os.close(lock)
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
-        self._advance(self._files.snapshot())
-        return consumed_ends(self._storage, self._snapshot, names)
+        self._advance(self._files.log_state())
+        return consumed_ends(self._storage, self._log_state, names)

@@ -178,7 +178,7 @@ class LiveVersionedStore(LiveStore):
             raise
 
     def _is_late(self, moment: int) -> bool:
-        horizon = self._snapshot.horizon
+        horizon = self._log_state.horizon
         return moment < self._ost - self._retention or (horizon is not None and moment * TICK < horizon.time)
 
     def _of(self, tier: HotTier) -> VersionedTier:

@@ -57,13 +57,13 @@ def _apply(retention: int, interval: int, tier: HotTier, batch: pa.RecordBatch, 
 
 
 def _fill(
-    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, snapshot: LogState
+    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, log_state: LogState
 ) -> TierState:
     """Put the versions and tombstones whose segments live, in the order of their time."""
-    stream_time = snapshot.stream_time_us // TICK
+    stream_time = log_state.stream_time_us // TICK
     first_live = (stream_time - retention) // interval
     keys, values, times = [pa.array([], pa.binary())], [pa.array([], pa.binary())], [np.empty(0, np.int64)]
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         if view.meta.role == "belief":
             continue
         segment, ends = files.segment(view.meta), newest_ends(files, view)

@@ -77,9 +77,9 @@ class VersionedStore(StoreHandle):
         self._view = threading.RLock()
         self._latencies = Latencies()
         self._gets = self._latencies["get"]
-        self._has_newer = newer_entry(storage, self._snapshot.version)
+        self._has_newer = newer_entry(storage, self._log_state.version)
         self._pending = Pending(spec, self._keys, self._values)
-        self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
+        self._live = LiveState(PointLookup(self._files, self._log_state, self._keys), self._pending, self._keys)
         self._serde = row_serde("natural", spec.key, spec.value)
         self._changelogs = Changelogs(
             local_root(storage),
@@ -88,10 +88,10 @@ class VersionedStore(StoreHandle):
             store=spec.store_id,
             check=self._files.check_identity,
         )
-        self._changelogs.version = self._snapshot.version
+        self._changelogs.version = self._log_state.version
         self._retention = retention_of(spec)
-        if self._snapshot.horizon is not None:
-            self._retention = replace(self._retention, horizon=self._snapshot.horizon.time)
+        if self._log_state.horizon is not None:
+            self._retention = replace(self._retention, horizon=self._log_state.horizon.time)
         if not read_only:
             for batch in self._changelogs.adopt(self._committed_changelogs):
                 self._take_in(batch)
@@ -219,17 +219,17 @@ class VersionedStore(StoreHandle):
 
         self._attempt = CommitAttempt(change.changelogs, self._pending.seal(), self._dropped)
         try:
-            snapshot = commit_change(self._files, self._snapshot, unless_repeated)
+            log_state = commit_change(self._files, self._log_state, unless_repeated)
         except CommitUnknownError as error:
             self._attempt = replace(self._attempt, commit_id=error.commit)
             raise
         self._attempt = None
         with self._view:
-            self._advance(snapshot)
+            self._advance(log_state)
             self._forget_pending(self._adopted_parts if repeated else 0)
         self._dropped = 0
-        version = self._committed(snapshot)
-        known = None if transaction is None else snapshot.versions.find_transaction(*transaction)
+        version = self._committed(log_state)
+        known = None if transaction is None else log_state.versions.find_transaction(*transaction)
         return version if known is None else known
 
     def _finish_attempt(self) -> None:
@@ -238,14 +238,14 @@ class VersionedStore(StoreHandle):
         if attempt is None:
             return
         self.refresh()
-        if attempt.took_place(self._storage, self._snapshot):
+        if attempt.took_place(self._storage, self._log_state):
             with self._view:
                 self._pending.forget(0, attempt.parts)
                 self._live.forget()
             self._dropped -= attempt.dropped
             self._adopted_parts = 0
             if self._pending.parts:
-                self._changelogs.mark_committed(self._snapshot.changelogs)
+                self._changelogs.mark_committed(self._log_state.changelogs)
             else:
                 self._changelogs.discard()
         self._attempt = None
@@ -263,10 +263,10 @@ class VersionedStore(StoreHandle):
         table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
         checked = check_transaction(transaction)
         with self._mutex:
-            snapshot = commit_change(
-                self._files, self._snapshot, lambda base: self._table_change(base, table, mode, checked)
+            log_state = commit_change(
+                self._files, self._log_state, lambda base: self._table_change(base, table, mode, checked)
             )
-            return self._committed(snapshot)
+            return self._committed(log_state)
 
     # Point reads
 
@@ -406,25 +406,25 @@ class VersionedStore(StoreHandle):
         records = records_of(self.spec, pa.Table.from_batches(kept, schema=table.schema))
         return Change("write", records, _greatest(records), refused, transaction)
 
-    def _advance(self, snapshot: LogState) -> int:
-        if snapshot is not self._snapshot:
+    def _advance(self, log_state: LogState) -> int:
+        if log_state is not self._log_state:
             with self._view:
-                if snapshot.version >= self._snapshot.version:  # another thread may have seen a later one already
-                    self._snapshot = snapshot
-                    self._changelogs.version = snapshot.version
-                    self._has_newer = newer_entry(self._storage, snapshot.version)
-                    if snapshot.horizon is not None:
-                        self._retention = replace(self._retention, horizon=snapshot.horizon.time)
-                    self._live.follow(PointLookup(self._files, snapshot, self._keys))
-        return snapshot.version
+                if log_state.version >= self._log_state.version:  # another thread may have seen a later one already
+                    self._log_state = log_state
+                    self._changelogs.version = log_state.version
+                    self._has_newer = newer_entry(self._storage, log_state.version)
+                    if log_state.horizon is not None:
+                        self._retention = replace(self._retention, horizon=log_state.horizon.time)
+                    self._live.follow(PointLookup(self._files, log_state, self._keys))
+        return log_state.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
-        self._advance(self._files.snapshot())
-        return consumed_ends(self._storage, self._snapshot, names)
+        self._advance(self._files.log_state())
+        return consumed_ends(self._storage, self._log_state, names)
 
     def _follow(self) -> None:
         """Take in commits of other handles, with one look for the next log entry."""
-        self._advance(self._files.snapshot())
+        self._advance(self._files.log_state())
 
 
 def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:

@@ -25,7 +25,7 @@ from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.file_records import DELETE, Changes
-from statestore.formats.spark.providers.hdfs_provider import delta_changes, snapshot_rows
+from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
@@ -204,7 +204,7 @@ def _base(
     if file is None:
         return iter(())
     if file.kind == "snapshot":
-        rows = snapshot_rows(folder, file)
+        rows = base_rows(folder, file)
         if key_ranges is not None:
             rows = (rows_within(batch, key_ranges) for batch in rows)
         return in_order(each, rows, reading_threads())

@@ -196,7 +196,7 @@ def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
 
 def _replay(store: VersionedStore, model: Model) -> None:
     """Write the same rows again with the same transaction, as a streaming query does after a failure."""
-    known = store._snapshot.versions.find_transaction(*TRANSACTION)
+    known = store._log_state.versions.find_transaction(*TRANSACTION)
     store.put_all(as_table(OWN))
     version = store.commit(transaction=TRANSACTION)
     if known is None:
@@ -209,7 +209,7 @@ def _replay(store: VersionedStore, model: Model) -> None:
 
 def _check(store: VersionedStore, model: Model, operation: Operation) -> None:
     assert store.version == len(model.states) - 1
-    horizon = store._snapshot.horizon
+    horizon = store._log_state.horizon
     if horizon is None:
         check_points(store, model)
         check_answers(store, model, TIMES)
@@ -218,7 +218,7 @@ def _check(store: VersionedStore, model: Model, operation: Operation) -> None:
         for version in range(horizon.version, store.version + 1):
             for time in (None, operation.horizon, 9, 12):
                 found = store.scan(version=version, as_of=time).read_all()
-                assert found.num_rows == len(model.snapshot(version, time))
+                assert found.num_rows == len(model.state_at(version, time))
 
 
 def _files(root: Path) -> set[str]:
@@ -228,7 +228,7 @@ def _files(root: Path) -> set[str]:
 def _expected_files(store: VersionedStore) -> set[str]:
     checkpoints = {i.name for i in store._storage.list("log/_checkpoint/") if i.name.endswith(".arrow")}
     log = {f"log/{version:020d}.json" for version in range(store.version + 1)}
-    return {"store.json"} | log | checkpoints | file_names(store._snapshot)
+    return {"store.json"} | log | checkpoints | file_names(store._log_state)
 
 
 FIRST, LAST = 2, 32

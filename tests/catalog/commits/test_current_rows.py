@@ -53,9 +53,9 @@ def listed(found: OpenRows) -> list[tuple[int, str, int]]:
 
 def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
     """(key hash, segment, row) of every open row, by reading them all."""
-    files, snapshot = store._files, store._files.snapshot()
+    files, log_state = store._files, store._files.log_state()
     found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
+    for view in views_of(log_state.segments, log_state.closures):
         if view.meta.role != "belief":
             rows = np.flatnonzero(newest_ends(files, view) == OPEN)
             keys = [files.segment(view.meta).column_array("k").take(pa.array(rows))]
@@ -82,7 +82,7 @@ def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, li
             for row in rows:
                 model.put(*row)
             found = store._files._current
-            if isinstance(found, OpenRows) and found.version == store._files.snapshot().version:
+            if isinstance(found, OpenRows) and found.version == store._files.log_state().version:
                 assert listed(found) == open_rows(store)
         for key in KEYS:
             assert as_tuple(store.get(key)) == model.get(key)
@@ -167,10 +167,10 @@ def test_a_compaction_makes_it_anew(store: statestore.VersionedStore) -> None:
     assert listed(index_of(store)) == open_rows(store)
 
 
-def test_an_older_snapshot_gets_no_index(store: statestore.VersionedStore) -> None:
+def test_an_older_log_state_gets_no_index(store: statestore.VersionedStore) -> None:
     """A writer that lags behind searches the segments; the index stays for the others."""
     bulk(store, 1, 10)
-    old = store._files.snapshot()
+    old = store._files.log_state()
     bulk(store, 2, 20)
     kept = index_of(store)
     assert module.take_index(store._files, old, 100) is None
@@ -179,8 +179,8 @@ def test_an_older_snapshot_gets_no_index(store: statestore.VersionedStore) -> No
 
 def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) -> None:
     bulk(store, 1, 10)
-    snapshot = store._files.snapshot()
-    taken = module.take_index(store._files, snapshot, 100)
+    log_state = store._files.log_state()
+    taken = module.take_index(store._files, log_state, 100)
     assert taken is not None and store._files._current is None
     bulk(store, 2, 20)
     newer = index_of(store)

@@ -144,10 +144,10 @@ def test_every_field_is_documented() -> None:
 
 def _write_all() -> None:
     storage = LocalStorage(NEWEST)
-    snapshots = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
+    log_states = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
     for commit in NEWEST_LOG:
         write_entry(storage, commit)
-    write_log_checkpoint(storage, snapshots[3])
+    write_log_checkpoint(storage, log_states[3])
 
 
 if __name__ == "__main__":

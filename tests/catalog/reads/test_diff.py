@@ -60,7 +60,7 @@ def test_every_pair_of_points(tmp_path: Path, compacted: bool, monkeypatch: pyte
             store.compact(full=True)
             model.same_again()
     points = [(version, time) for version in range(store.version + 1) for time in (None, 3, 8)]
-    states = {point: {row[0]: row[1] for row in model.snapshot(*point)} for point in points}
+    states = {point: {row[0]: row[1] for row in model.state_at(*point)} for point in points}
     table = ReadableTable(open_table(tmp_path / "s"))
     for part_rows in (2, 1 << 20):
         monkeypatch.setattr(difference, "PART_ROWS", part_rows)

@@ -165,8 +165,8 @@ class Checked:
             assert self._rows(self.store.history(key=key)) == sorted(self._row(key, t, v) for t, v in versions)
         after = self.store.changes(filter=[("_change_type", "in", ["insert", "update_postimage"])])
         assert self._rows(after) == sorted(self._row(*row) for row in every)
-        assert layout_violations(self.store._files, self.store._snapshot) == []
-        assert uniqueness_violations(self.store._files, self.store._snapshot, self.store.version) == []
+        assert layout_violations(self.store._files, self.store._log_state) == []
+        assert uniqueness_violations(self.store._files, self.store._log_state, self.store.version) == []
 
     def _rows(self, reader: pa.RecordBatchReader) -> list[Any]:
         rows = reader.read_all().to_pylist(maps_as_pydicts="strict")
