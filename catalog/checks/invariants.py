@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, with_closures
 from statestore.catalog.reads.scan import TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
@@ -27,17 +27,17 @@ Ints = npt.NDArray[np.int64]
 def layout_violations(files: SegmentFiles, log_state: LogState) -> list[str]:
     """Check the invariants that do not depend on a chosen version and time."""
     found: list[str] = []
-    for view in views_of(log_state.segments, log_state.closures):
-        found += segment_violations(files, log_state, view)
-        found += closure_violations(files, view)
+    for segment in with_closures(log_state.segments, log_state.closures):
+        found += segment_violations(files, log_state, segment)
+        found += closure_violations(files, segment)
     return found + commit_violations(log_state)
 
 
-def segment_violations(files: SegmentFiles, log_state: LogState, view: SegmentWithClosures) -> list[str]:
+def segment_violations(files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures) -> list[str]:
     """Check that rows are sorted, and that the statistics by which reads prune are those of the rows."""
-    meta, segment = view.meta, files.segment(view.meta)
-    starts, ends = segment.int64("valid_from"), segment.int64("valid_to")
-    added, closed, split = segment.int64("_added"), segment.int64("_closed"), segment.bools("_split")
+    meta, file = segment.meta, files.open_segment(segment.meta)
+    starts, ends = file.int64("valid_from"), file.int64("valid_to")
+    added, closed, split = file.int64("_added"), file.int64("_closed"), file.bools("_split")
     late = starts <= log_state.versions.stream_time_before(added)
     punctual = closed[(added < closed) & ~split]
     expected = {
@@ -53,7 +53,7 @@ def segment_violations(files: SegmentFiles, log_state: LogState, view: SegmentWi
         "late_added": int(added[late].max(initial=0)),
     }
     if meta.role == "belief":
-        expected["max_dropped"] = int(segment.int64("_dropped").max())
+        expected["max_dropped"] = int(file.int64("_dropped").max())
     found = [
         f"{meta.name}: {name} is {getattr(meta, name)} in the log, {value} in the rows"
         for name, value in expected.items()
@@ -66,35 +66,35 @@ def segment_violations(files: SegmentFiles, log_state: LogState, view: SegmentWi
     if ((closed == 0) != (ends == OPEN)).any():
         found.append(f"{meta.name}: a row is open but a commit closed it, or it has an end but no commit closed it")
     if not np.array_equal(
-        hash_keys([segment.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
+        hash_keys([file.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
         files.index(meta).hashes,
     ):
         found.append(f"{meta.name}: the key index does not lead to the rows with those keys")
     return found
 
 
-def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[str]:
+def closure_violations(files: SegmentFiles, segment: SegmentWithClosures) -> list[str]:
     """Check invariant 1: ends only shrink, and a rewritten segment has only closures newer than the ends of its own
     rows.
     """
     found = []
-    segment = files.segment(view.meta)
-    ends = segment.int64("valid_to").copy()
+    file = files.open_segment(segment.meta)
+    ends = file.int64("valid_to").copy()
     version = 0
-    for piece in view.closures:
-        rows, new_ends = files.closures(piece, view.meta.rows)
+    for piece in segment.closures:
+        rows, new_ends = files.closures(piece, segment.meta.rows)
         if piece.version <= version:
-            found.append(f"{view.meta.name}: closures are not in the order of their commits")
+            found.append(f"{segment.meta.name}: closures are not in the order of their commits")
         version = piece.version
         if (new_ends >= ends[rows]).any():
-            found.append(f"{view.meta.name}: commit {version} does not shorten a row it closes")
-        if (new_ends < segment.int64("valid_from")[rows]).any():
-            found.append(f"{view.meta.name}: commit {version} closes a row before its start")
-        if (segment.int64("_closed")[rows] >= version).any():
-            found.append(f"{view.meta.name}: commit {version} closes a row that a later commit has already closed")
+            found.append(f"{segment.meta.name}: commit {version} does not shorten a row it closes")
+        if (new_ends < file.int64("valid_from")[rows]).any():
+            found.append(f"{segment.meta.name}: commit {version} closes a row before its start")
+        if (file.int64("_closed")[rows] >= version).any():
+            found.append(f"{segment.meta.name}: commit {version} closes a row that a later commit has already closed")
         if int(new_ends.min(initial=OPEN)) != piece.min_valid_to:
             found.append(
-                f"{view.meta.name}: the least end of the closures of commit {version} differs from the one in the log"
+                f"{segment.meta.name}: the least end of the closures of commit {version} is not the one in the log"
             )
         ends[rows] = new_ends
     return found
@@ -114,12 +114,12 @@ def commit_violations(log_state: LogState) -> list[str]:
 def uniqueness_violations(files: SegmentFiles, log_state: LogState, version: int) -> list[str]:
     """Check invariant 2: in the belief of a version, no key has two rows (values or tombstones) at one moment."""
     keys, hashes, starts, ends = [], [], [], []
-    for view in views_of(log_state.segments, log_state.closures):
-        segment = files.segment(view.meta)
-        end = ends_at(files, view, version)
-        start = segment.int64("valid_from")
+    for segment in with_closures(log_state.segments, log_state.closures):
+        file = files.open_segment(segment.meta)
+        end = ends_at(files, segment, version)
+        start = file.int64("valid_from")
         rows = np.flatnonzero(end > start)
-        columns = [segment.column_array(n).take(pa.array(rows)) for n in files.spec.key_names]
+        columns = [file.column_array(n).take(pa.array(rows)) for n in files.spec.key_names]
         keys.append(columns)
         hashes.append(hash_keys(columns))
         starts.append(start[rows])
@@ -155,39 +155,39 @@ def touched(files: SegmentFiles, log_state: LogState, moment: int, version: int 
     window = _window(log_state, moment, version)
     rows = live = spare = 0
     for piece in plan(files, log_state, window, ()):
-        ends = ends_at(files, piece.view, window.version)[: piece.stop]
+        ends = ends_at(files, piece.segment, window.version)[: piece.stop]
         rows += piece.stop
         live += int(np.count_nonzero(ends > window.clamped(log_state).low))
-        if piece.view.meta.role in ("delta", "late", "belief"):
+        if piece.segment.meta.role in ("delta", "late", "belief"):
             spare += piece.stop
-    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(log_state))
+    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_segments(log_state))
     return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
 
 
-def _value_views(log_state: LogState) -> list[SegmentWithClosures]:
-    views = views_of(log_state.segments, log_state.closures)
-    return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
+def _value_segments(log_state: LogState) -> list[SegmentWithClosures]:
+    segments = with_closures(log_state.segments, log_state.closures)
+    return [v for v in segments if v.meta.role in ("open", "delta") and not v.meta.tombstone]
 
 
 def pruning_violations(files: SegmentFiles, log_state: LogState, moment: int, version: int | None = None) -> list[str]:
     """Check invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
     window = _window(log_state, moment, version)
     clamped = window.clamped(log_state)
-    pieces = {p.view.meta.name: p for p in plan(files, log_state, window, ())}
+    pieces = {p.segment.meta.name: p for p in plan(files, log_state, window, ())}
     found = []
-    for view in views_of(log_state.segments, log_state.closures):
-        if view.meta.tombstone:
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.tombstone:
             continue
-        starts = files.segment(view.meta).int64("valid_from")
-        live = (starts <= clamped.high) & (ends_at(files, view, window.version) > clamped.low)
-        piece = pieces.get(view.meta.name)
+        starts = files.open_segment(segment.meta).int64("valid_from")
+        live = (starts <= clamped.high) & (ends_at(files, segment, window.version) > clamped.low)
+        piece = pieces.get(segment.meta.name)
         read = np.zeros(len(starts), bool)
         if piece is not None:
             read[piece.start : piece.stop] = True
         if (live & ~read).any():
-            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} skips a live row")
+            found.append(f"{segment.meta.name}: a read as of {moment} at {window.version} skips a live row")
         if piece is not None and not piece.cut and not live[read].all():
-            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
+            found.append(f"{segment.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
     return found
 
 

@@ -19,7 +19,7 @@ from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
 from statestore.formats.errors import NotFoundError, StateStoreError
@@ -88,12 +88,12 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
     if data.size != ref.bytes:
         message = f"{ref.name} has {data.size} bytes, the commit says {ref.bytes}; restore the file from a copy"
         found = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
-    view = memoryview(data)
+    memory = memoryview(data)
     for region, start in enumerate(range(0, min(data.size, ref.bytes), REGION_BYTES)):
         stop = min(start + REGION_BYTES, ref.bytes)
         if stop > data.size:
             break
-        checksum = xxhash.xxh3_64_hexdigest(view[start:stop])
+        checksum = xxhash.xxh3_64_hexdigest(memory[start:stop])
         expected = ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
         report.compared += stop - start
         report.advance(ref.name, stop - start)
@@ -160,18 +160,18 @@ def _affecting(problem: Problem, extent: _Extent | None, unknown: str) -> Proble
 
 def _verify_rows(files: SegmentFiles, log_state: LogState, intact: set[str], report: Report) -> None:
     whole = []
-    for view in views_of(log_state.segments, log_state.closures):
-        names = {view.meta.name, *(piece.file.name for piece in view.closures)}
-        if view.meta.index is not None:
-            names.add(view.meta.index.name)
-        if view.meta.name in intact:
-            problems = _segment_problems(files, log_state, view, intact)
+    for segment in with_closures(log_state.segments, log_state.closures):
+        names = {segment.meta.name, *(piece.file.name for piece in segment.closures)}
+        if segment.meta.index is not None:
+            names.add(segment.meta.index.name)
+        if segment.meta.name in intact:
+            problems = _segment_problems(files, log_state, segment, intact)
             for problem in problems:
-                report.add(_affecting(problem, _extent(view.meta, log_state), UNKNOWN))
+                report.add(_affecting(problem, _extent(segment.meta, log_state), UNKNOWN))
             if names <= intact and not problems:
-                whole.append(view)
+                whole.append(segment)
         files.forget()
-        report.advance(view.meta.name, _row_bytes(view.meta))
+        report.advance(segment.meta.name, _row_bytes(segment.meta))
     oldest = 0 if log_state.horizon is None else log_state.horizon.version
     for version in sorted({oldest, log_state.version}):
         _verify_keys(files, log_state, whole, version, report)
@@ -182,21 +182,21 @@ def _row_bytes(meta: SegmentMeta) -> int:
 
 
 def _segment_problems(
-    files: SegmentFiles, log_state: LogState, view: SegmentWithClosures, intact: set[str]
+    files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures, intact: set[str]
 ) -> list[Problem]:
-    meta = view.meta
+    meta = segment.meta
     index_intact = meta.index is None or meta.index.name in intact
-    closures_intact = all(piece.file.name in intact for piece in view.closures)
+    closures_intact = all(piece.file.name in intact for piece in segment.closures)
     steps: list[tuple[str, Callable[[], list[str] | None]]] = [
-        (meta.name, lambda: files.segment(meta).verify_all()),
+        (meta.name, lambda: files.open_segment(meta).verify_all()),
         (meta.name, lambda: _key_violations(files, meta)),
     ]
     if index_intact:
         index = meta.name if meta.index is None else meta.index.name
         steps.append((index, lambda: files.index(meta).verify_all()))
-        steps.append((meta.name, lambda: segment_violations(files, log_state, view)))
-    if closures_intact and view.closures:
-        steps.append((view.closures[0].file.name, lambda: closure_violations(files, view)))
+        steps.append((meta.name, lambda: segment_violations(files, log_state, segment)))
+    if closures_intact and segment.closures:
+        steps.append((segment.closures[0].file.name, lambda: closure_violations(files, segment)))
     found: list[Problem] = []
     for name, step in steps:
         try:
@@ -212,8 +212,8 @@ def _segment_problems(
 
 def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
     """Check the statistics about keys by which reads skip a segment."""
-    segment = files.segment(meta)
-    hashes = hash_keys([segment.column_array(name) for name in files.spec.key_names])
+    file = files.open_segment(meta)
+    hashes = hash_keys([file.column_array(name) for name in files.spec.key_names])
     groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), files.spec.key_groups)
     found = []
     if not meta.key_groups[0] <= groups[0] <= groups[1] <= meta.key_groups[1]:
@@ -224,21 +224,21 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
     for number, name in enumerate(files.spec.key_names):
         for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
             bound = None if bounds is None else bounds[number]
-            if bound is not None and pc.min_max(segment.column(name)).as_py()[what] != bound:
+            if bound is not None and pc.min_max(file.column(name)).as_py()[what] != bound:
                 found.append(f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log")
     return found
 
 
 def _verify_keys(
-    files: SegmentFiles, log_state: LogState, views: list[SegmentWithClosures], version: int, report: Report
+    files: SegmentFiles, log_state: LogState, segments: list[SegmentWithClosures], version: int, report: Report
 ) -> None:
     """Check that no key has two rows at one moment in the belief of a version.
 
     Keys are compared range by range of their hashes.
     """
-    total = sum(view.meta.rows for view in views)
+    total = sum(segment.meta.rows for segment in segments)
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
-    twice = sum(_overlaps(files, views, version, part, bits) for part in range(1 << bits))
+    twice = sum(_overlaps(files, segments, version, part, bits) for part in range(1 << bits))
     files.forget()
     if twice:
         message = f"version {version}: {twice} keys have two rows at one moment"
@@ -246,20 +246,20 @@ def _verify_keys(
         report.add(Problem("INVARIANT", "log/", message, affects, versions=(version, version)))
 
 
-def _overlaps(files: SegmentFiles, views: list[SegmentWithClosures], version: int, part: int, bits: int) -> int:
+def _overlaps(files: SegmentFiles, segments: list[SegmentWithClosures], version: int, part: int, bits: int) -> int:
     keys: list[list[pa.Array]] = []
     hashes, starts, ends = [], [], []
-    for view in views:
-        if view.meta.min_added > version:
+    for segment in segments:
+        if segment.meta.min_added > version:
             continue
-        index = files.index(view.meta)
+        index = files.index(segment.meta)
         low, high = _range(index.hashes, part, bits)
         rows = index.rows[low:high].astype(np.int64)
-        end = ends_at(files, view, version)[rows]
-        start = files.segment(view.meta).int64("valid_from")[rows]
+        end = ends_at(files, segment, version)[rows]
+        start = files.open_segment(segment.meta).int64("valid_from")[rows]
         valid = end > start
         keys.append(
-            [files.segment(view.meta).column_array(n).take(pa.array(rows[valid])) for n in files.spec.key_names]
+            [files.open_segment(segment.meta).column_array(n).take(pa.array(rows[valid])) for n in files.spec.key_names]
         )
         hashes.append(index.hashes[low:high][valid])
         starts.append(start[valid])

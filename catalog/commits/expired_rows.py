@@ -14,7 +14,7 @@ import numpy.typing as npt
 from statestore.catalog.commits.record_timelines import Resolution
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import Windowing
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -51,13 +51,13 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
 def _expired(files: SegmentFiles, log_state: LogState, first: int, rule: Windowing) -> list[Closure]:
     """Return the closures of open value rows that began before ``first``."""
     found = []
-    for view in views_of(log_state.segments, log_state.closures):
-        meta = view.meta
+    for segment in with_closures(log_state.segments, log_state.closures):
+        meta = segment.meta
         if meta.tombstone or meta.role == "belief" or meta.min_valid_from >= first or meta.max_valid_to != OPEN:
             continue
-        starts = files.segment(meta).int64("valid_from")
+        starts = files.open_segment(meta).int64("valid_from")
         stop = int(np.searchsorted(starts, first, side="left"))
-        rows = np.flatnonzero(newest_ends(files, view)[:stop] == OPEN)
+        rows = np.flatnonzero(newest_ends(files, segment)[:stop] == OPEN)
         if len(rows):
             found.append((meta.name, rows, expiry_of(starts[rows], rule)))
     return found

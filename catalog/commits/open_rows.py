@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -94,7 +94,7 @@ class OpenRows:
 class NewOpenRows:
     """Rows of one new segment that no version ends."""
 
-    segment: str
+    segment_name: str
     hashes: Hashes
     row: Ints
     start: Ints
@@ -155,7 +155,7 @@ def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -
         hashes, address, start = _joined(len(index.names), added)
         known = index.find(hashes) if change.known is None else change.known
         if len(known[0]) == change.ended and not _has_equal(hashes):
-            index.names += [rows.segment for rows in added]
+            index.names += [rows.segment_name for rows in added]
             index.replace(hashes, address, start, known)
             index.version = log_state.version
     give_back(files, index)
@@ -173,40 +173,40 @@ def _joined(first: int, added: tuple[NewOpenRows, ...]) -> tuple[Hashes, Address
     return hashes[order], address[order], np.concatenate([rows.start for rows in added])[order]
 
 
-def _addresses(segment: int, rows: npt.NDArray[np.integer]) -> Addresses:
-    return (np.uint64(segment) << ROW_BITS) | rows.astype(np.uint64)
+def _addresses(segment_index: int, rows: npt.NDArray[np.integer]) -> Addresses:
+    return (np.uint64(segment_index) << ROW_BITS) | rows.astype(np.uint64)
 
 
 def _has_equal(hashes: Hashes) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _open_views(log_state: LogState) -> list[SegmentWithClosures]:
-    views = views_of(log_state.segments, log_state.closures)
-    return [v for v in views if v.meta.role != "belief" and v.meta.max_valid_to == OPEN]
+def _open_segments(log_state: LogState) -> list[SegmentWithClosures]:
+    segments = with_closures(log_state.segments, log_state.closures)
+    return [v for v in segments if v.meta.role != "belief" and v.meta.max_valid_to == OPEN]
 
 
-def _open_rows(files: SegmentFiles, view: SegmentWithClosures) -> NewOpenRows:
+def _open_rows(files: SegmentFiles, segment: SegmentWithClosures) -> NewOpenRows:
     """Return the open rows of a segment, by hash."""
-    index = files.index(view.meta)
+    index = files.index(segment.meta)
     hashes, rows = index.hashes, index.rows.astype(np.int64)
-    is_open = newest_ends(files, view)[rows] == OPEN
+    is_open = newest_ends(files, segment)[rows] == OPEN
     if not is_open.all():
         hashes, rows = hashes[is_open], rows[is_open]
-    return NewOpenRows(view.meta.name, hashes, rows, files.segment(view.meta).int64("valid_from")[rows])
+    return NewOpenRows(segment.meta.name, hashes, rows, files.open_segment(segment.meta).int64("valid_from")[rows])
 
 
 def _build(files: SegmentFiles, log_state: LogState) -> OpenRows | None:
     """Build the index; return None if there are too many rows, or if two keys share a hash."""
-    views = _open_views(log_state)
-    if sum(v.meta.rows for v in views) > MAX_ROWS:
+    segments = _open_segments(log_state)
+    if sum(v.meta.rows for v in segments) > MAX_ROWS:
         files.bulk_commits = GIVEN_UP
         return None
-    hashes, address, start = _joined(0, tuple(_open_rows(files, view) for view in views))
+    hashes, address, start = _joined(0, tuple(_open_rows(files, segment) for segment in segments))
     if _has_equal(hashes):
         files.bulk_commits = GIVEN_UP
         return None
-    return OpenRows(log_state.version, hashes.copy(), address, start, [view.meta.name for view in views])
+    return OpenRows(log_state.version, hashes.copy(), address, start, [segment.meta.name for segment in segments])
 
 
 def _catch_up(files: SegmentFiles, index: OpenRows, log_state: LogState) -> bool:
@@ -216,32 +216,34 @@ def _catch_up(files: SegmentFiles, index: OpenRows, log_state: LogState) -> bool
     It is not possible after a compaction, nor if the open rows that were ended are not exactly those of the added keys.
     After False the index must not be used.
     """
-    views = {view.meta.name: view for view in _open_views(log_state)}
+    segments = {segment.meta.name: segment for segment in _open_segments(log_state)}
     known_names = set(index.names)
-    new = [view for name, view in views.items() if name not in known_names]
-    if not known_names <= views.keys() or any(view.meta.min_added <= index.version for view in new):
+    new = [segment for name, segment in segments.items() if name not in known_names]
+    if not known_names <= segments.keys() or any(segment.meta.min_added <= index.version for segment in new):
         return False
-    if sum(view.meta.rows for view in new) > len(index.hashes):
+    if sum(segment.meta.rows for segment in new) > len(index.hashes):
         return False
-    hashes, address, start = _joined(len(index.names), tuple(_open_rows(files, view) for view in new))
+    hashes, address, start = _joined(len(index.names), tuple(_open_rows(files, segment) for segment in new))
     known = index.find(hashes)
-    if _has_equal(hashes) or not np.array_equal(np.sort(index.address[known[1]]), _ended(files, index, views)):
+    if _has_equal(hashes) or not np.array_equal(np.sort(index.address[known[1]]), _ended(files, index, segments)):
         return False
-    index.names += [view.meta.name for view in new]
+    index.names += [segment.meta.name for segment in new]
     index.replace(hashes, address, start, known)
     index.version = log_state.version
     return True
 
 
-def _ended(files: SegmentFiles, index: OpenRows, views: dict[str, SegmentWithClosures]) -> Addresses:
+def _ended(files: SegmentFiles, index: OpenRows, segments: dict[str, SegmentWithClosures]) -> Addresses:
     """Return the addresses, ascending, of rows that were open at the index's version and are no longer open."""
     found = [np.empty(0, np.uint64)]
     for number, name in enumerate(index.names):
-        view = views[name]
-        later = [files.closures(piece, view.meta.rows)[0] for piece in view.closures if piece.version > index.version]
+        segment = segments[name]
+        later = [
+            files.closures(piece, segment.meta.rows)[0] for piece in segment.closures if piece.version > index.version
+        ]
         if later:
             rows = np.unique(np.concatenate(later))
-            found.append(_addresses(number, rows[newest_ends(files, view.until(index.version))[rows] == OPEN]))
+            found.append(_addresses(number, rows[newest_ends(files, segment.until(index.version))[rows] == OPEN]))
     return np.concatenate(found)
 
 

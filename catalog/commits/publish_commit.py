@@ -301,11 +301,11 @@ def _closure_parts(log_state: LogState, closures: list[Closure]) -> list[tuple[s
     return [(segment, log_state.version + 1, rows, ends) for segment, rows, ends in closures]
 
 
-def _open_rows(segment: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
+def _open_rows(segment_name: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
     """Return the rows of a new segment that no version ends, in hash order where that order is known."""
     order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
     still = order[rows.end[order] == OPEN]
-    return NewOpenRows(segment, hashes[still], still, rows.start[still])
+    return NewOpenRows(segment_name, hashes[still], still, rows.start[still])
 
 
 def _is_everything(records: Records, rows: NewRows) -> bool:

@@ -37,7 +37,7 @@ class Existing:
     group: Ints
     start: Ints
     end: Ints
-    view: Ints
+    segment_index: Ints
     row: Ints
     tombstone: Bools
 
@@ -46,7 +46,7 @@ class Existing:
             self.group[chosen],
             self.start[chosen],
             self.end[chosen],
-            self.view[chosen],
+            self.segment_index[chosen],
             self.row[chosen],
             self.tombstone[chosen],
         )
@@ -59,7 +59,7 @@ def merged(left: Existing, right: Existing) -> Existing:
 
 
 def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
-    """Return the new rows with their ends, closures as parallel arrays (view, row, end), and how many closed rows were
+    """Return the new rows with their ends, closures as arrays (segment index, row, end), and how many closed rows were
     open.
     """
     record, group, time = new
@@ -75,7 +75,7 @@ def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, li
     container[existing.group] = existing.end
     bound = container[group]
     ends = np.minimum(next_new, np.where(bound > time, bound, OPEN))
-    closures = [existing.view, existing.row, earliest[existing.group]]
+    closures = [existing.segment_index, existing.row, earliest[existing.group]]
     return NewRows(record, time, ends), closures, int(np.count_nonzero(existing.end == OPEN))
 
 
@@ -102,6 +102,6 @@ def _place_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewR
     shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
     closed = order[shortened]
     placed = order[new_at] - len(existing.group)
-    closures = [existing.view[closed], existing.row[closed], start_at[at[shortened]]]
+    closures = [existing.segment_index[closed], existing.row[closed], start_at[at[shortened]]]
     ended = int(np.count_nonzero(existing.end[closed] == OPEN))
     return NewRows(record[placed], start_at[new_at], ends[new_at]), closures, ended

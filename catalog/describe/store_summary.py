@@ -21,7 +21,7 @@ from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND, file_names, run_vacuum
@@ -100,11 +100,14 @@ def _missing(listed: list[ObjectInfo], needed: set[str]) -> list[str]:
 
 def _open_rows(files: SegmentFiles, log_state: LogState) -> dict[str, int]:
     """Return the number of open rows of each segment."""
-    return {view.meta.name: _open_rows_of(files, view) for view in views_of(log_state.segments, log_state.closures)}
+    return {
+        segment.meta.name: _open_rows_of(files, segment)
+        for segment in with_closures(log_state.segments, log_state.closures)
+    }
 
 
-def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
-    meta, closures = view.meta, view.closures
+def _open_rows_of(files: SegmentFiles, segment: SegmentWithClosures) -> int:
+    meta, closures = segment.meta, segment.closures
     if meta.max_valid_to != OPEN or meta.role == "belief":
         return 0
     if meta.min_valid_to == OPEN and len(closures) < 2:
@@ -112,7 +115,7 @@ def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
     if meta.min_valid_to == OPEN:  # a row may be closed more than once
         closed = [files.closures(piece, meta.rows)[0] for piece in closures]
         return meta.rows - len(np.unique(np.concatenate(closed)))
-    return int(np.count_nonzero(newest_ends(files, view) == OPEN))
+    return int(np.count_nonzero(newest_ends(files, segment) == OPEN))
 
 
 def _compaction_due(log_state: LogState, unfolded: dict[str, int]) -> bool:

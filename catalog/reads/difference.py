@@ -147,7 +147,7 @@ def _of_store(
 
 def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
     """Return the rows that are valid at the first point only, and those that are valid at the second only."""
-    pieces = [{piece.view.meta.name: piece for piece in plan(files, log_state, window, ())} for window in windows]
+    pieces = [{piece.segment.meta.name: piece for piece in plan(files, log_state, window, ())} for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
     for meta in log_state.segments:
         live = [_live_rows(files, pieces[i].get(meta.name), windows[i], meta.rows) for i in (0, 1)]
@@ -164,7 +164,7 @@ def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, coun
     if piece is not None:
         live[piece.start : piece.stop] = True
         if piece.cut:
-            ends = newest_ends(files, piece.view) if window.newest else ends_at(files, piece.view, window.version)
+            ends = newest_ends(files, piece.segment) if window.newest else ends_at(files, piece.segment, window.version)
             live[piece.start : piece.stop] &= ends[piece.start : piece.stop] > window.low
     return live
 
@@ -172,7 +172,7 @@ def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, coun
 def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
     found: list[Hashes] = []
     at = 0
-    for batch in files.segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
+    for batch in files.open_segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
         low, high = np.searchsorted(rows, (at, at + batch.num_rows))
         if low < high:
             found.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
@@ -190,7 +190,7 @@ def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, b
     fields = {f.name: f.type for f in (*spec.key, *spec.value)}
     columns = {}
     for name in (*names.keys, *names.values):
-        parts = [files.segment(r.meta).column_array(name).take(pa.array(r.rows)) for r in chosen]
+        parts = [files.open_segment(r.meta).column_array(name).take(pa.array(r.rows)) for r in chosen]
         columns[name] = pa.concat_arrays([pa.array([], fields[name]), *parts])
     hashes = np.concatenate([np.empty(0, np.uint64), *(r.hashes for r in chosen)])
     return Side([columns[n] for n in names.keys], [columns[n] for n in names.values], hashes)

@@ -91,8 +91,8 @@ class SegmentFiles:
                 raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
             self._identity = state
 
-    def segment(self, meta: SegmentMeta) -> Segment:
-        return self._once(("segment", meta.name), meta.file, lambda: self._open_segment(meta))
+    def open_segment(self, meta: SegmentMeta) -> Segment:
+        return self._once(("segment", meta.name), meta.file, lambda: self._map_segment(meta))
 
     def index(self, meta: SegmentMeta) -> KeyIndex:
         """Return the key index of a segment: its file if it has one, else an index built in memory from the key
@@ -138,7 +138,7 @@ class SegmentFiles:
 
     def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
         """Return the ends of all rows after these closures (in version order); read-only, cached."""
-        stored = self.segment(meta).int64("valid_to")
+        stored = self.open_segment(meta).int64("valid_to")
         if not closures:
             return stored
         key = (meta.name, tuple(f"{c.file.name}:{c.offset}" for c in closures))
@@ -169,7 +169,7 @@ class SegmentFiles:
             self._newest = None
             self._current = None
 
-    def _open_segment(self, meta: SegmentMeta) -> Segment:
+    def _map_segment(self, meta: SegmentMeta) -> Segment:
         schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")
         return Segment(meta, self.storage.map(meta.name), schema)
 
@@ -180,8 +180,8 @@ class SegmentFiles:
             if index.entries != meta.rows:
                 raise corrupt(ref, f"it has {index.entries} entries, the segment has {meta.rows} rows")
             return index
-        segment = self.segment(meta)
-        return KeyIndex.build(hash_keys([segment.column_array(name) for name in self.spec.key_names]))
+        file = self.open_segment(meta)
+        return KeyIndex.build(hash_keys([file.column_array(name) for name in self.spec.key_names]))
 
     def _once(self, key: tuple[str, str], ref: FileRef | None, make: Callable[[], Found]) -> Found:
         """Return the object that was opened under ``key``, and open it now if it was not.

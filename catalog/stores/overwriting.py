@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.catalog.commits.record_timelines import Records
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError
@@ -51,20 +51,20 @@ def _without_unchanged(files: SegmentFiles, log_state: LogState, records: Record
         return records
     hashes = hash_keys(records.keys)
     unchanged = np.zeros(len(records), bool)
-    for view in views_of(log_state.segments, log_state.closures):
-        if view.meta.role == "belief" or view.meta.max_valid_to != OPEN:
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.role == "belief" or segment.meta.max_valid_to != OPEN:
             continue
-        segment = files.segment(view.meta)
-        record, row = files.match(view.meta, hashes)
-        start = segment.int64("valid_from")[row]
-        newest = (newest_ends(files, view)[row] == OPEN) & (start >= records.times[record])
+        file = files.open_segment(segment.meta)
+        record, row = files.match(segment.meta, hashes)
+        start = file.int64("valid_from")[row]
+        newest = (newest_ends(files, segment)[row] == OPEN) & (start >= records.times[record])
         record, row, start = record[newest], row[newest], start[newest]
-        stored = [segment.column_array(name) for name in files.spec.key_names]
+        stored = [file.column_array(name) for name in files.spec.key_names]
         same = keys_equal(records.keys, record, stored, row)
         record, row, start = record[same], row[same], start[same]
         _refuse_older(files, records, record, start)
-        if not view.meta.tombstone:
-            values = [segment.column_array(field.name) for field in files.spec.value]
+        if not segment.meta.tombstone:
+            values = [file.column_array(field.name) for field in files.spec.value]
             equal = keys_equal(records.values, record, values, row) & ~records.tombstones[record]
             unchanged[record[equal]] = True
     # Of several records with one key the last counts, so only a record that is alone can be left out.

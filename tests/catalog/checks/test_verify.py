@@ -337,7 +337,7 @@ def test_an_index_of_other_rows(store: Path) -> None:
     log_state = load_log_state(storage)
     (meta,) = [m for m in log_state.segments if m.role == "open" and not m.tombstone]
     spec = statestore.connect(store.parent).locate("versioned")[1]
-    hashes = hash_keys([SegmentFiles(storage, spec).segment(meta).column_array("k")])
+    hashes = hash_keys([SegmentFiles(storage, spec).open_segment(meta).column_array("k")])
     name = f"segments/{'0' * 32}.index.arrow"
     data, ref = encode_index(name, np.roll(hashes, 1))
     storage.create(name, data)

@@ -19,7 +19,7 @@ import statestore
 from statestore.catalog.commits import open_rows as module
 from statestore.catalog.commits.open_row_match import sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -55,11 +55,13 @@ def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
     """(key hash, segment, row) of every open row, by reading them all."""
     files, log_state = store._files, store._files.log_state()
     found = []
-    for view in views_of(log_state.segments, log_state.closures):
-        if view.meta.role != "belief":
-            rows = np.flatnonzero(newest_ends(files, view) == OPEN)
-            keys = [files.segment(view.meta).column_array("k").take(pa.array(rows))]
-            found += [(h, view.meta.name, row) for h, row in zip(hash_keys(keys).tolist(), rows.tolist(), strict=True)]
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.role != "belief":
+            rows = np.flatnonzero(newest_ends(files, segment) == OPEN)
+            keys = [files.open_segment(segment.meta).column_array("k").take(pa.array(rows))]
+            found += [
+                (h, segment.meta.name, row) for h, row in zip(hash_keys(keys).tolist(), rows.tolist(), strict=True)
+            ]
     return sorted(found)
 
 
