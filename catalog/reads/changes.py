@@ -211,7 +211,8 @@ def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
 
 
 def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
-    """Return the value rows that a commit of the range closed at their own start: (view, rows, commit as version).
+    """Return the value rows that a commit of the range closed at their own start: (segment index, rows, commit as
+    version).
 
     Most of them were replaced by a row of that commit, which is then the event; ``related`` distinguishes the two
     cases.

@@ -1,4 +1,4 @@
-"""History of the rows of a view over several batches, and the changes of each batch.
+"""History of the rows of a state view over several batches, and the changes of each batch.
 
 Both come from the stored bytes. The bytes of changed keys, before and after, are held in memory; the rest of the state
 only streams past. Where too many keys changed, everything is read several times, each time for some of them. For each
@@ -7,9 +7,9 @@ batch the delta or changelog is read; where there is none, its state is compared
 Spark may have repartitioned the state between batches. That changed no row, but from then on a row is in another
 partition. Partitions between which rows moved are read together.
 
-A row that is written again unchanged has not changed. Where the key of a view identifies its rows, another value is an
-update. Elements of a list and rows of a join's side are inserted and deleted, and equal ones may exist at a time: of
-equal rows the newest is deleted first.
+A row that is written again unchanged has not changed. Where the key of a state view identifies its rows, another value
+is an update. Elements of a list and rows of a join's side are inserted and deleted, and equal ones may exist at a time:
+of equal rows the newest is deleted first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Held = list[Write]
 
 @dataclass(frozen=True)
 class PartitionBatches:
-    """One partition of a flat view in ``batches``, which follow each other.
+    """One partition of a flat state view in ``batches``, which follow each other.
 
     With ``groups``, it is all partitions whose number has the remainder ``partition`` when divided by ``groups``. Rows
     stay among these when the state is repartitioned. ``columns`` are decoded, all by default. ``lookup`` are [from, to)
@@ -69,7 +69,7 @@ class PartitionBatches:
     """
 
     checkpoint: Checkpoint
-    view: StateView
+    state_view: StateView
     partition: int
     batches: Sequence[Batch]
     columns: Collection[str] | None = None
@@ -80,31 +80,33 @@ class PartitionBatches:
     @property
     def all_hashes(self) -> HashRange:
         """The range of all keys, with hashes that never separate rows which are compared with each other."""
-        if is_parted_anywhere(self.view):
-            return HashRange(hashes_of_keys(self.view.store))
-        store, names = self.view.store, self.view.family.key.names
-        form = row_form(self.checkpoint, self.view)
-        is_plain = form.bare or (self.view.family.encoder.ordering == "none" and not store.prefix_columns)
+        if is_parted_anywhere(self.state_view):
+            return HashRange(hashes_of_keys(self.state_view.store))
+        store, names = self.state_view.store, self.state_view.family.key.names
+        form = row_form(self.checkpoint, self.state_view)
+        is_plain = form.bare or (self.state_view.family.encoder.ordering == "none" and not store.prefix_columns)
         if not is_plain or form.whole is not decode_fields:
             return HashRange(None)
         return HashRange(hashes_of_keys(store, (not form.bare) + slot_of(names.index("index"), len(names))))
 
     def decoder(self, columns: Collection[str] | None) -> Decoder:
-        return decoder_of(self.checkpoint, self.view, row_form(self.checkpoint, self.view), columns)
+        return decoder_of(self.checkpoint, self.state_view, row_form(self.checkpoint, self.state_view), columns)
 
     def numbers(self, batch: Batch) -> list[int]:
         """The partitions as of a batch. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""
         if self.groups is None:
             return [self.partition]
-        store = self.view.store.at(batch)
+        store = self.state_view.store.at(batch)
         store.check_partitions(self.checkpoint.root.path)
         return [number for number in store.partitions if number % self.groups == self.partition]
 
     def opened(self, batch: Batch) -> list[Partition]:
         """Open the partitions as of a batch. Settings that concern state never change during a query's life."""
         checkpoint = replace(self.checkpoint, batch=replace(batch, settings=self.checkpoint.batch.settings))
-        store = self.view.store.at(batch)
-        return [open_partition(checkpoint, store, number, self.view.family.name) for number in self.numbers(batch)]
+        store = self.state_view.store.at(batch)
+        return [
+            open_partition(checkpoint, store, number, self.state_view.family.name) for number in self.numbers(batch)
+        ]
 
     @cached_property
     def family_id(self) -> int | None:
@@ -160,26 +162,26 @@ class PartitionBatches:
         return self.checkpoint.delimiter if self.checkpoint.has_checksums else None
 
 
-def tells_rows_apart(view: StateView) -> bool:
-    """Return whether no two rows of the view have the same key at a time."""
-    return view.shape != "join-side" and not view.listed
+def tells_rows_apart(state_view: StateView) -> bool:
+    """Return whether no two rows of the state view have the same key at a time."""
+    return state_view.shape != "join-side" and not state_view.listed
 
 
-def is_parted_anywhere(view: StateView) -> bool:
+def is_parted_anywhere(state_view: StateView) -> bool:
     """Return whether the history of some keys can be read without the other keys.
 
     It cannot where a join's side stores the rows of one join key under the key and a number: when one row is removed,
     the last of them gets its number.
     """
-    return view.shape != "join-side" or "index" not in view.family.key.names
+    return state_view.shape != "join-side" or "index" not in state_view.family.key.names
 
 
 def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
     """The rows with the batches in which they existed.
 
     ``from_batch`` wrote a row, and ``to_batch`` changed or deleted it; null if the last batch has it. The columns of
-    the view follow, and ``partition_id``, the partition in the first of these batches. The rows of the first batch
-    count as written by it.
+    the state view follow, and ``partition_id``, the partition in the first of these batches. The rows of the first
+    batch count as written by it.
 
     Raises as `read_state`.
     """
@@ -210,7 +212,7 @@ def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
     """The changes of the batches, of each key in their order.
 
-    Columns are ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the columns of the view and
+    Columns are ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the columns of the state view and
     ``partition_id``, the partition in that batch. A postimage follows its preimage. ``before`` is the batch before the
     first; None: its state is empty.
 
@@ -228,7 +230,7 @@ def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> 
         found = _base(source, before, held, None)
         base = [(before.batch_id, partition, puts(changed)) for partition, changed, _ in found if changed is not None]
     rows = written_rows(source.decoder(None), joined_writes(base + held))
-    content, batch, kind = _events(source.view, rows, source.batches[0].batch_id)
+    content, batch, kind = _events(source.state_view, rows, source.batches[0].batch_id)
     place = _places(source, rows, content, batch)
     decoder = source.decoder(source.columns)
     for at in range(0, len(content), _OUTPUT_ROWS):
@@ -342,14 +344,14 @@ def _parted(
     return found, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
 
 
-def _events(view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
+def _events(state_view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
     """(content, batch, kind) of the changes in the batches from ``first`` on, by batch and key."""
     content, batch, net = net_changes(rows.content, rows.start, rows.end)
     reported = batch >= first
     content, batch, net = content[reported], batch[reported], net[reported]
     kind = np.where(net > 0, INSERT, REMOVAL)
     key = rows.key[rows.example[content]] if len(content) else content
-    if tells_rows_apart(view):
+    if tells_rows_apart(state_view):
         order = np.lexsort((net, key, batch))  # removals before additions
         content, batch, net, kind, key = content[order], batch[order], net[order], kind[order], key[order]
         pairs = np.flatnonzero((key[1:] == key[:-1]) & (batch[1:] == batch[:-1]))
@@ -372,11 +374,11 @@ def _places(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: I
 def _batch(
     source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], place: Ints
 ) -> pa.RecordBatch:
-    """The columns of the view with their partitions, preceded by the columns about each row."""
+    """The columns of the state view with their partitions, preceded by the columns about each row."""
     number = pa.array(place.astype(np.int32))
     found = [
         (field.name, column)
-        for field, column in zip(source.view.schema, [*columns, number], strict=True)
+        for field, column in zip(source.state_view.schema, [*columns, number], strict=True)
         if source.columns is None or field.name in source.columns
     ]
     names, shown = [name for name, _ in found], [column for _, column in found]

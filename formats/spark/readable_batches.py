@@ -18,8 +18,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUES
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
-from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.checkpoint.state_views import view as find_view
+from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
 
 
@@ -107,14 +106,14 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     return True
 
 
-def explained(error: NotFoundError, location: Location, view: StateView, batch: int) -> NotFoundError:
+def explained(error: NotFoundError, location: Location, state_view: StateView, batch: int) -> NotFoundError:
     """The error SPARK_STATE_NOT_FOUND for files that were removed while they were read, with the batches kept now."""
     if error.code != "SPARK_STATE_NOT_FOUND":
         return error
     kept = "no batch can be read now"
     with contextlib.suppress(StateStoreError):
         checkpoint = open_located(location)
-        numbers = kept_batches(checkpoint, find_view(checkpoint, view.operator_id, view.name).store)
+        numbers = kept_batches(checkpoint, find_state_view(checkpoint, state_view.operator_id, state_view.name).store)
         if numbers:
             kept = f"batches {numbers[0]} to {numbers[-1]} can be read now"
     return NotFoundError(error.code, f"reading up to batch {batch} of {location}: {error.message}; {kept}")

@@ -12,7 +12,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, remembered
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
-from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, views
+from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, state_views
 from statestore.formats.spark.feed_source import FeedSource
 from statestore.formats.spark.source import CheckpointSource, Shown
 from statestore.formats.spark.state_options import StateSelection, wrong
@@ -26,7 +26,7 @@ def selected_source(location: Location, selection: StateSelection) -> Checkpoint
     """
     checkpoint = open_located(location, _batch(location, selection))
     operator = _operator(checkpoint, selection)
-    found = _view(checkpoint, operator, selection)
+    found = _state_view(checkpoint, operator, selection)
     if selection.feed is not None:
         first, last = selection.feed[0], checkpoint.batch.batch_id
         if first > last:
@@ -63,8 +63,8 @@ def _operator(checkpoint: Checkpoint, selection: StateSelection) -> Operator:
     )
 
 
-def _view(checkpoint: Checkpoint, operator: Operator, selection: StateSelection) -> StateView:
-    found = {view.name: view for view in views(checkpoint, operator)}
+def _state_view(checkpoint: Checkpoint, operator: Operator, selection: StateSelection) -> StateView:
+    found = {state_view.name: state_view for state_view in state_views(checkpoint, operator)}
     if selection.timers or selection.variable is not None:
         return _of_variables(operator, selection, found)
     if selection.join_side != "none":
@@ -108,11 +108,11 @@ def _no_store(operator: Operator, selection: StateSelection, found: dict[str, St
     )
 
 
-def _check_snapshot_options(checkpoint: Checkpoint, view: StateView, batch_id: int, partition: int) -> None:
+def _check_snapshot_options(checkpoint: Checkpoint, state_view: StateView, batch_id: int, partition: int) -> None:
     if batch_id > checkpoint.batch.batch_id:
         raise wrong(f"snapshotStartBatchId is {batch_id}; expected at most the batch read, {checkpoint.batch.batch_id}")
-    if partition not in view.store.partitions:
-        known = ", ".join(map(str, view.store.partitions))
+    if partition not in state_view.store.partitions:
+        known = ", ".join(map(str, state_view.store.partitions))
         raise wrong(
             f"snapshotPartitionId is {partition}; expected one of the partitions {known}",
             "CANNOT_LOAD_STATE_STORE.SNAPSHOT_PARTITION_ID_NOT_FOUND",

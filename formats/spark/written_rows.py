@@ -1,4 +1,4 @@
-"""The rows of a view that several batches wrote to keys, and how long each of them existed.
+"""The rows of a state that several batches wrote to keys, and how long each of them existed.
 
 Rows are compared as they are stored, without checksums. Rows of a join's side are compared as they are shown: without
 their number and whether they were matched.
@@ -44,7 +44,7 @@ class Writes:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Written rows of the view; each exists from batch ``start`` until ``end``.
+    """Written rows of the state view; each exists from batch ``start`` until ``end``.
 
     Rows of equal ``content`` are equal. ``places`` are the partitions that were written to at start and at end.
     """
@@ -75,7 +75,7 @@ class WrittenRows:
         return places[first[pair[len(places) :]]]
 
     def columns(self, decoder: Decoder, content: Ints) -> list[pa.Array]:
-        """The columns of the view for these contents."""
+        """The columns of the state view for these contents."""
         distinct, place = np.unique(content, return_inverse=True)
         rows = self.example[distinct]  # each row once: decoders take repeated spans for a forgery of sizes
         columns = decode_entries(decoder, self.keys.select(rows), self.entries.select(rows))
@@ -96,10 +96,11 @@ def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
 
 
 def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
-    """The written rows, whose columns ``decoder`` decodes, all of a flat view. Raises CorruptError SPARK_STATE_ROW."""
+    """The written rows, whose columns ``decoder`` decodes, all of a flat state view. Raises CorruptError
+    SPARK_STATE_ROW."""
     merges = writes.kind == MERGE
-    if merges.any() and not decoder.view.listed:
-        raise corrupt_row(f"found values added to values of {decoder.view.name}, which is no list")
+    if merges.any() and not decoder.state_view.listed:
+        raise corrupt_row(f"found values added to values of {decoder.state_view.name}, which is no list")
     key, _ = writes.key_codes
     last = ends_of_writes(key, ~merges)
     ended = np.minimum(last, len(last) - 1)
@@ -120,7 +121,7 @@ def puts(rows: pa.RecordBatch) -> Parts:
 
 
 def _contents(decoder: Decoder, key: Ints, keys: Spans, entries: Spans) -> Ints:
-    if decoder.view.shape == "join-side":
+    if decoder.state_view.shape == "join-side":
         shown = decode_entries(decoder, keys, entries)
         return pair_codes(*(row_codes(column) for column in shown))
     return pair_codes(key, _codes(entries))

@@ -1,4 +1,4 @@
-"""A checkpoint of a Structured Streaming query: its operators, their state stores, and the views one can read.
+"""A checkpoint of a Structured Streaming query: its operators, their state stores, and the state views one can read.
 
 ``open_checkpoint`` reads metadata only; ``state_rows`` and ``change_feed`` read state. A checkpoint may have been
 moved: absolute paths in it are not followed.

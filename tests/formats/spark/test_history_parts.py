@@ -70,7 +70,7 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
         source = table.table.source
         assert isinstance(source, CheckpointSource)
         rows = table.scan().read_all().num_rows
-        assert len(splits) > len(source.view(table.table.state).store.partitions) or rows < 4
+        assert len(splits) > len(source.state_view(table.table.state).store.partitions) or rows < 4
         assert counted(table.history().read_all(), "history") == expected_history(path, states)
         expected = expected_changes(path, states, min(states) and min(states) + 1, key_cells(table))
         assert counted(table.changes().read_all(), "changes") == expected
