@@ -196,4 +196,4 @@ def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
 def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:
     """Return the states of the newest kept snapshot, or of all kept snapshots."""
     entries = list(shared_log(folder, spec.store_id).retained().values())
-    return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.handles for s in part.states})
+    return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.parts for s in part.states})

@@ -167,7 +167,7 @@ def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
     """Return the needed files by name, each with the snapshots that need it."""
     users: dict[str, list[int]] = {}
     for version, entry in log.retained().items():
-        for part in entry.handles:
+        for part in entry.parts:
             for name in part.files():
                 users.setdefault(name, []).append(version)
     needed_by = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
@@ -193,11 +193,11 @@ def _verify_snapshot(
 ) -> None:
     affects, name = f"snapshot {entry.version}", entry_name(entry.version)
     try:
-        check_complete(entry.handles, spec.key_groups)
-        widest(state for part in entry.handles for state in part.states)
+        check_complete(entry.parts, spec.key_groups)
+        widest(state for part in entry.parts for state in part.states)
     except StateStoreError as error:
         report.add(problem_of(error, name, affects))
-    for part in entry.handles:
+    for part in entry.parts:
         if damaged & part.files().keys():
             continue  # the damage of the file is reported already
         try:

@@ -112,8 +112,8 @@ class KeyedBackend:
         return backend
 
     def _restore(self, version: int | None, parts: Sequence[SnapshotPart]) -> None:
-        self._states = widest(spec for handle in parts for spec in handle.states)
-        self._place = max((handle.next_place for handle in parts), default=0)
+        self._states = widest(spec for part in parts for spec in part.states)
+        self._place = max((part.next_place for part in parts), default=0)
         path = self._local.path / "database"
         if opens_in_place(parts, self.key_groups) and version is not None:
             place(self._folder, parts[0], path)
@@ -121,8 +121,8 @@ class KeyedBackend:
             self._base = version, parts[0], self.database.lineage
             return
         self.database = LocalDatabase(path, self._states)
-        for handle in parts:
-            insert(self._folder, handle, self._key, self.key_groups, self._states, self.database)
+        for part in parts:
+            insert(self._folder, part, self._key, self.key_groups, self._states, self.database)
 
     # Keys
 
@@ -252,8 +252,8 @@ class KeyedBackend:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
         uid = self.database.lineage
-        handle = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        running = start(checkpoint, self._folder, self._key, handle, base, self)
+        part = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
+        running = start(checkpoint, self._folder, self._key, part, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
@@ -270,9 +270,9 @@ class KeyedBackend:
         if self._base is not None and version <= self._base[0]:
             return
         entry = self._log().retained().get(version)
-        for handle in () if entry is None else entry.handles:
-            if handle.backend == self.database.lineage and handle.kind == "incremental":
-                self._base = version, handle, handle.backend
+        for part in () if entry is None else entry.parts:
+            if part.backend == self.database.lineage and part.kind == "incremental":
+                self._base = version, part, part.backend
 
     def _usable_base(self, kind: SnapshotKind) -> SnapshotPart | None:
         """Return the confirmed snapshot on which a new one may build; None if it was discarded, as its files may be
@@ -281,8 +281,8 @@ class KeyedBackend:
         retained = self._log().retained()
         if kind == "full" or self._base is None or self._base[0] not in retained:
             return None
-        _, handle, lineage = self._base
-        return handle if lineage == self.database.lineage else None
+        _, part, lineage = self._base
+        return part if lineage == self.database.lineage else None
 
     def _log(self) -> SnapshotLog:
         return shared_log(self._folder, self._store_id)

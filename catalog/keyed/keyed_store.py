@@ -103,7 +103,7 @@ class KeyedStore:
             )
         while True:
             entry = self._read().snapshot(version)
-            parts = [] if entry is None else [h for h in entry.handles if _overlap(h.key_groups, groups)]
+            parts = [] if entry is None else [h for h in entry.parts if _overlap(h.key_groups, groups)]
             found = None if entry is None else entry.version
             try:
                 return KeyedBackend.opened(self.spec, groups, self._folder, found, parts, directory)
@@ -232,7 +232,7 @@ class KeyedStore:
         """
         self._check_open()
         entry = self._read().snapshot(version)
-        return [] if entry is None else sorted({spec.name for part in entry.handles for spec in part.states})
+        return [] if entry is None else sorted({spec.name for part in entry.parts for spec in part.states})
 
     def table(self, state: str) -> ReadableTable:
         """Return a state as a table of every kept version.
@@ -321,7 +321,7 @@ class KeyedStore:
         if self._attempt is None or self._attempt[1] != parts:
             return None
         version = self._attempt[0]
-        if version > log.newest or log.entries[version - 1].handles != parts:
+        if version > log.newest or log.entries[version - 1].parts != parts:
             return None
         self._storage.settle(entry_name(version))
         self._attempt = None

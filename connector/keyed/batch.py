@@ -97,7 +97,7 @@ def _begun(
 ) -> KeyedBatch:
     """The batch, built on the newest snapshot."""
     base = log.snapshot(None)
-    parts = {} if base is None else {part.key_groups: part for part in base.handles}
+    parts = {} if base is None else {part.key_groups: part for part in base.parts}
     groups = store.task_groups(tasks if tasks is not None else len(parts) or _first_tasks(rows, job))
     known = tuple(part_id(parts[each]) if each in parts else None for each in groups)
     return KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps, time_us)

@@ -62,5 +62,5 @@ def snapshots_of(folder: Path) -> list[StateSnapshot]:
             epoch + timedelta(microseconds=entry.timestamp),
         )
         for entry in log.retained().values()
-        if STATE in {spec.name for part in entry.handles for spec in part.states}
+        if STATE in {spec.name for part in entry.parts for spec in part.states}
     ]

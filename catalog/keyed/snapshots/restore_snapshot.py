@@ -28,12 +28,12 @@ from statestore.formats.segments.ipc_file import open_file, verify_column
 Specs = dict[str, StateDescriptor]
 
 
-def opens_in_place(handles: Sequence[SnapshotPart], key_groups: range) -> bool:
+def opens_in_place(parts: Sequence[SnapshotPart], key_groups: range) -> bool:
     """Return whether `place` can restore the key groups from these parts."""
-    return len(handles) == 1 and handles[0].kind == "incremental" and handles[0].key_groups == key_groups
+    return len(parts) == 1 and parts[0].kind == "incremental" and parts[0].key_groups == key_groups
 
 
-def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
+def place(folder: Path, part: SnapshotPart, directory: Path) -> None:
     """Make the files of an incremental part a database; table files are linked, as RocksDB never writes to them again.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, after which the directory is removed.
@@ -41,9 +41,9 @@ def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
     with disk_errors("make a folder", directory):
         directory.mkdir(parents=True)
     try:
-        for name, file in handle.shared.items():
+        for name, file in part.shared.items():
             place_copy(folder, file, directory / name, read_only=True)
-        for name, file in handle.private.items():
+        for name, file in part.private.items():
             place_copy(folder, file, directory / name, read_only=False)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -51,19 +51,19 @@ def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
 
 
 def insert(
-    folder: Path, handle: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
+    folder: Path, part: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
 ) -> None:
     """Insert the rows of a part whose groups are in the range into a database, in the types of ``specs``.
 
     The database has column families for these states.
     """
-    groups = range(max(handle.key_groups.start, key_groups.start), min(handle.key_groups.stop, key_groups.stop))
+    groups = range(max(part.key_groups.start, key_groups.start), min(part.key_groups.stop, key_groups.stop))
     if not groups:
         return
-    if handle.kind == "full":
-        rows = _of_tables(folder, handle, key, groups, specs)
+    if part.kind == "full":
+        rows = _of_tables(folder, part, key, groups, specs)
     else:
-        rows = _of_files(folder, handle, key, groups, specs, database.directory.parent)
+        rows = _of_files(folder, part, key, groups, specs, database.directory.parent)
     for state, stored in rows:
         database.load(state, stored)
 
@@ -71,9 +71,9 @@ def insert(
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
-    for spec in handle.states:
-        if (table := handle.tables.get(spec.name)) is not None:
+def _of_tables(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+    for spec in part.states:
+        if (table := part.tables.get(spec.name)) is not None:
             wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
             for found in table_rows(folder, table, groups):
                 yield spec.name, encode(wide(found))
@@ -101,14 +101,14 @@ def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Gro
             at += batch.num_rows
 
 
-def _of_files(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+def _of_files(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
     """Yield rows from a temporary database in ``local``; its files are removed with that folder if the process is
     killed.
     """
     directory = local / f"restoring-{uuid.uuid4().hex}"
     try:
-        place(folder, handle, directory)
-        for old in handle.states:
+        place(folder, part, directory)
+        for old in part.states:
             each = converter(key, old, specs[old.name])
             for batch in scan_rocksdb(directory, each, family=old.name, key_ranges=[stored_range(groups)]):
                 yield old.name, batch

@@ -54,7 +54,7 @@ class SnapshotEntry:
     operation: str
     writer: str
     transaction: Transaction | None
-    handles: tuple[SnapshotPart, ...] = ()
+    parts: tuple[SnapshotPart, ...] = ()
     discarded: int | None = None
     outputs: tuple[FileRef, ...] = ()
 
@@ -80,8 +80,8 @@ class SnapshotLog:
 
         The outputs of a last batch are read again after a crash.
         """
-        parts = (handle for entry in self.retained().values() for handle in entry.handles)
-        found = {name: file for handle in parts for name, file in handle.files().items()}
+        parts = (part for entry in self.retained().values() for part in entry.parts)
+        found = {name: file for part in parts for name, file in part.files().items()}
         for entry in self.with_outputs().values():
             found |= {file.name: file for file in entry.outputs}
         return found
@@ -89,7 +89,7 @@ class SnapshotLog:
     def forsaken(self) -> set[str]:
         """Return the files that were needed and no longer are, as far as the log has them; they are removed or will
         be."""
-        named = {name for entry in self.entries for handle in entry.handles for name in handle.files()}
+        named = {name for entry in self.entries for part in entry.parts for name in part.files()}
         return named - self.files().keys()
 
     def transaction(self, asked: Transaction) -> int | None:
@@ -229,7 +229,7 @@ def folded(log: SnapshotLog) -> SnapshotLog:
     entries = (
         replace(
             entry,
-            handles=entry.handles if entry.version in retained else (),
+            parts=entry.parts if entry.version in retained else (),
             outputs=entry.outputs if entry.version in with_outputs else (),
         )
         for entry in log.entries
@@ -247,23 +247,23 @@ def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
         storage.delete(name)
 
 
-def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> None:
+def check_complete(parts: Sequence[SnapshotPart], max_parallelism: int) -> None:
     """Raise InvalidInputError INCOMPLETE_SNAPSHOT unless the parts have every key group once."""
-    for part in handles:
+    for part in parts:
         if not isinstance(part, SnapshotPart):
             raise InvalidInputError(
                 "INCOMPLETE_SNAPSHOT",
                 f"a part is a {type(part).__name__}; expected the results of snapshot(…).result() of each backend",
             )
     at = 0
-    for handle in sorted(handles, key=lambda part: part.key_groups.start):
-        if handle.key_groups.start != at:
+    for part in sorted(parts, key=lambda part: part.key_groups.start):
+        if part.key_groups.start != at:
             break
-        at = handle.key_groups.stop
+        at = part.key_groups.stop
     else:
         if at == max_parallelism:
             return
-    listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
+    listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in parts) or "none"
     raise InvalidInputError(
         "INCOMPLETE_SNAPSHOT",
         f"parts with key groups {listed}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
@@ -282,7 +282,7 @@ def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
         "operation": entry.operation,
         "writer": entry.writer,
         "transaction": entry.transaction,
-        "handles": [handle.to_json() for handle in entry.handles],
+        "handles": [part.to_json() for part in entry.parts],
         "discarded": entry.discarded,
         "outputs": [asdict(file) for file in entry.outputs],
     }
@@ -333,7 +333,7 @@ def _entry(found: Mapping[str, Any]) -> SnapshotEntry:
         found["operation"],
         found["writer"],
         transaction,
-        tuple(part_from_json(handle) for handle in found["handles"]),
+        tuple(part_from_json(part) for part in found["handles"]),
         found["discarded"],
         outputs,
     )

@@ -76,7 +76,7 @@ def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
     """Return the part in the JSON of `SnapshotPart.to_json`. Raises ValueError, KeyError or TypeError for other
     JSON."""
     first, stop = found["key_groups"]
-    handle = SnapshotPart(
+    part = SnapshotPart(
         found["kind"],
         found["backend"],
         range(first, stop),
@@ -90,8 +90,8 @@ def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
         {name: file_ref_from_json(file) for name, file in found["private"].items()},
         frozenset(found["reused"]),
     )
-    _check(handle)
-    return handle
+    _check(part)
+    return part
 
 
 def check_stored(file: FileRef) -> None:
@@ -101,23 +101,23 @@ def check_stored(file: FileRef) -> None:
     check_file_ref(file)
 
 
-def _check(handle: SnapshotPart) -> None:
-    check_choice(handle.kind, get_args(SnapshotKind), "kind of a snapshot")
-    check_text(handle.backend, "backend of a snapshot")
-    groups = handle.key_groups
+def _check(part: SnapshotPart) -> None:
+    check_choice(part.kind, get_args(SnapshotKind), "kind of a snapshot")
+    check_text(part.backend, "backend of a snapshot")
+    groups = part.key_groups
     check_int(groups.start, _GROUPS, "first key group")
     check_int(groups.stop, range(groups.start + 1, _GROUPS.stop), "end of the key groups")
-    check_int(handle.next_place, COUNT, "next place")
-    known = {spec.name for spec in handle.states}
-    for file in handle.files().values():
+    check_int(part.next_place, COUNT, "next place")
+    known = {spec.name for spec in part.states}
+    for file in part.files().values():
         check_stored(file)
-    for name, table in handle.tables.items():
+    for name, table in part.tables.items():
         _check_table(name, table, groups, known)
-    for pattern, files in ((TABLE_FILE, handle.shared), (PRIVATE_FILE, handle.private)):
+    for pattern, files in ((TABLE_FILE, part.shared), (PRIVATE_FILE, part.private)):
         for name in files:
             if not pattern.fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a database's file")
-    if not handle.reused <= handle.files().keys():
+    if not part.reused <= part.files().keys():
         raise ValueError("reused files are not in the snapshot")
 
 

@@ -69,9 +69,9 @@ class Running:
 
 
 def start(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, base: SnapshotPart | None, owner: object
+    checkpoint: Path, folder: Path, key: pa.Schema, part: SnapshotPart, base: SnapshotPart | None, owner: object
 ) -> Running:
-    """Write the snapshot that ``handle`` begins to describe from the RocksDB checkpoint in ``checkpoint``.
+    """Write the snapshot that ``part`` begins to describe from the RocksDB checkpoint in ``checkpoint``.
 
     The checkpoint is removed at the end. ``base`` is the confirmed snapshot on which an incremental one builds.
     ``owner`` is kept alive until then: a backend without references removes its local files.
@@ -85,10 +85,10 @@ def start(
     def work(_owner: object) -> None:
         written: list[FileRef] = []
         try:
-            if handle.kind == "full":
-                found = _full(checkpoint, folder, key, handle, check, written)
+            if part.kind == "full":
+                found = _full(checkpoint, folder, key, part, check, written)
             else:
-                found = _incremental(checkpoint, folder, handle, base, check, written)
+                found = _incremental(checkpoint, folder, part, base, check, written)
             check()
         except BaseException as error:
             try:
@@ -118,18 +118,18 @@ def _remove(checkpoint: Path) -> None:
 
 
 def _full(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, check: Check, written: list[FileRef]
+    checkpoint: Path, folder: Path, key: pa.Schema, part: SnapshotPart, check: Check, written: list[FileRef]
 ) -> SnapshotPart:
     tables: dict[str, StateSegment] = {}
-    for spec in handle.states:
-        counts = np.zeros(len(handle.key_groups), np.int64)
-        batches = _rows(checkpoint, key, spec, handle.key_groups, counts, check)
+    for spec in part.states:
+        counts = np.zeros(len(part.key_groups), np.int64)
+        batches = _rows(checkpoint, key, spec, part.key_groups, counts, check)
         file = store_batches(folder, SEGMENTS, table_schema(key, spec), batches, check)
         if file is not None:
             written.append(file)
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-            tables[spec.name] = StateSegment(file, handle.key_groups.start, tuple(ends.tolist()))
-    return replace(handle, tables=tables)
+            tables[spec.name] = StateSegment(file, part.key_groups.start, tuple(ends.tolist()))
+    return replace(part, tables=tables)
 
 
 def _rows(
@@ -145,7 +145,7 @@ def _rows(
 def _incremental(
     checkpoint: Path,
     folder: Path,
-    handle: SnapshotPart,
+    part: SnapshotPart,
     base: SnapshotPart | None,
     check: Check,
     written: list[FileRef],
@@ -169,4 +169,4 @@ def _incremental(
         elif PRIVATE_FILE.fullmatch(path.name):
             private[path.name] = store_copy(folder, PRIVATE, path, check)
             written.append(private[path.name])
-    return replace(handle, shared=shared, private=private, reused=frozenset(reused))
+    return replace(part, shared=shared, private=private, reused=frozenset(reused))

@@ -32,10 +32,10 @@ def state_files(entry: SnapshotEntry, state: str, retained: Iterable[SnapshotEnt
     """Yield the files of a snapshot, each with the first kept snapshot that names it."""
     first: dict[str, int] = {}
     for kept in retained:
-        for part in kept.handles:
+        for part in kept.parts:
             for name in part.files():
                 first.setdefault(name, kept.version)
-    for part in entry.handles:
+    for part in entry.parts:
         rows = {table.file.name: table.groups[-1] for table in part.tables.values()}
         role = FULL if part.kind == "full" else INCREMENTAL
         for name, file in files_of(part, state).items():

@@ -98,7 +98,7 @@ class KeyedSource(Source):
     def states(self) -> Sequence[str]:
         """Return the states of the newest kept snapshot."""
         entries = list(self.retained.values())[-1:]
-        return sorted({spec.name for entry in entries for part in entry.handles for spec in part.states})
+        return sorted({spec.name for entry in entries for part in entry.parts for spec in part.states})
 
     def info(self, state: str) -> StateInfo:
         """Return the description of a state.
@@ -156,7 +156,7 @@ class KeyedSource(Source):
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[range]:
         """Return ranges of key groups."""
         lookup = key_lookup(self.spec, filters)
-        size = max(_bytes(part for part in entry.handles) for entry in self.retained.values())
+        size = max(_bytes(part for part in entry.parts) for entry in self.retained.values())
         count = self.spec.key_groups
         parts = min(max(side_by_side(size), -(-size // SPLIT_BYTES)), count)
         return [groups for groups in _cut(range(count), parts) if runs_of(lookup, groups)]
@@ -166,8 +166,8 @@ class KeyedSource(Source):
         entry, found = self.entry(at.version), []
         if not _has_state(entry, at.state if isinstance(at, KeyedAt) else ""):
             return []
-        for number, handle in enumerate(entry.handles):
-            first, stop = max(handle.key_groups.start, piece.start), min(handle.key_groups.stop, piece.stop)
+        for number, part in enumerate(entry.parts):
+            first, stop = max(part.key_groups.start, piece.start), min(part.key_groups.stop, piece.stop)
             if first < stop:
                 found.append(GroupsPart(number, range(first, stop), None))
         return found
@@ -178,7 +178,7 @@ class KeyedSource(Source):
         Other parts have different files in each snapshot.
         """
         entry = self.entry(at.version)
-        parts = [p for p in entry.handles if p.key_groups.start < piece.stop and piece.start < p.key_groups.stop]
+        parts = [p for p in entry.parts if p.key_groups.start < piece.stop and piece.start < p.key_groups.stop]
         if any(part.kind == "full" for part in parts):
             return None
         return tuple((p.key_groups, frozenset(f.name for f in p.shared.values()), p.states) for p in parts)
@@ -220,7 +220,7 @@ class KeyedSource(Source):
 
     def state_of(self, entry: SnapshotEntry, state: str) -> StateDescriptor:
         """Return the state's description in a snapshot. Raises NotFoundError STATE_NOT_FOUND."""
-        known = widest(spec for handle in entry.handles for spec in handle.states)
+        known = widest(spec for part in entry.parts for spec in part.states)
         if state not in known:
             names = ", ".join(sorted(known)) or "none"
             others = [str(each.version) for each in self.retained.values() if _has_state(each, state)]
@@ -239,13 +239,13 @@ class KeyedSource(Source):
 
     def _widest_state(self, state: str) -> StateDescriptor:
         kept = self.retained.values()
-        found = [spec for entry in kept for part in entry.handles for spec in part.states if spec.name == state]
+        found = [spec for entry in kept for part in entry.parts for spec in part.states if spec.name == state]
         return functools.reduce(merged, found) if found else self._newest_state(state)
 
     def _version(self, entry: SnapshotEntry, state: str) -> Version:
         application, batch = entry.transaction or (None, None)
         readable = entry.version in self.retained
-        size = sum(f.bytes for p in entry.handles for f in new_files(p, state).values()) if readable else None
+        size = sum(f.bytes for p in entry.parts for f in new_files(p, state).values()) if readable else None
         facts = {
             "operation": entry.operation,
             "writer": entry.writer,
@@ -285,10 +285,10 @@ class KeyedAt(StateAt):
         """Return the key groups that may have keys of the filters. Raises NotFoundError STATE_NOT_FOUND."""
         assert self.spec
         lookup = key_lookup(self.source.spec, filters)
-        found, handles = [], self.entry.handles
-        for number, handle in enumerate(handles):
-            for groups in _cut(handle.key_groups, -(-side_by_side(_bytes([handle])) // len(handles))):
-                rows = [_rows_in(handle, self.state, run) for run in runs_of(lookup, groups)]
+        found, parts = [], self.entry.parts
+        for number, part in enumerate(parts):
+            for groups in _cut(part.key_groups, -(-side_by_side(_bytes([part])) // len(parts))):
+                rows = [_rows_in(part, self.state, run) for run in runs_of(lookup, groups)]
                 known = [count for count in rows if count is not None]
                 if any(count != 0 for count in rows):
                     found.append(GroupsPart(number, groups, sum(known) if len(known) == len(rows) else None))
@@ -301,7 +301,7 @@ class KeyedAt(StateAt):
         """
         wide = widened(self.source.spec.key, self.spec)
         lookup = key_lookup(self.source.spec, filters)
-        for found in self.stored_rows(self.entry.handles[part.number], part.groups, lookup):
+        for found in self.stored_rows(self.entry.parts[part.number], part.groups, lookup):
             yield wide(found).rows
 
     def files(self) -> Iterator[StateFile]:
@@ -310,14 +310,14 @@ class KeyedAt(StateAt):
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return self.source.explain_loss(error, state, versions)
 
-    def stored_rows(self, handle: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
+    def stored_rows(self, part: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
         """Yield the rows of a part before any migration; with a ``lookup``, at least the rows of its keys."""
-        known = {spec.name: spec for spec in handle.states}
+        known = {spec.name: spec for spec in part.states}
         if self.state not in known:
             return
         root, key = self.source.root, self.source.spec.key
-        if handle.kind == "full":
-            table = handle.tables.get(self.state)
+        if part.kind == "full":
+            table = part.tables.get(self.state)
             if table is not None:
                 for run in runs_of(lookup, groups):
                     yield from table_rows(root, table, run)
@@ -328,7 +328,7 @@ class KeyedAt(StateAt):
         decode = decoder(key, known[self.state])
         with temporary_directory() as folder:
             directory = folder / "database"
-            place(root, handle, directory)
+            place(root, part, directory)
             yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
 
 
@@ -342,7 +342,7 @@ def _bytes(parts: Iterator[SnapshotPart] | Sequence[SnapshotPart]) -> int:
 
 
 def _has_state(entry: SnapshotEntry, state: str) -> bool:
-    return any(spec.name == state for handle in entry.handles for spec in handle.states)
+    return any(spec.name == state for part in entry.parts for spec in part.states)
 
 
 def _cut(groups: range, parts: int) -> Iterator[range]:
@@ -350,11 +350,11 @@ def _cut(groups: range, parts: int) -> Iterator[range]:
     return (range(first, stop) for first, stop in itertools.pairwise(edges) if first < stop)
 
 
-def _rows_in(handle: SnapshotPart, state: str, groups: range) -> int | None:
+def _rows_in(part: SnapshotPart, state: str, groups: range) -> int | None:
     """Return the number of rows in the key groups; None if it is unknown."""
-    if handle.kind != "full" or not groups:
+    if part.kind != "full" or not groups:
         return None if groups else 0
-    table = handle.tables.get(state)
+    table = part.tables.get(state)
     if table is None:
         return 0
     first, last = groups.start - table.first_group, groups.stop - table.first_group

@@ -183,7 +183,7 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
         store.discard(tasks.commit("full"))
         assert reader.versions() == []
         for handle in (store, reader):
-            remembered = [entry.version for entry in handle._read().entries if entry.handles]
+            remembered = [entry.version for entry in handle._read().entries if entry.parts]
             assert len(remembered) <= 2, remembered
 
 

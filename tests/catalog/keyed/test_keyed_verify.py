@@ -113,9 +113,9 @@ def test_rows_in_another_key_group_are_found(warehouse: Path) -> None:
     """The index of key groups is shifted by a group: every file is as it was written."""
 
     def shift(entry: dict[str, Any]) -> None:
-        handle = entry["handles"][0]
-        groups = handle["tables"]["v"]["groups"]
-        handle["tables"]["v"]["groups"] = [0, *groups[:-2], groups[-1]]
+        part = entry["handles"][0]
+        groups = part["tables"]["v"]["groups"]
+        part["tables"]["v"]["groups"] = [0, *groups[:-2], groups[-1]]
 
     rewritten(warehouse, 1, shift)
     assert problems(warehouse) == {"WRONG_KEY_GROUP"}
@@ -141,8 +141,8 @@ def test_an_entry_that_can_not_be_is_found(warehouse: Path, field: str, value: o
 )
 def test_a_name_that_leads_elsewhere_is_refused(warehouse: Path, name: str) -> None:
     def change(entry: dict[str, Any]) -> None:
-        handle = entry["handles"][0]
-        handle["tables"]["v"]["file"]["name"] = name
+        part = entry["handles"][0]
+        part["tables"]["v"]["file"]["name"] = name
 
     rewritten(warehouse, 1, change)
     assert "LOG_CORRUPT" in problems(warehouse)

@@ -108,7 +108,7 @@ def test_batches_restarts_and_other_numbers_of_tasks(stream: Stream, tmp_path: P
     for version in (1, 3, 5):
         assert state(stream.store, version) == states[version - 1]
     log = read_log(LocalStorage(stream.store))
-    assert [len(entry.handles) for entry in log.entries] == [4, 4, 2, 2, 7, 7]
+    assert [len(entry.parts) for entry in log.entries] == [4, 4, 2, 2, 7, 7]
     assert len({entry.transaction[0] for entry in log.entries if entry.transaction}) == 1
 
 
