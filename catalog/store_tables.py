@@ -175,7 +175,7 @@ def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
     states = _states(folder, spec)
     if len(states) == 1:
         return keyed_table(folder, spec, states[0])
-    if not shared_log(folder, spec.store_id).retained():
+    if not shared_log(folder, spec.store_id).kept_snapshots():
         raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
     addresses = ", ".join(f"{folder}/{state}" for state in states) or "none"
     raise NotFoundError(
@@ -195,5 +195,5 @@ def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
 
 def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:
     """Return the states of the newest kept snapshot, or of all kept snapshots."""
-    entries = list(shared_log(folder, spec.store_id).retained().values())
+    entries = list(shared_log(folder, spec.store_id).kept_snapshots().values())
     return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.parts for s in part.states})

@@ -125,7 +125,7 @@ def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFind
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no kept snapshot")
     log = findings.log
-    kept = None if log is None else list(log.retained())
+    kept = None if log is None else list(log.kept_snapshots())
     return Verification(
         store=name,
         problems=tuple(report.problems),
@@ -135,7 +135,7 @@ def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFind
         segments=findings.files,
         rows=findings.rows,
         log_entries=findings.entries,
-        checkpoints=findings.checkpoints,
+        checkpoints=findings.log_checkpoints,
         versions=None if log is None else (min(kept or (log.newest,)), log.newest),
         uncommitted=0,
         unreferenced=tuple(spare),
@@ -165,7 +165,7 @@ def _verification(
         segments=0 if log_state is None else len(log_state.segments),
         rows=0 if log_state is None else sum(meta.rows for meta in log_state.segments),
         log_entries=log.entries,
-        checkpoints=log.checkpoints,
+        checkpoints=log.log_checkpoints,
         versions=None if log_state is None else (oldest, log_state.version),
         uncommitted=uncommitted,
         unreferenced=tuple(spare),

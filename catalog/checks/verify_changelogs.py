@@ -96,11 +96,11 @@ def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, log_state: Lo
 
 
 def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, log_state: LogState) -> list[Problem]:
-    checkpoint = read_position(root / "live")
-    if checkpoint is None:
+    position = read_position(root / "live")
+    if position is None:
         return []
     try:
-        extents = list(expected_extents(checkpoint, storage, spec, log_state))
+        extents = list(expected_extents(position, storage, spec, log_state))
     except StateStoreError:  # a damaged log entry is a problem of its own
         return []
     problems = []

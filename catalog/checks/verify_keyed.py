@@ -20,8 +20,8 @@ from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
     SnapshotLog,
     check_complete,
-    checkpoints,
     folded,
+    log_checkpoints,
     read_log,
     read_log_checkpoint,
     read_snapshot_entry,
@@ -48,7 +48,7 @@ class KeyedFindings:
 
     log: SnapshotLog | None = None
     entries: int = 0
-    checkpoints: int = 0
+    log_checkpoints: int = 0
     files: int = 0
     rows: int = 0
 
@@ -72,12 +72,12 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
     findings.log = _log(storage, sizes, findings, report)
     if findings.log is None:
         return findings
-    _verify_checkpoints(storage, sizes, findings.log, findings, report)
+    _verify_log_checkpoints(storage, sizes, findings.log, findings, report)
     users = _users(findings.log)
     findings.files = len(users)
     damaged = {name for name, (file, needed_by) in users.items() if not _whole(root, file, needed_by, report)}
     if spec is not None:
-        for entry in findings.log.retained().values():
+        for entry in findings.log.kept_snapshots().values():
             _verify_snapshot(root, spec, entry, damaged, findings, report)
     _drop_overtaken(storage, report)
     return findings
@@ -144,10 +144,10 @@ def _wrong(entry: SnapshotEntry, found: str) -> Problem:
     return Problem("LOG_WRONG", name, f"{name} {found}", f"what version {entry.version} recorded", versions=versions)
 
 
-def _verify_checkpoints(
+def _verify_log_checkpoints(
     storage: Storage, sizes: dict[str, int], log: SnapshotLog, findings: KeyedFindings, report: Report
 ) -> None:
-    for name in checkpoints(storage):
+    for name in log_checkpoints(storage):
         try:
             found = read_log_checkpoint(name, storage.read(name))
         except StateStoreError as error:
@@ -157,7 +157,7 @@ def _verify_checkpoints(
             continue
         finally:
             report.read(name, sizes.get(name, 0))
-        findings.checkpoints += 1
+        findings.log_checkpoints += 1
         if found != folded(SnapshotLog(log.entries[: found.newest])):
             message = f"{name} differs from the sum of the log entries; remove it"
             report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, found.newest)))
@@ -166,7 +166,7 @@ def _verify_checkpoints(
 def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
     """Return the needed files by name, each with the snapshots that need it."""
     users: dict[str, list[int]] = {}
-    for version, entry in log.retained().items():
+    for version, entry in log.kept_snapshots().items():
         for part in entry.parts:
             for name in part.files():
                 users.setdefault(name, []).append(version)

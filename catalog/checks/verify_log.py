@@ -39,7 +39,7 @@ class LogFindings:
     log_state: LogState | None = None
     references: dict[str, Reference] = field(default_factory=dict)
     entries: int = 0
-    checkpoints: int = 0
+    log_checkpoints: int = 0
 
 
 def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store: str = "") -> LogFindings:
@@ -66,7 +66,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
             entry = _entry(storage, version, sizes, report, findings)
             log_state = None if entry is None or log_state is None else _advanced(log_state, entry, report)
         if version in marks:
-            log_state = _checkpoint(storage, marks[version], sizes, log_state, report, findings)
+            log_state = _verify_log_checkpoint(storage, marks[version], sizes, log_state, report, findings)
     findings.log_state = _checked_layout(log_state, report)
     _say_what_is_affected(findings, report)
     return findings
@@ -124,7 +124,7 @@ def _advanced(log_state: LogState, entry: CommitEntry, report: Report) -> LogSta
         return None
 
 
-def _checkpoint(
+def _verify_log_checkpoint(
     storage: Storage, name: str, sizes: dict[str, int], replayed: LogState | None, report: Report, findings: LogFindings
 ) -> LogState | None:
     """Return the log state to continue from: the replayed one, or the checkpoint's where the replayed one is lost."""
@@ -139,7 +139,7 @@ def _checkpoint(
         )
         return replayed
     report.read(name, sizes[name])
-    findings.checkpoints += 1
+    findings.log_checkpoints += 1
     if replayed is None:
         return found
     different = _difference(found, replayed)

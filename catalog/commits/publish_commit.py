@@ -24,7 +24,7 @@ from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, ca
 from statestore.catalog.commits.record_timelines import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
-from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
@@ -119,7 +119,7 @@ def after_publish(storage: Storage, log_state: LogState, entry: CommitEntry) -> 
     The commit exists. A failure here must not look like a failed commit, because that would be repeated.
     """
     log_state = advance(log_state, entry)
-    if log_state.version % CHECKPOINT_INTERVAL == 0:
+    if log_state.version % LOG_CHECKPOINT_INTERVAL == 0:
         with contextlib.suppress(Exception):  # the log has the same content, read more slowly
             write_log_checkpoint(storage, log_state)
     return log_state

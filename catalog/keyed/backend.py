@@ -245,15 +245,15 @@ class KeyedBackend:
             raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
         self.database.check()
         self._usable_base(kind)  # a dropped store is refused before anything is written
-        checkpoint = self._checkpoint()
+        linked = self._linked_files()
         try:
             base = self._usable_base(kind)  # after a disk failure the checkpoint may have other files
         except BaseException:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.rmtree(linked, ignore_errors=True)
             raise
         uid = self.database.lineage
         part = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        running = start(checkpoint, self._folder, self._key, part, base, self)
+        running = start(linked, self._folder, self._key, part, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
@@ -269,7 +269,7 @@ class KeyedBackend:
             raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, as commit returns it")
         if self._base is not None and version <= self._base[0]:
             return
-        entry = self._log().retained().get(version)
+        entry = self._log().kept_snapshots().get(version)
         for part in () if entry is None else entry.parts:
             if part.backend == self.database.lineage and part.kind == "incremental":
                 self._base = version, part, part.backend
@@ -278,8 +278,8 @@ class KeyedBackend:
         """Return the confirmed snapshot on which a new one may build; None if it was discarded, as its files may be
         gone.
         """
-        retained = self._log().retained()
-        if kind == "full" or self._base is None or self._base[0] not in retained:
+        kept_snapshots = self._log().kept_snapshots()
+        if kind == "full" or self._base is None or self._base[0] not in kept_snapshots:
             return None
         _, part, lineage = self._base
         return part if lineage == self.database.lineage else None
@@ -351,21 +351,21 @@ class KeyedBackend:
 
     def _migrate(self, old: StateDescriptor, new: StateDescriptor) -> None:
         """Rewrite the rows of a state in its new type; if that fails, the backend is disposed of."""
-        checkpoint = self._checkpoint()
+        linked = self._linked_files()
         try:
-            for rows in scan_rocksdb(checkpoint, converter(self._key, old, new), family=old.name):
+            for rows in scan_rocksdb(linked, converter(self._key, old, new), family=old.name):
                 self.database.load(old.name, rows)
         except BaseException:
             self.dispose()
             raise
         finally:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.rmtree(linked, ignore_errors=True)
         for state in self._objects.get(old.name, ()):
             state.adopt(new)
 
-    def _checkpoint(self) -> Path:
+    def _linked_files(self) -> Path:
         path = self._local.path / f"snapshot-{uuid.uuid4().hex}"
-        self.database.checkpoint(path)
+        self.database.link_files(path)
         return path
 
     def _spec(self, name: str) -> StateDescriptor:

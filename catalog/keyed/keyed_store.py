@@ -108,7 +108,7 @@ class KeyedStore:
             try:
                 return KeyedBackend.opened(self.spec, groups, self._folder, found, parts, directory)
             except NotFoundError:
-                if found is None or found in self._read().retained():
+                if found is None or found in self._read().kept_snapshots():
                     raise  # a discarded snapshot: retry with the newest one, or refuse the version
 
     def task_groups(self, tasks: int) -> list[range]:
@@ -197,7 +197,7 @@ class KeyedStore:
     def versions(self) -> list[int]:
         """Return the versions of the kept snapshots, oldest first."""
         self._check_open()
-        return list(self._read().retained())
+        return list(self._read().kept_snapshots())
 
     def transaction_version(self, transaction: tuple[str, int]) -> int | None:
         """Return the version that committed a transaction; None if no version did."""
@@ -328,7 +328,7 @@ class KeyedStore:
         return version
 
     def _check_base(self, log: SnapshotLog, base: int | None) -> None:
-        newest = max(log.retained(), default=0)
+        newest = max(log.kept_snapshots(), default=0)
         if base is not None and newest != base:
             raise ConflictError(
                 "BASE_OVERTAKEN",

@@ -21,7 +21,7 @@ from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.ipc_file import read_batches
 from statestore.formats.segments.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
 
-CHECKPOINT_INTERVAL = 64
+LOG_CHECKPOINT_INTERVAL = 64
 FOLDER = "log/_checkpoint/"
 FORMAT = b"log-checkpoint/2"
 OLDER_FORMATS = (b"log-checkpoint/1",)  # without the identity of the store
@@ -55,7 +55,7 @@ def load_log_state(
     """
     if base is not None and (version is None or base.version <= version):
         return _replay(storage, base, version, at_least=max(base.version, 0))
-    names = _checkpoints(storage, version)
+    names = _log_checkpoints(storage, version)
     at_least = _version_of(names[0]) if names else 0
     for name in names:
         try:
@@ -71,15 +71,15 @@ def load_log_state(
 
 def write_log_checkpoint(storage: Storage, log_state: LogState) -> None:
     """Fold the log up to ``log_state`` into one file and remove all but the newest two such files."""
-    data = _encode_checkpoint(log_state)
+    data = _encode_log_checkpoint(log_state)
     if len(data) > MAX_METADATA_BYTES:  # a file of this size would be refused by readers
         return
     try:
         guard = identity_guard(log_state.store) if log_state.store else None
-        storage.create(_checkpoint_name(log_state.version), data, guard)
+        storage.create(_log_checkpoint_name(log_state.version), data, guard)
     except StorageExistsError:
         return
-    for name in _checkpoints(storage, log_state.version)[KEPT:]:
+    for name in _log_checkpoints(storage, log_state.version)[KEPT:]:
         storage.delete(name)
 
 
@@ -163,13 +163,13 @@ def _following(storage: Storage, known: int, last: int | None) -> Iterator[Commi
         following += 1
 
 
-def _checkpoints(storage: Storage, version: int | None) -> list[str]:
+def _log_checkpoints(storage: Storage, version: int | None) -> list[str]:
     """Return the names of the checkpoints up to ``version``, newest first."""
     names = [item.name for item in storage.list(FOLDER) if NAME.fullmatch(item.name)]
     return sorted((name for name in names if version is None or _version_of(name) <= version), reverse=True)
 
 
-def _checkpoint_name(version: int) -> str:
+def _log_checkpoint_name(version: int) -> str:
     return f"{FOLDER}{version:020d}.arrow"
 
 
@@ -179,7 +179,7 @@ def _version_of(name: str) -> int:
     return int(found[1])
 
 
-def _encode_checkpoint(log_state: LogState) -> bytes:
+def _encode_log_checkpoint(log_state: LogState) -> bytes:
     versions = log_state.versions
     transactions = versions.transaction
     table = pa.table(

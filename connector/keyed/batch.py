@@ -133,7 +133,7 @@ def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transact
 
 def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, number: int) -> None:
     """Raise ConflictError BATCHES_MISSING if the newest snapshot lacks batches of the stream, as in an older copy."""
-    newest = max(log.retained(), default=0)
+    newest = max(log.kept_snapshots(), default=0)
     for entry in log.last_batches():
         if entry.transaction is None or entry.transaction[0] != application:
             continue
@@ -150,7 +150,7 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
 def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:
     """Discard the snapshots of this application that are older than its newest ``retained``."""
     application = None if transaction is None else transaction[0]
-    kept = shared_log(job.folder, job.store_id).retained().values()
+    kept = shared_log(job.folder, job.store_id).kept_snapshots().values()
     own = [e.version for e in kept if (None if e.transaction is None else e.transaction[0]) == application]
     for version in own[:-retained]:
         try:

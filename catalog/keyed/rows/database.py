@@ -228,20 +228,20 @@ class LocalDatabase:
             batch.put(key, value, family)
         table.write(batch, self._unlogged)
 
-    def checkpoint(self, directory: Path) -> None:
+    def link_files(self, directory: Path) -> None:
         """Write all rows as they are now into a new directory, as hard links to files that no later write touches."""
         self.check()
         try:
-            self._changed(lambda: self._checkpoint(directory))
+            self._changed(lambda: self._link_files(directory))
         except BaseException:
-            self._remove_checkpoint(directory)
+            self._remove_linked(directory)
             raise
 
-    def _checkpoint(self, directory: Path) -> None:
-        self._remove_checkpoint(directory)  # of the previous call, which failed
+    def _link_files(self, directory: Path) -> None:
+        self._remove_linked(directory)  # of the previous call, which failed
         Checkpoint(self._root).create_checkpoint(str(directory))
 
-    def _remove_checkpoint(self, directory: Path) -> None:
+    def _remove_linked(self, directory: Path) -> None:
         for path in (
             directory,
             directory.with_name(f"{directory.name}.tmp"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
-from statestore.catalog.keyed.snapshots.snapshot_log import CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
+from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_identity import stored_identity
@@ -40,7 +40,7 @@ def newer_log(storage: LocalStorage, store_id: str, known: SnapshotLog) -> Snaps
     if found.newest > known.newest:
         _check_identity(storage, store_id)  # the entries belong to this store, not to one that replaced it meanwhile
     # Without folding, a long-running process would keep the parts of all snapshots that ever existed.
-    crossed = found.newest // CHECKPOINT_INTERVAL > known.newest // CHECKPOINT_INTERVAL
+    crossed = found.newest // LOG_CHECKPOINT_INTERVAL > known.newest // LOG_CHECKPOINT_INTERVAL
     return folded(found) if crossed else found
 
 

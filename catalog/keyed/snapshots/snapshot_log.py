@@ -35,11 +35,11 @@ from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
 Transaction = tuple[str, int]
 FOLDER = "log/_checkpoint/"
-CHECKPOINT_INTERVAL = 64
+LOG_CHECKPOINT_INTERVAL = 64
 FORMAT_VERSION = 1
-_KEPT_CHECKPOINTS = 2
+_KEPT_LOG_CHECKPOINTS = 2
 _SNAPSHOT, _DISCARD = "snapshot", "discard"
-_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
+_LOG_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,18 @@ class SnapshotLog:
     def newest(self) -> int:
         return len(self.entries)
 
-    def retained(self) -> dict[int, SnapshotEntry]:
+    def kept_snapshots(self) -> dict[int, SnapshotEntry]:
         """Return the snapshots that can be restored, by version, oldest first."""
         gone = {entry.discarded for entry in self.entries if entry.operation == _DISCARD}
         return {e.version: e for e in self.entries if e.operation == _SNAPSHOT and e.version not in gone}
 
     def files(self) -> dict[str, FileRef]:
-        """Return all needed files: those of retained snapshots with their outputs, and the outputs of each
+        """Return all needed files: those of kept snapshots with their outputs, and the outputs of each
         application's last batch.
 
         The outputs of a last batch are read again after a crash.
         """
-        parts = (part for entry in self.retained().values() for part in entry.parts)
+        parts = (part for entry in self.kept_snapshots().values() for part in entry.parts)
         found = {name: file for part in parts for name, file in part.files().items()}
         for entry in self.with_outputs().values():
             found |= {file.name: file for file in entry.outputs}
@@ -115,7 +115,7 @@ class SnapshotLog:
 
         Raises NotFoundError VERSION_NOT_FOUND, which lists the kept versions.
         """
-        kept = self.retained()
+        kept = self.kept_snapshots()
         if version == 0 or (version is None and not kept):
             return None
         if version is None:
@@ -132,7 +132,7 @@ class SnapshotLog:
 
     def with_outputs(self) -> dict[int, SnapshotEntry]:
         """Return the versions whose outputs are kept."""
-        return self.retained() | {entry.version: entry for entry in self.last_batches()}
+        return self.kept_snapshots() | {entry.version: entry for entry in self.last_batches()}
 
 
 def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
@@ -140,7 +140,7 @@ def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> Snapshot
 
     Raises CorruptError LOG_CORRUPT, UnsupportedError LOG_FORMAT.
     """
-    log = known if known.entries else _from_checkpoint(storage)
+    log = known if known.entries else _from_log_checkpoint(storage)
     entries = list(log.entries)
     while storage.exists(entry_name(len(entries) + 1)):
         entries.append(read_snapshot_entry(storage, len(entries) + 1))
@@ -169,20 +169,20 @@ def read_snapshot_entry(storage: Storage, version: int) -> SnapshotEntry:
     return found
 
 
-def checkpoints(storage: Storage) -> list[str]:
+def log_checkpoints(storage: Storage) -> list[str]:
     """Return the names of the folded logs, newest first."""
-    return sorted((item.name for item in storage.list(FOLDER) if _CHECKPOINT.fullmatch(item.name)), reverse=True)
+    return sorted((item.name for item in storage.list(FOLDER) if _LOG_CHECKPOINT.fullmatch(item.name)), reverse=True)
 
 
 def read_log_checkpoint(name: str, data: bytes) -> SnapshotLog:
     """Return the log in the bytes of the checkpoint ``name``. Raises CorruptError LOG_CORRUPT."""
-    found = _CHECKPOINT.fullmatch(name)
+    found = _LOG_CHECKPOINT.fullmatch(name)
     assert found is not None
     return SnapshotLog(tuple(_decoded(name, data, range(1, int(found[1]) + 1))))
 
 
-def _from_checkpoint(storage: Storage) -> SnapshotLog:
-    for name in checkpoints(storage):
+def _from_log_checkpoint(storage: Storage) -> SnapshotLog:
+    for name in log_checkpoints(storage):
         try:
             return read_log_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
@@ -201,7 +201,7 @@ def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id
     if not published(storage, entry_name(entry.version), data, guard, f"{entry.version}-{attempt}"):
         return None
     log = SnapshotLog((*known.entries, entry))
-    if entry.version % CHECKPOINT_INTERVAL == 0:
+    if entry.version % LOG_CHECKPOINT_INTERVAL == 0:
         log = folded(log)
         with contextlib.suppress(StateStoreError, OSError):  # the version exists; the entries have the same content
             _fold(storage, log, guard)
@@ -225,11 +225,11 @@ def was_committed(storage: Storage, commit_id: str) -> bool:
 
 def folded(log: SnapshotLog) -> SnapshotLog:
     """Return the log without parts of discarded snapshots and outputs of older batches, which are no longer needed."""
-    retained, with_outputs = log.retained(), log.with_outputs()
+    kept_snapshots, with_outputs = log.kept_snapshots(), log.with_outputs()
     entries = (
         replace(
             entry,
-            parts=entry.parts if entry.version in retained else (),
+            parts=entry.parts if entry.version in kept_snapshots else (),
             outputs=entry.outputs if entry.version in with_outputs else (),
         )
         for entry in log.entries
@@ -243,7 +243,7 @@ def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
         storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries, uuid.uuid4().hex), guard)
     except StorageExistsError:
         return
-    for name in checkpoints(storage)[_KEPT_CHECKPOINTS:]:
+    for name in log_checkpoints(storage)[_KEPT_LOG_CHECKPOINTS:]:
         storage.delete(name)
 
 

@@ -69,9 +69,9 @@ class Running:
 
 
 def start(
-    checkpoint: Path, folder: Path, key: pa.Schema, part: SnapshotPart, base: SnapshotPart | None, owner: object
+    linked: Path, folder: Path, key: pa.Schema, part: SnapshotPart, base: SnapshotPart | None, owner: object
 ) -> Running:
-    """Write the snapshot that ``part`` begins to describe from the RocksDB checkpoint in ``checkpoint``.
+    """Write the snapshot that ``part`` begins to describe from the RocksDB checkpoint in ``linked``.
 
     The checkpoint is removed at the end. ``base`` is the confirmed snapshot on which an incremental one builds.
     ``owner`` is kept alive until then: a backend without references removes its local files.
@@ -86,44 +86,44 @@ def start(
         written: list[FileRef] = []
         try:
             if part.kind == "full":
-                found = _full(checkpoint, folder, key, part, check, written)
+                found = _full(linked, folder, key, part, check, written)
             else:
-                found = _incremental(checkpoint, folder, part, base, check, written)
+                found = _incremental(linked, folder, part, base, check, written)
             check()
         except BaseException as error:
             try:
                 remove_if_possible(folder, written)
-                _remove(checkpoint)
+                _remove(linked)
             finally:  # a waiting caller gets a result, whatever fails
                 running.future.set_exception(error)
         else:
             try:
-                _remove(checkpoint)
+                _remove(linked)
             finally:
                 running.future.set_result(found)
 
     try:
         threading.Thread(target=work, args=(owner,), name="statestore-snapshot", daemon=True).start()
     except RuntimeError as error:  # the system has no more threads
-        _remove(checkpoint)
+        _remove(linked)
         refusal = OSError(errno.EAGAIN, str(error))
-        raise storage_error(refusal, "start a thread that writes the snapshot", checkpoint) from error
+        raise storage_error(refusal, "start a thread that writes the snapshot", linked) from error
     return running
 
 
-def _remove(checkpoint: Path) -> None:
+def _remove(linked: Path) -> None:
     """Remove the checkpoint where possible; remaining files are removed with the backend's other local files."""
     with contextlib.suppress(OSError):
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        shutil.rmtree(linked, ignore_errors=True)
 
 
 def _full(
-    checkpoint: Path, folder: Path, key: pa.Schema, part: SnapshotPart, check: Check, written: list[FileRef]
+    linked: Path, folder: Path, key: pa.Schema, part: SnapshotPart, check: Check, written: list[FileRef]
 ) -> SnapshotPart:
     tables: dict[str, StateSegment] = {}
     for spec in part.states:
         counts = np.zeros(len(part.key_groups), np.int64)
-        batches = _rows(checkpoint, key, spec, part.key_groups, counts, check)
+        batches = _rows(linked, key, spec, part.key_groups, counts, check)
         file = store_batches(folder, SEGMENTS, table_schema(key, spec), batches, check)
         if file is not None:
             written.append(file)
@@ -133,17 +133,17 @@ def _full(
 
 
 def _rows(
-    checkpoint: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
+    linked: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a state and count them by key group."""
-    for found in scan_rocksdb(checkpoint, decoder(key, spec), family=spec.name):
+    for found in scan_rocksdb(linked, decoder(key, spec), family=spec.name):
         check()
         counts += np.bincount(found.groups - groups.start, minlength=len(groups))
         yield found.rows
 
 
 def _incremental(
-    checkpoint: Path,
+    linked: Path,
     folder: Path,
     part: SnapshotPart,
     base: SnapshotPart | None,
@@ -154,8 +154,8 @@ def _incremental(
     shared: dict[str, FileRef] = {}
     private: dict[str, FileRef] = {}
     reused = set()
-    with disk_errors("list", checkpoint):
-        sizes = {path: path.stat().st_size for path in sorted(checkpoint.iterdir())}
+    with disk_errors("list", linked):
+        sizes = {path: path.stat().st_size for path in sorted(linked.iterdir())}
     for path, size in sizes.items():
         check()
         if TABLE_FILE.fullmatch(path.name):

@@ -14,13 +14,13 @@ from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.engine import StateSize
 
 
-def size_of(root: Path, retained: Sequence[SnapshotEntry], state: str) -> StateSize:
+def size_of(root: Path, kept_snapshots: Sequence[SnapshotEntry], state: str) -> StateSize:
     """Return the size of the files in which the newest snapshot has the state; states of incremental snapshots share
     files.
 
     ``unreferenced_bytes`` covers the whole store. Raises CorruptError LOG_CORRUPT.
     """
-    newest = retained[-1]
+    newest = kept_snapshots[-1]
     listed = {item.name: item.bytes for item in LocalStorage(root).list("")}
     files = {name: file for part in newest.parts for name, file in files_of(part, state).items()}
     needed = {name: file for part in newest.parts for name, file in part.files().items()}

@@ -91,13 +91,13 @@ class KeyedSource(Source):
         return "snapshot", "snapshots"
 
     @cached_property
-    def retained(self) -> dict[int, SnapshotEntry]:
+    def kept_snapshots(self) -> dict[int, SnapshotEntry]:
         """The snapshots that can be read, by version."""
-        return self.log.retained()
+        return self.log.kept_snapshots()
 
     def states(self) -> Sequence[str]:
         """Return the states of the newest kept snapshot."""
-        entries = list(self.retained.values())[-1:]
+        entries = list(self.kept_snapshots.values())[-1:]
         return sorted({spec.name for entry in entries for part in entry.parts for spec in part.states})
 
     def info(self, state: str) -> StateInfo:
@@ -117,11 +117,11 @@ class KeyedSource(Source):
         return self.log.newest
 
     def kept(self, state: str) -> Sequence[int]:
-        if not self.retained:
+        if not self.kept_snapshots:
             raise NotFoundError(
                 "NO_SNAPSHOT", f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
             )
-        return list(self.retained)
+        return list(self.kept_snapshots)
 
     def check_readable(self, state: str, version: int) -> None:
         if self.log.snapshot(version) is None:
@@ -137,7 +137,7 @@ class KeyedSource(Source):
 
     def is_origin(self, state: str) -> bool:
         first = next(entry.version for entry in self.log.entries if entry.operation == "snapshot")
-        return first == next(iter(self.retained))
+        return first == next(iter(self.kept_snapshots))
 
     def at(self, state: str, version: int) -> StateAt:
         return KeyedAt(self, state, version)
@@ -150,13 +150,13 @@ class KeyedSource(Source):
         return table_schema(self.spec.key, self._widest_state(state))
 
     def size(self, state: str) -> StateSize:
-        self.state_of(self.retained[self.newest(state)], state)
-        return size_of(self.root, list(self.retained.values()), state)
+        self.state_of(self.kept_snapshots[self.newest(state)], state)
+        return size_of(self.root, list(self.kept_snapshots.values()), state)
 
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[range]:
         """Return ranges of key groups."""
         lookup = key_lookup(self.spec, filters)
-        size = max(_bytes(part for part in entry.parts) for entry in self.retained.values())
+        size = max(_bytes(part for part in entry.parts) for entry in self.kept_snapshots.values())
         count = self.spec.key_groups
         parts = min(max(side_by_side(size), -(-size // SPLIT_BYTES)), count)
         return [groups for groups in _cut(range(count), parts) if runs_of(lookup, groups)]
@@ -186,8 +186,8 @@ class KeyedSource(Source):
     def check_resumable(self, state: str, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if the snapshot up to which changes were read is gone."""
         read = [entry.version for entry in self.log.entries[:version] if entry.operation == "snapshot"]
-        if read and read[-1] not in self.retained:
-            kept = ", ".join(map(str, self.retained)) or "none"
+        if read and read[-1] not in self.kept_snapshots:
+            kept = ", ".join(map(str, self.kept_snapshots)) or "none"
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"changes of {self.spec.name}.{state} were read up to snapshot {read[-1]}, which was "
@@ -201,7 +201,7 @@ class KeyedSource(Source):
         """
         if error.code != "SNAPSHOT_FILE_MISSING":
             return error
-        kept = shared_log(self.root, self.spec.store_id).retained()
+        kept = shared_log(self.root, self.spec.store_id).kept_snapshots()
         gone = [str(version) for version in versions if version not in kept]
         if not gone:
             return error
@@ -223,7 +223,7 @@ class KeyedSource(Source):
         known = widest(spec for part in entry.parts for spec in part.states)
         if state not in known:
             names = ", ".join(sorted(known)) or "none"
-            others = [str(each.version) for each in self.retained.values() if _has_state(each, state)]
+            others = [str(each.version) for each in self.kept_snapshots.values() if _has_state(each, state)]
             hint = f"; version {', '.join(others)} has it" if others else ""
             raise NotFoundError(
                 "STATE_NOT_FOUND",
@@ -234,17 +234,17 @@ class KeyedSource(Source):
 
     def _newest_state(self, state: str) -> StateDescriptor:
         """Return the state's description in the newest snapshot that has the state."""
-        entry = next((each for each in reversed(self.retained.values()) if _has_state(each, state)), None)
-        return self.state_of(self.retained[self.kept(state)[-1]] if entry is None else entry, state)
+        entry = next((each for each in reversed(self.kept_snapshots.values()) if _has_state(each, state)), None)
+        return self.state_of(self.kept_snapshots[self.kept(state)[-1]] if entry is None else entry, state)
 
     def _widest_state(self, state: str) -> StateDescriptor:
-        kept = self.retained.values()
+        kept = self.kept_snapshots.values()
         found = [spec for entry in kept for part in entry.parts for spec in part.states if spec.name == state]
         return functools.reduce(merged, found) if found else self._newest_state(state)
 
     def _version(self, entry: SnapshotEntry, state: str) -> Version:
         application, batch = entry.transaction or (None, None)
-        readable = entry.version in self.retained
+        readable = entry.version in self.kept_snapshots
         size = sum(f.bytes for p in entry.parts for f in new_files(p, state).values()) if readable else None
         facts = {
             "operation": entry.operation,
@@ -305,7 +305,7 @@ class KeyedAt(StateAt):
             yield wide(found).rows
 
     def files(self) -> Iterator[StateFile]:
-        return state_files(self.entry, self.state, self.source.retained.values())
+        return state_files(self.entry, self.state, self.source.kept_snapshots.values())
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return self.source.explain_loss(error, state, versions)

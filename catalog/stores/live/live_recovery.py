@@ -73,15 +73,15 @@ def catch_up(
     writes are missing that the tier's position records: the tier would return rows that no table will ever have.
     """
     spec, tier = files.spec, new_tier()
-    checkpoint = None if anew else read_position(tier.root)
-    if checkpoint is not None:
-        _expect_acknowledged(checkpoint, files, log_state, changelogs)
-    if checkpoint is not None and _usable(checkpoint, spec, log_state):
+    position = None if anew else read_position(tier.root)
+    if position is not None:
+        _expect_acknowledged(position, files, log_state, changelogs)
+    if position is not None and _usable(position, spec, log_state):
         try:
-            tier.open(checkpoint.segments)
-            stream_time = max(checkpoint.stream_time, _stream_time(spec, log_state))
-            state = TierState(stream_time, checkpoint.sequence, checkpoint.dropped)
-            tail = changelogs.uncommitted((checkpoint.changelog, checkpoint.offset))
+            tier.open(position.segments)
+            stream_time = max(position.stream_time, _stream_time(spec, log_state))
+            state = TierState(stream_time, position.sequence, position.dropped)
+            tail = changelogs.uncommitted((position.changelog, position.offset))
             return tier, _replay(content, tier, tail, state)
         except TierBrokenError:
             tier.close()
@@ -93,10 +93,10 @@ def catch_up(
 
 
 def _expect_acknowledged(
-    checkpoint: TierPosition, files: SegmentFiles, log_state: LogState, changelogs: Changelogs
+    position: TierPosition, files: SegmentFiles, log_state: LogState, changelogs: Changelogs
 ) -> None:
     sizes = changelogs.sizes()
-    for extent in expected_extents(checkpoint, files.storage, files.spec, log_state):
+    for extent in expected_extents(position, files.storage, files.spec, log_state):
         size = sizes.get(extent.name)
         if size is None or size < extent.end:
             raise missing(files.storage, extent, size)
@@ -192,13 +192,13 @@ def _stream_time(spec: StoreSpec, log_state: LogState) -> int:
     return NO_TIME if spec.kind == "key_value" else log_state.stream_time_us // TICK
 
 
-def _usable(checkpoint: TierPosition, spec: StoreSpec, log_state: LogState) -> bool:
+def _usable(position: TierPosition, spec: StoreSpec, log_state: LogState) -> bool:
     """Return whether the tier holds all commits, which is so if there was only upkeep since its position."""
-    if checkpoint.store_id != spec.store_id or checkpoint.version > log_state.version:
+    if position.store_id != spec.store_id or position.version > log_state.version:
         return False
-    if not is_of_this_boot(checkpoint) and checkpoint.changelog:
+    if not is_of_this_boot(position) and position.changelog:
         return False  # the machine may have lost the end of the changelog, but not that of the tier
-    return set(log_state.versions.operation[checkpoint.version + 1 :]) <= UPKEEP
+    return set(log_state.versions.operation[position.version + 1 :]) <= UPKEEP
 
 
 def _replay(content: Content, tier: HotTier, batches: Iterable[pa.RecordBatch], state: TierState) -> TierState:

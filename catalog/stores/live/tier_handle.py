@@ -371,7 +371,7 @@ class TierHandle(StoreHandle):
     def _write_position(self, tier: HotTier) -> None:
         tier.flush()
         name, end = self._changelogs.position()
-        checkpoint = TierPosition(
+        position = TierPosition(
             store_id=self.spec.store_id,
             version=self._log_state.version,
             changelog=name,
@@ -384,7 +384,7 @@ class TierHandle(StoreHandle):
             held=self._changelogs.extents(),
         )
         with contextlib.suppress(OSError):  # the previous position is still true, but covers less
-            write_position(self._root / FOLDER, checkpoint)
+            write_position(self._root / FOLDER, position)
 
     def _drop_tier(self) -> None:
         """Close the tier, and remove a private one; never fails."""

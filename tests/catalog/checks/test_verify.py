@@ -56,7 +56,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     catalog = statestore.connect(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(new_files, "INDEX_MIN_ROWS", 30)
-        patch.setattr(write, "CHECKPOINT_INTERVAL", 3)
+        patch.setattr(write, "LOG_CHECKPOINT_INTERVAL", 3)
         with catalog.create_store("versioned", **COLUMNS, history_retention="1 day") as store:
             rows(store, range(60), 1000)
             store.commit()

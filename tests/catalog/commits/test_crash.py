@@ -92,7 +92,9 @@ OPERATIONS = {
     "second compaction": Operation(lambda s: s.compact(full=True), [Model.same_again], settings=SMALL, compacted=True),
     "minor compaction": Operation(lambda s: s.compact(), [Model.same_again], settings=MINOR),
     "expiry": Operation(lambda s: s.expire(before=8), [Model.same_again], settings=SMALL, compacted=True, horizon=8),
-    "log checkpoint": Operation(lambda s: s.commit(), [Model.commit], settings=((write, "CHECKPOINT_INTERVAL", 1),)),
+    "log checkpoint": Operation(
+        lambda s: s.commit(), [Model.commit], settings=((write, "LOG_CHECKPOINT_INTERVAL", 1),)
+    ),
 }
 
 
@@ -355,7 +357,7 @@ def test_checkpoint_that_can_not_be_written(tmp_path: Path, monkeypatch: pytest.
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write, "CHECKPOINT_INTERVAL", 1)
+    monkeypatch.setattr(write, "LOG_CHECKPOINT_INTERVAL", 1)
     monkeypatch.setattr(write, "write_log_checkpoint", no_space)
     model = Model()
     with create(statestore.connect(tmp_path)) as store:

@@ -175,8 +175,8 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process drops them however long it runs, whether it commits or only reads."""
-    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(shared_log, "LOG_CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)
     fill(tasks, 1)
     for _ in range(10):

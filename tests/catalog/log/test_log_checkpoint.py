@@ -18,8 +18,8 @@ from support.stores.log_entries import entry, folded, plain, random_log, segment
 
 from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
 from statestore.catalog.log.log_checkpoint import (
-    CHECKPOINT_INTERVAL,
     FOLDER,
+    LOG_CHECKPOINT_INTERVAL,
     load_log_state,
     newest_version,
     write_log_checkpoint,
@@ -267,14 +267,14 @@ def test_ten_thousand_commits_are_opened_by_their_tail(tmp_path: Path) -> None:
     log_state = EMPTY
     for commit in log:
         log_state = advance(log_state, commit)
-        if commit.version == len(log) - CHECKPOINT_INTERVAL:
+        if commit.version == len(log) - LOG_CHECKPOINT_INTERVAL:
             write_log_checkpoint(storage, log_state)
-    for commit in log[-CHECKPOINT_INTERVAL + 1 :]:
+    for commit in log[-LOG_CHECKPOINT_INTERVAL + 1 :]:
         write_entry(storage, commit)
     counting = Counting(tmp_path)
     loaded = load_log_state(counting)
-    tail = [entry_name(commit.version) for commit in log[-CHECKPOINT_INTERVAL + 1 :]]
-    assert set(counting.read_names) == {checkpoint(len(log) - CHECKPOINT_INTERVAL), *tail, entry_name(len(log))}
+    tail = [entry_name(commit.version) for commit in log[-LOG_CHECKPOINT_INTERVAL + 1 :]]
+    assert set(counting.read_names) == {checkpoint(len(log) - LOG_CHECKPOINT_INTERVAL), *tail, entry_name(len(log))}
     assert len(counting.read_names) == len(tail) + 2, "each once"
     assert plain(loaded) | {"changelogs": None} == folded(log) | {"changelogs": None}
     assert plain(loaded) == plain(log_state)
