@@ -38,20 +38,20 @@ class Windowing:
     segments: int = 0
     batched_changelog: bool = False
 
-    def segment(self, time: int) -> int:
+    def time_segment(self, time: int) -> int:
         """Return the time segment of a time."""
         return time_segment(time, self.segment_interval)
 
-    def first_live_segment(self, stream_time: int) -> int:
+    def first_live_time_segment(self, stream_time: int) -> int:
         """Return the first segment that is not dropped; writes into earlier segments are refused."""
         if self.segments:
-            return self.segment(stream_time) - self.segments + 1
-        return self.segment(stream_time - self.retention)
+            return self.time_segment(stream_time) - self.segments + 1
+        return self.time_segment(stream_time - self.retention)
 
     def first_visible(self, stream_time: int) -> int:
         """Return the earliest time that reads see: rows are dropped by segment, but visible by the millisecond."""
         if self.segments:
-            return self.first_live_segment(stream_time) * self.segment_interval
+            return self.first_live_time_segment(stream_time) * self.segment_interval
         return stream_time - self.retention + (0 if self.time_ordered else 1)
 
 

@@ -31,7 +31,7 @@ class StorePath:
     """The path of one RocksDB of a state directory. A global store has no task: ``subtopology``, ``partition`` are
     None.
 
-    ``segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
+    ``time_segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
     ``rocksdb/``: see `decode_original_time_segment_name`.
     """
 
@@ -41,7 +41,7 @@ class StorePath:
     store: str
     layout: Layout
     named_topology: str | None = None
-    segment: str | None = None
+    time_segment: str | None = None
 
 
 def decode_store_path(path: str) -> StorePath:
@@ -69,7 +69,7 @@ def decode_store_path(path: str) -> StorePath:
 def encode_store_path(path: StorePath) -> str:
     task = GLOBAL if path.subtopology is None else f"{path.subtopology}_{path.partition}"
     topology = () if path.named_topology is None else (f"__{path.named_topology}__",)
-    tail = (path.store, path.segment) if path.segment is not None else (ROCKSDB, path.store)
+    tail = (path.store, path.time_segment) if path.time_segment is not None else (ROCKSDB, path.store)
     return "/".join((path.application_id, *topology, task, *tail))
 
 

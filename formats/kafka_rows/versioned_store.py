@@ -29,9 +29,9 @@ LATEST_SEGMENT = -1
 TOMBSTONE = -1
 
 
-def row_key(segment: int, key: bytes) -> bytes:
+def row_key(time_segment: int, key: bytes) -> bytes:
     """``segment id:int64 | key``; the latest value is in segment -1."""
-    return TIME.pack(segment) + key
+    return TIME.pack(time_segment) + key
 
 
 def split_row_key(data: bytes) -> tuple[int, bytes]:

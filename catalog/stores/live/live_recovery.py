@@ -129,7 +129,7 @@ def rows_content(files: SegmentFiles, forms: RowForms) -> Content:
 def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, log_state: LogState) -> TierState:
     rule = forms.spec.windowing
     stream_time = _stream_time(forms.spec, log_state)
-    first_live = rule.first_live_segment(stream_time) if rule else 0
+    first_live = rule.first_live_time_segment(stream_time) if rule else 0
     window = TimeRange(NOW, NOW, log_state.version, newest=True)
     sequence = 0
     names = (*forms.spec.key_names, *forms.spec.value_names)
@@ -137,14 +137,14 @@ def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, log_state: LogSta
         for batch in read_split(files, split, names):
             sequence = max(sequence, _greatest_sequence(batch))
             row_keys, values = forms.rows(batch)
-            apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
+            apply_rows(tier, row_keys, values, forms.time_segments(forms.times(row_keys)), first_live)
     return TierState(stream_time, sequence)
 
 
 def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, log_state: LogState, version: int) -> TierState:
     rule = forms.spec.windowing
     stream_time = _stream_time(forms.spec, log_state)
-    first_live = rule.first_live_segment(stream_time) if rule else 0
+    first_live = rule.first_live_time_segment(stream_time) if rule else 0
     if rule:
         tier.drop_before(first_live)
     query = Query(mode="changes", start_version=version + 1, end_version=log_state.version)
@@ -157,7 +157,7 @@ def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, log_state: LogS
         row_keys, values = forms.rows(batch)
         deleted = pc.equal(batch.column("_change_type"), "delete")
         values = pc.if_else(deleted, pa.scalar(None, pa.binary()), values)
-        apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
+        apply_rows(tier, row_keys, values, forms.time_segments(forms.times(row_keys)), first_live)
     return TierState(stream_time, 0)
 
 
@@ -170,12 +170,12 @@ def _apply(forms: RowForms, tier: HotTier, batch: pa.RecordBatch, state: TierSta
     rule = forms.spec.windowing
     row_keys = batch.column("key")
     stream_time, sequence = latest(batch, state), state.sequence
-    first_live = rule.first_live_segment(stream_time) if rule else 0
+    first_live = rule.first_live_time_segment(stream_time) if rule else 0
     if rule is not None:
         tier.drop_before(first_live)
         if rule.duplicates:
             sequence = max(sequence, _greatest_logged(row_keys))
-    apply_rows(tier, row_keys, batch.column("value"), forms.segments(forms.times(row_keys)), first_live)
+    apply_rows(tier, row_keys, batch.column("value"), forms.time_segments(forms.times(row_keys)), first_live)
     return TierState(stream_time, sequence, state.dropped)
 
 

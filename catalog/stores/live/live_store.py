@@ -165,7 +165,7 @@ class LiveStore(TierHandle):
 
     # For the kinds
 
-    def _put_row(self, segment: int, key: bytes, value: bytes | None, time: int) -> None:
+    def _put_row(self, time_segment: int, key: bytes, value: bytes | None, time: int) -> None:
         """Acknowledge one row and put it into the tier; the caller holds the mutex and owns the store.
 
         The row is acknowledged when the changelog has it: a tier that fails gets it from there when it is reopened.
@@ -174,7 +174,7 @@ class LiveStore(TierHandle):
         tier = self._tier
         if tier is not None:
             try:
-                tier.put(segment, key, value)
+                tier.put(time_segment, key, value)
             except BaseException as error:
                 self._lose_tier(tier, broken(error))
                 if not isinstance(error, TierBrokenError):
@@ -183,16 +183,16 @@ class LiveStore(TierHandle):
     def _restore_rows(self, rows: Iterable[tuple[bytes, bytes | None, int]]) -> None:
         """Take in (row key, value, time) of a changelog, many at once; rows of dead segments are left out."""
         windowing = self.spec.windowing
-        first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
+        first_live = 0 if windowing is None else windowing.first_live_time_segment(self._ost)
         remaining = iter(rows)
         while chunk := list(islice(remaining, RESTORE_ROWS)):
             keys, values, times = zip(*chunk, strict=True)
             found = Accepted(
                 pa.array(keys, pa.binary()), pa.array(values, pa.binary()), max(times), times=np.array(times, np.int64)
             )
-            segments = self._forms.segments(self._forms.times(found.row_keys))
-            if segments is not None:
-                alive = segments >= first_live
+            time_segments = self._forms.time_segments(self._forms.times(found.row_keys))
+            if time_segments is not None:
+                alive = time_segments >= first_live
                 found = found.chosen(alive)
             self._acknowledge(found)
 
@@ -234,10 +234,10 @@ class LiveStore(TierHandle):
 
     def _apply(self, tier: HotTier, found: Accepted) -> None:
         """Hook: put rows into the tier."""
-        segments = self._forms.segments(self._forms.times(found.row_keys))
+        time_segments = self._forms.time_segments(self._forms.times(found.row_keys))
         windowing = self.spec.windowing
-        first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
-        apply_rows(tier, found.row_keys, found.values, segments, first_live)
+        first_live = 0 if windowing is None else windowing.first_live_time_segment(self._ost)
+        apply_rows(tier, found.row_keys, found.values, time_segments, first_live)
 
     def _overwriting(self, found: Accepted) -> Accepted:
         """Hook: return the rows together with deletes of all others."""

@@ -92,7 +92,7 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
 def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
     """Return the rows, preceded by a delete for each row of the tier that is not among them."""
     kept = set(found.row_keys.to_pylist())
-    gone = [key for segment in tier.segments() for key, _ in tier.scan(segment) if key not in kept]
+    gone = [key for time_segment in tier.time_segments() for key, _ in tier.scan(time_segment) if key not in kept]
     return replace(
         found,
         row_keys=pa.concat_arrays([pa.array(gone, pa.binary()), found.row_keys]),
@@ -107,13 +107,13 @@ def _without_late(accepted: Accepted, rule: Windowing | None, stream_time: int) 
     if rule is None or times is None or not len(times):
         return accepted
     running = np.maximum.accumulate(np.concatenate(([stream_time], times)))[1:]
-    late = _segments(times, rule) < _first_live(running, rule)
+    late = _time_segments(times, rule) < _first_live(running, rule)
     if not late.any():
         return accepted
     return replace(accepted.chosen(~late), dropped=int(np.count_nonzero(late)))
 
 
-def _segments(times: Ints, rule: Windowing) -> Ints:
+def _time_segments(times: Ints, rule: Windowing) -> Ints:
     interval = rule.segment_interval
     found: Ints = np.where(times >= 0, times // interval, -(-times // interval))
     return found
@@ -121,8 +121,8 @@ def _segments(times: Ints, rule: Windowing) -> Ints:
 
 def _first_live(stream_times: Ints, rule: Windowing) -> Ints:
     if rule.segments:
-        return _segments(stream_times, rule) - rule.segments + 1
-    return _segments(stream_times - rule.retention, rule)
+        return _time_segments(stream_times, rule) - rule.segments + 1
+    return _time_segments(stream_times - rule.retention, rule)
 
 
 def _numbered(batch: pa.RecordBatch, sequence: int) -> tuple[pa.RecordBatch, int]:
