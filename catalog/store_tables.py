@@ -100,12 +100,12 @@ class StoreTables:
         keyed = self._state(name)
         return summarize(*self._located(name)) if keyed is None else summarize_state(keyed)
 
-    def place(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return the path of a table below ``root``, with the suffix of a metadata table."""
         base, dollar, suffix = name.partition("$")
         keyed = self._state(base)
-        place = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
-        return f"{place}{dollar}{suffix}"
+        path = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
+        return f"{path}{dollar}{suffix}"
 
     def store_of(self, name: str) -> str | None:
         """Return the store that a name of a store or table means; None if no store has it."""

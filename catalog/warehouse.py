@@ -320,7 +320,7 @@ class _Stores(StoreTables):
     location: Location
 
     def address(self, name: str) -> str:
-        return self.location.at(self.place(name)).uri
+        return self.location.at(self.path_of(name)).uri
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class _OneStore(StoreTables):
     folder: Path
 
     def address(self, name: str) -> str:
-        return f"{self.folder}{self.place(name).removeprefix(self.stores[0])}"
+        return f"{self.folder}{self.path_of(name).removeprefix(self.stores[0])}"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
-from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.restore_snapshot import link_database, table_rows
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
     SnapshotLog,
@@ -215,7 +215,7 @@ def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
         return sum(_verify_table(root, spec, part, state) for state in part.tables)
     with temporary_directory() as folder:
         directory = folder / "database"
-        place(root, part, directory)
+        link_database(root, part, directory)
         count = 0
         for state in part.states:
             for found in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):

@@ -83,10 +83,10 @@ class OpenRows:
         self.address[entry], self.start[entry] = address[position], start[position]
         new = np.ones(len(hashes), bool)
         new[position] = False
-        places = np.searchsorted(self.hashes, hashes[new])
-        self.address = np.insert(self.address, places, address[new])
-        self.start = np.insert(self.start, places, start[new])
-        self.hashes = np.insert(self.hashes, places, hashes[new])
+        positions = np.searchsorted(self.hashes, hashes[new])
+        self.address = np.insert(self.address, positions, address[new])
+        self.start = np.insert(self.start, positions, start[new])
+        self.hashes = np.insert(self.hashes, positions, hashes[new])
         self._directory = None  # new keys arrive in series: the directory is built when a series has ended
 
 

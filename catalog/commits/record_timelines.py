@@ -21,7 +21,7 @@ import pyarrow as pa
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.catalog.commits.open_row_match import match_open_rows, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows, take_index
-from statestore.catalog.commits.version_ends import Existing, NewRows, merged, place
+from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -100,7 +100,7 @@ def resolve(files: SegmentFiles, log_state: LogState, records: Records, *, check
         existing = _find_current(files, segments, records, ordered, index, known)
     kept = _last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
-    new, closures, ended = place(
+    new, closures, ended = insert_versions(
         _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
     )
     if len(odd):
@@ -346,9 +346,9 @@ def _by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> N
         picked = positions[np.argsort(rows.start[positions], kind="stable")]
     by_hash = None
     if hash_order:
-        place = np.empty(len(rows.record), np.int64)
-        place[picked] = np.arange(len(picked))
-        by_hash = place[positions]
+        rank = np.empty(len(rows.record), np.int64)
+        rank[picked] = np.arange(len(picked))
+        by_hash = rank[positions]
     return NewRows(rows.record[picked], rows.start[picked], rows.end[picked], by_hash)
 
 

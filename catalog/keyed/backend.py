@@ -32,7 +32,7 @@ from statestore.catalog.keyed.rows.state_spec import (
     migrated,
     widest,
 )
-from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, opens_in_place, place
+from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, link_database, opens_in_place
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
@@ -83,7 +83,7 @@ class KeyedBackend:
         self._encode, self._decode = prefix_encoder(store.key), prefix_decoder(store.key)
         self._group = key_group_function(store.key, store.key_groups)
         self._current: bytes | None = None
-        self._place = 0
+        self._position = 0
         self.database: LocalDatabase
 
     @classmethod
@@ -113,10 +113,10 @@ class KeyedBackend:
 
     def _restore(self, version: int | None, parts: Sequence[SnapshotPart]) -> None:
         self._states = widest(spec for part in parts for spec in part.states)
-        self._place = max((part.next_place for part in parts), default=0)
+        self._position = max((part.next_position for part in parts), default=0)
         path = self._local.path / "database"
         if opens_in_place(parts, self.key_groups) and version is not None:
-            place(self._folder, parts[0], path)
+            link_database(self._folder, parts[0], path)
             self.database = LocalDatabase(path)
             self._base = version, parts[0], self.database.lineage
             return
@@ -159,10 +159,10 @@ class KeyedBackend:
             raise InvalidInputError("NO_CURRENT_KEY", "no current key; call set_current_key first")
         return self._current
 
-    def next_place(self) -> int:
+    def next_position(self) -> int:
         """Return a list position behind all others."""
-        self._place += 1
-        return self._place
+        self._position += 1
+        return self._position
 
     def attach(self, state: KeyedState) -> None:
         """Register a state's object, so that it is notified when another registration migrates the state."""
@@ -252,7 +252,7 @@ class KeyedBackend:
             shutil.rmtree(linked, ignore_errors=True)
             raise
         uid = self.database.lineage
-        part = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
+        part = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._position, {}, {}, {})
         running = start(linked, self._folder, self._key, part, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running

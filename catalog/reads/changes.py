@@ -292,8 +292,8 @@ def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[St
     chosen = [np.flatnonzero(which) for _, which, _ in parts]
     event = np.concatenate(chosen)
     kind = np.concatenate([np.full(len(c), k) for c, (_, _, k) in zip(chosen, parts, strict=True)])
-    segment_index = np.concatenate([place.segment_index[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
-    row = np.concatenate([place.row[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
+    segment_index = np.concatenate([stored.segment_index[c] for c, (stored, _, _) in zip(chosen, parts, strict=True)])
+    row = np.concatenate([stored.row[c] for c, (stored, _, _) in zip(chosen, parts, strict=True)])
     version = (own if split.by_time else events.version)[event]
     order = np.lexsort((kind, event, events.start[event], version))
     return StoredRows(segment_index[order], row[order]), event[order], kind[order], version[order]
@@ -308,20 +308,20 @@ def _own_commit(files: SegmentFiles, split: ChangeSplit, events: Events) -> Ints
 
 
 def _assemble(files: SegmentFiles, split: ChangeSplit, events: Events, names: tuple[str, ...]) -> pa.RecordBatch:
-    places, event, kind, version = _output(files, split, events)
+    stored, event, kind, version = _output(files, split, events)
     arrays: dict[str, pa.Array] = {
         "valid_from": pa.array(events.start[event]).cast(TIME),
         "_change_type": pa.array(CHANGE_TYPES).take(pa.array(kind)),
         "_commit_version": pa.array(version),
         "_commit_timestamp": pa.array(np.array(split.timestamps, np.int64)[version - split.base]).cast(TIME),
     }
-    order = np.argsort(places.segment_index, kind="stable")
+    order = np.argsort(stored.segment_index, kind="stable")
     back = pa.array(np.argsort(order))
     for field in [*files.spec.key, *files.spec.value]:
         if field.name in names:
             parts = [pa.array([], field.type)]
-            for number in np.unique(places.segment_index).tolist():
-                rows = pa.array(places.row[order][places.segment_index[order] == number])
+            for number in np.unique(stored.segment_index).tolist():
+                rows = pa.array(stored.row[order][stored.segment_index[order] == number])
                 parts.append(files.open_segment(split.segments[number].meta).column_array(field.name).take(rows))
             arrays[field.name] = pa.concat_arrays(parts).take(back)
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=list(names))

@@ -99,8 +99,8 @@ def _major(
     is_open = folded.rows.end == OPEN
     border = max((v.meta.max_valid_to for v in sealed if v.meta.role == "closed"), default=-(2**63))
     late = ~is_open & (folded.rows.end < border)
-    placed = _Placed(len(folded.rows))
-    writer = _Writer(files, log_state, rewrite, folded, tombstone, placed)
+    destinations = _Destinations(len(folded.rows))
+    writer = _Writer(files, log_state, rewrite, folded, tombstone, destinations)
     writer.add_segment("open", np.flatnonzero(is_open))
     for rows in _by_end(folded.rows, np.flatnonzero(~is_open & ~late), int(max(SEAL_RATIO * live, SEAL_MIN_ROWS))):
         writer.add_segment("closed", rows)
@@ -108,15 +108,15 @@ def _major(
     for rows in _late_cuts(folded.rows, np.flatnonzero(late), borders):
         writer.add_segment("late", rows)
     writer.beliefs()
-    _record_moves(rewrite, recent, folded.source, placed)
+    _record_moves(rewrite, recent, folded.source, destinations)
 
 
 def _minor(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, deltas: list[SegmentWithClosures]) -> None:
     folded = fold(files, log_state, deltas, keep_closures=True)
-    placed = _Placed(len(folded.rows))
-    writer = _Writer(files, log_state, rewrite, folded, deltas[0].meta.tombstone, placed)
+    destinations = _Destinations(len(folded.rows))
+    writer = _Writer(files, log_state, rewrite, folded, deltas[0].meta.tombstone, destinations)
     writer.add_segment("delta", np.arange(len(folded.rows)))
-    _record_moves(rewrite, deltas, folded.source, placed)
+    _record_moves(rewrite, deltas, folded.source, destinations)
     rewrite.new.add_closures(moved_closures(files, rewrite, [c for segment in deltas for c in segment.closures]))
 
 
@@ -158,14 +158,14 @@ def _refold(
     files: SegmentFiles, log_state: LogState, rewrite: Rewrite, group: list[SegmentWithClosures], live: int
 ) -> None:
     folded = fold(files, log_state, group)
-    placed = _Placed(len(folded.rows))
-    writer = _Writer(files, log_state, rewrite, folded, group[0].meta.tombstone, placed)
+    destinations = _Destinations(len(folded.rows))
+    writer = _Writer(files, log_state, rewrite, folded, group[0].meta.tombstone, destinations)
     role: Role = "closed" if any(v.meta.role == "closed" for v in group) else "late"
     limit = int(max(COLD_RATIO * live, SEAL_MIN_ROWS, max(v.meta.rows for v in group)))
     for rows in _by_end(folded.rows, np.arange(len(folded.rows)), limit):
         writer.add_segment(role, rows)
     writer.beliefs()
-    _record_moves(rewrite, group, folded.source, placed)
+    _record_moves(rewrite, group, folded.source, destinations)
 
 
 def _merge_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, full: bool) -> None:
@@ -182,7 +182,7 @@ def _merge_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, f
         rewrite.removed += [v.meta for v in segments]
 
 
-class _Placed:
+class _Destinations:
     """The location to which each folded row is written; a row that is not written has row -1."""
 
     def __init__(self, count: int) -> None:
@@ -197,7 +197,7 @@ class _Writer:
     rewrite: Rewrite
     folded: Folded
     tombstone: bool
-    placed: _Placed
+    destinations: _Destinations
 
     def add_segment(self, role: Role, rows: Ints) -> None:
         """Write these folded rows, sorted by start, as one segment."""
@@ -206,9 +206,9 @@ class _Writer:
         rows = rows[np.argsort(self.folded.rows.start[rows], kind="stable")]
         block = self.folded.rows.take(rows)
         late = late_rows(self.log_state, block)
-        self.placed.segment_index[rows] = len(self.rewrite.new.segments)
+        self.destinations.segment_index[rows] = len(self.rewrite.new.segments)
         self.rewrite.new.add_segment(self.files.spec, block, role, self.tombstone, late)
-        self.placed.row[rows] = np.arange(len(rows))
+        self.destinations.row[rows] = np.arange(len(rows))
 
     def beliefs(self) -> None:
         block = self.folded.beliefs
@@ -238,13 +238,15 @@ def _late_cuts(block: RowBlock, rows: Ints, borders: Ints) -> list[Ints]:
     return cuts
 
 
-def _record_moves(rewrite: Rewrite, segments: list[SegmentWithClosures], source: Source, placed: _Placed) -> None:
+def _record_moves(
+    rewrite: Rewrite, segments: list[SegmentWithClosures], source: Source, destinations: _Destinations
+) -> None:
     for number, segment in enumerate(segments):
         mine = source.segment_index == number
         segment_index = np.full(segment.meta.rows, -1, np.int64)
         row = np.full(segment.meta.rows, -1, np.int64)
-        segment_index[source.row[mine]] = placed.segment_index[mine]
-        row[source.row[mine]] = placed.row[mine]
+        segment_index[source.row[mine]] = destinations.segment_index[mine]
+        row[source.row[mine]] = destinations.row[mine]
         rewrite.moved[segment.meta.name] = (segment_index, row)
         rewrite.removed.append(segment.meta)
 

@@ -83,20 +83,20 @@ def replace_store(root: Path, name: str, folder: Path, store_id: str, version: i
 
     Raises ConflictError REBUILD_OVERTAKEN, which leaves everything as it was, or STORE_LOCKED.
     """
-    place, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
-    with disk_errors("replace the store in", place), _writer_kept_out(root, name), _held(place) as mine:
+    target, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
+    with disk_errors("replace the store in", target), _writer_kept_out(root, name), _held(target) as mine:
         if not mine:
             raise _busy(root, name)
-        place.rename(replaced)
+        target.rename(replaced)
         # No commit begins by this name from here on; commits that had begun are waited for, and are then visible.
         if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
-            replaced.rename(place)
+            replaced.rename(target)
             raise ConflictError(
                 "REBUILD_OVERTAKEN",
                 f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, "
                 "then rebuild again",
             )
-        folder.rename(place)
+        folder.rename(target)
         sync_folder(root)
         for left in _of_store(root, REPLACED, name):  # also the remains of an interrupted rebuild
             shutil.rmtree(root / left, ignore_errors=True)

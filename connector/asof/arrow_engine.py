@@ -76,7 +76,7 @@ class _Left:
     keys: list[pa.Array]  # of the left table, as the store types them
     cells: list[pa.Array]  # the keys in the form of `comparable`
     hashes: npt.NDArray[np.uint64]  # distinct, ascending: one a group
-    place: Ints  # group * (top of the clock + 1) + number of the time, ascending
+    order_key: Ints  # group * (top of the clock + 1) + number of the time, ascending
     clock: _Clock
     time: Ints  # of each left row
 
@@ -132,11 +132,11 @@ def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
     hashes = hash_keys(cells) if len(rows) else np.empty(0, np.uint64)
     distinct, group = np.unique(hashes, return_inverse=True)
     clock = _Clock.of(time, len(distinct))
-    place = group.astype(np.int64) * (clock.top + 1) + clock.numbers(time)
-    order = np.argsort(place)
+    order_key = group.astype(np.int64) * (clock.top + 1) + clock.numbers(time)
+    order = np.argsort(order_key)
     chosen = pa.array(order)
     cells = [column.take(chosen) for column in cells]
-    return _Left(rows[order], [k.take(chosen) for k in keys], cells, distinct, place[order], clock, time[order])
+    return _Left(rows[order], [k.take(chosen) for k in keys], cells, distinct, order_key[order], clock, time[order])
 
 
 def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.RecordBatch]) -> tuple[Ints, pa.Table]:
@@ -187,9 +187,9 @@ def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
     nested = any(pa.types.is_nested(column.type) for column in sides.keys)
     if len(sides.hashes) > (FEW_NESTED_KEYS if nested else FEW_KEYS):
         return ()
-    first = np.searchsorted(sides.place, np.arange(len(sides.hashes)) * (sides.clock.top + 1))
-    group = sides.place // (sides.clock.top + 1)
-    if not keys_equal(sides.cells, np.arange(len(sides.place)), sides.cells, first[group]).all():
+    first = np.searchsorted(sides.order_key, np.arange(len(sides.hashes)) * (sides.clock.top + 1))
+    group = sides.order_key // (sides.clock.top + 1)
+    if not keys_equal(sides.cells, np.arange(len(sides.order_key)), sides.cells, first[group]).all():
         return ()  # different keys with one hash
     found = []
     for name, column in zip(request.key_columns, sides.keys, strict=True):
@@ -223,8 +223,8 @@ def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tupl
     is_open = batch.column("valid_to").is_null().to_numpy(zero_copy_only=False)[versions]
     start = sides.clock.numbers(_microseconds(batch.column("valid_from"), BEGINNING))[versions]
     end = np.where(is_open, sides.clock.top, sides.clock.numbers(_microseconds(batch.column("valid_to")))[versions])
-    low = np.searchsorted(sides.place, base + start)
-    high = np.searchsorted(sides.place, base + end)
+    low = np.searchsorted(sides.order_key, base + start)
+    high = np.searchsorted(sides.order_key, base + end)
     counts = np.maximum(high - low, 0)
     meeting = np.repeat(np.arange(len(versions)), counts)
     position = np.arange(len(meeting)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)

@@ -83,9 +83,9 @@ def _put_beside(left: pa.Table, found: pa.Table, request: AsofRequest, schema: p
     if request.how == "inner":
         left, positions = left.take(pa.array(rows)), pa.array(np.arange(len(rows)))
     else:
-        place = np.full(left.num_rows, -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        positions = pa.array(place, mask=place < 0)
+        match = np.full(left.num_rows, -1, np.int64)
+        match[rows] = np.arange(len(rows))
+        positions = pa.array(match, mask=match < 0)
     fields = [schema.field(name) for name in values.column_names]
     columns = [c.take(positions).cast(field.type) for field, c in zip(fields, values.columns, strict=True)]
     return pa.Table.from_arrays([*left.columns, *columns], schema=schema)

@@ -50,10 +50,10 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
 
 
 def _checked(value: Any, field: pa.Field, read: Any) -> Any:
-    place = ErrorPath("WRONG_KEY", field.name, field.type)
+    error_path = ErrorPath("WRONG_KEY", field.name, field.type)
     try:
         found = read(value, field.type)
-        nullable(canonical(place))(found)
+        nullable(canonical(error_path))(found)
     except StateStoreError as error:
         raise InvalidInputError("WRONG_KEY", error.message) from error
     except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:

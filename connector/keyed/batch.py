@@ -19,7 +19,7 @@ from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, part_id
-from statestore.connector.keyed.placement import placed
+from statestore.connector.keyed.placement import with_tasks
 from statestore.connector.keyed.task import ANSWERS, run_partition
 from statestore.connector.keyed.task_results import Answer, Done, failure_of, from_json
 from statestore.connector.spark.errors import message_only
@@ -113,7 +113,7 @@ def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:
         with message_only():
             yield from run_partition(batch, partition)
 
-    found = placed(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
+    found = with_tasks(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
     return [from_json(row[0]) for row in found]
 
 

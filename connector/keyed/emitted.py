@@ -63,7 +63,7 @@ def read_emitted(folder: Path, file: FileRef) -> Iterator[pa.RecordBatch]:
     """The batches of a file. Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT."""
     with opened(folder, file) as verified:
         for batch in open_file(verified)[1]:
-            columns = [verify_column(verified, batch, place) for place in range(batch.num_columns)]
+            columns = [verify_column(verified, batch, index) for index in range(batch.num_columns)]
             yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

@@ -124,12 +124,12 @@ def make_job(
             f"key is {names}; store {spec.name!r} is keyed by {', '.join(spec.key.names)}: name a column for each of "
             "these, in order",
         )
-    places = tuple(_place(name, rows) for name in names)
-    for place, field in zip(places, spec.key, strict=True):
-        key_column(pa.array([], rows.field(place).type), field, rows.field(place).name)
+    indexes = tuple(_key_index(name, rows) for name in names)
+    for index, field in zip(indexes, spec.key, strict=True):
+        key_column(pa.array([], rows.field(index).type), field, rows.field(index).name)
     ValueCodec(output)  # refuses types that no column can have
     kind = cast(SnapshotKind, snapshot)
-    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, places, rows, output, work, kind)
+    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, indexes, rows, output, work, kind)
 
 
 def key_column(column: Any, field: pa.Field, name: str) -> Any:
@@ -155,7 +155,7 @@ def part_id(part: SnapshotPart) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(part.to_json(), sort_keys=True).encode())
 
 
-def _place(name: Any, rows: pa.Schema) -> int:
+def _key_index(name: Any, rows: pa.Schema) -> int:
     """The position of a column. Case is ignored, as in Spark, unless columns differ by case only."""
     found = rows.get_all_field_indices(name) if isinstance(name, str) else []
     found = found or [i for i, known in enumerate(rows.names) if known.lower() == str(name).lower()]

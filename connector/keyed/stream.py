@@ -71,7 +71,7 @@ def run_keyed_stream(
     with open_keyed(folder) as opened:
         work = key_function(function)
         job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
-        check_frame_keys(rows.schema, [rows.columns[place] for place in job.key])
+        check_frame_keys(rows.schema, [rows.columns[index] for index in job.key])
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
     each = _batches(job, sink, tasks, retained, application)

@@ -136,11 +136,11 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
             "last": int(versions[b]),
             "time": int(times[b]),
             "change": change,
-            "count": int(numbers[place]),
+            "count": int(numbers[index]),
         }
-        for place, (a, b) in enumerate(zip(first, last, strict=True))
+        for index, (a, b) in enumerate(zip(first, last, strict=True))
         for change, numbers in counts.items()
-        if numbers[place]
+        if numbers[index]
     ]
 
 
@@ -149,10 +149,10 @@ def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
     that are no longer kept count none."""
     written, ended = np.zeros(len(versions), np.int64), np.zeros(len(versions), np.int64)
     for batch in read_rows(table, Query(mode="changes", columns=("_change_type", "_commit_version"))):
-        place = np.searchsorted(versions, batch.column(1).to_numpy())
+        index = np.searchsorted(versions, batch.column(1).to_numpy())
         new = pc.is_in(batch.column(0), pa.array(["insert", "update_postimage"])).to_numpy(zero_copy_only=False)
-        written += np.bincount(place[new], minlength=len(versions))
-        ended += np.bincount(place[~new], minlength=len(versions))
+        written += np.bincount(index[new], minlength=len(versions))
+        ended += np.bincount(index[~new], minlength=len(versions))
     return written, ended
 
 

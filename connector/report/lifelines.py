@@ -59,12 +59,12 @@ def _versions(
     asked: dict[int, None] = {}
     parts = [_empty(table.schema(query))]
     for batch in read_rows(table, query) if len(busiest) or chosen else ():
-        hashes = hashes_of([batch.column(place) for place in own])
+        hashes = hashes_of([batch.column(index) for index in own])
         wanted = np.isin(hashes, busiest)
         if chosen:
             by_text = np.zeros(batch.num_rows, bool)
             for columns in {tuple(key), tuple(own)}:
-                texts = key_texts([batch.column(place) for place in columns])
+                texts = key_texts([batch.column(index) for index in columns])
                 by_text |= pc.is_in(texts, pa.array(chosen, pa.string())).to_numpy(zero_copy_only=False)
             for found in np.unique(hashes[by_text]).tolist():
                 if len(asked) < LIFELINES:
@@ -73,7 +73,7 @@ def _versions(
         mine = pa.array(np.flatnonzero(wanted))
         if len(mine):
             some = batch.take(mine)
-            part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(place) for place in own]))
+            part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(index) for index in own]))
             parts.append(part.append_column(KEY, pa.array(hashes[wanted])))
         if sum(part.num_rows for part in parts) > HELD_ROWS:
             parts = [_newest(parts)]

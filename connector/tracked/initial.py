@@ -38,8 +38,8 @@ class InitialStates:
         yield from ()
 
     def _states(self, rows: pa.Table) -> pa.Array:
-        columns = [rows.column(place).combine_chunks() for place in self.values]
-        names = [rows.schema.names[place] for place in self.values]
+        columns = [rows.column(index).combine_chunks() for index in self.values]
+        names = [rows.schema.names[index] for index in self.values]
         of_columns = pa.types.is_struct(self.state_type)
         if not columns or (len(columns) > 1 and not of_columns):
             raise InvalidInputError(

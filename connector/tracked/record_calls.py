@@ -141,14 +141,14 @@ class _Run:
         return [self.keys.to_user(self.keys.normalize(cell)) for cell in cells]
 
 
-def _values(rows: pa.Table, places: tuple[int, ...]) -> list[Any]:
+def _values(rows: pa.Table, indexes: tuple[int, ...]) -> list[Any]:
     """The value of each record, as users write it: maps are dicts."""
-    if not places:
+    if not indexes:
         return [None] * rows.num_rows
-    columns = [_as_users(rows.column(place)) for place in places]
-    if len(places) == 1:
+    columns = [_as_users(rows.column(index)) for index in indexes]
+    if len(indexes) == 1:
         return columns[0]
-    names = [rows.schema.names[place] for place in places]
+    names = [rows.schema.names[index] for index in indexes]
     return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 

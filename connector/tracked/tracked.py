@@ -116,7 +116,7 @@ class Tracked:
         given = arrow_schema(initial.schema)
         names = self._key_of(given)
         taken = {name.lower() for name in names}
-        values = tuple(place for place, name in enumerate(given.names) if name.lower() not in taken)
+        values = tuple(index for index, name in enumerate(given.names) if name.lower() not in taken)
         work = InitialStates(self.state_type, self.spec.timeout_ms is not None, values)
         with open_keyed(self.job.folder) as store:
             job = make_job(store, self.job.folder, names, given, self.job.output, work, "incremental")
@@ -137,7 +137,7 @@ class Tracked:
     def _key_of(self, initial: pa.Schema) -> list[str]:
         """The key columns of initial states, named as in the store or as in the rows. Case is ignored, as in Spark."""
         there = {name.lower() for name in initial.names}
-        of_rows = [self.job.rows.field(place).name for place in self.job.key]
+        of_rows = [self.job.rows.field(index).name for index in self.job.key]
         return [
             own if own.lower() in there else other for own, other in zip(self.job.columns.names, of_rows, strict=True)
         ]

@@ -82,12 +82,12 @@ def measure_blocks(raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: L
 
 @kernel
 def expand_blocks(
-    raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Bytes, place: Longs, length: Longs, report: Longs
+    raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Bytes, plain_start: Longs, length: Longs, report: Longs
 ) -> int:
     """Decompress checked blocks to ``plain[place:place + length]``; those of other codecs are there already."""
     for i in range(len(start)):
         report[0] = i
-        first, stop, at, end = start[i], start[i] + size[i], place[i], place[i] + length[i]
+        first, stop, at, end = start[i], start[i] + size[i], plain_start[i], plain_start[i] + length[i]
         if codec[i] == PLAIN:
             copy_bytes(raw, first, plain, at, size[i])
             continue
@@ -121,7 +121,7 @@ def _entries_end(plain: Bytes, start: int, stop: int) -> int:
 @kernel
 def parse_blocks(
     plain: Bytes,
-    place: Longs,
+    plain_start: Longs,
     length: Longs,
     keys: Bytes,
     key_start: Longs,
@@ -140,9 +140,9 @@ def parse_blocks(
     """
     entry, filled = count[0], count[1]
     most_entries, most_bytes = len(tag), len(keys) - 64
-    for i in range(len(place)):
+    for i in range(len(plain_start)):
         report[0], block_first[i] = i, entry
-        at, stop = place[i], place[i] + length[i]
+        at, stop = plain_start[i], plain_start[i] + length[i]
         end = _entries_end(plain, at, stop)
         if end < 0:
             return UNKNOWN_LAYOUT if end == -2 else BAD_BLOCK

@@ -60,8 +60,8 @@ def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, bas
     # Without checksums RocksDB stores zeros. Other values mean that the kind of checksum in the footer is damaged.
     found = np.zeros(len(start), np.uint64) if kind == NONE else block_checksums(raw, start, size, kind)
     if base:  # since format 6 a block's position is part of its checksum
-        place = offset.astype(np.uint64)
-        found = (found + (np.uint64(base) ^ ((place & _LOW) + (place >> np.uint64(32))))) & _LOW
+        wide = offset.astype(np.uint64)
+        found = (found + (np.uint64(base) ^ ((wide & _LOW) + (wide >> np.uint64(32))))) & _LOW
     expected = np.ndarray((len(raw) - 3,), "<u4", raw, 0, (1,))[start + size + 1]
     wrong = found != expected
     if wrong.any():
@@ -74,16 +74,18 @@ def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, bas
 
 def expand(found: CheckedBlocks, plain: Bytes, at: int) -> Longs:
     """Decompress into ``plain`` from ``at`` on; returns where each block begins. ``plain`` has SLACK spare bytes."""
-    place = np.full(len(found.length), at, np.int64)
-    place[1:] += np.cumsum(found.length[:-1] + _GAP)
+    plain_start = np.full(len(found.length), at, np.int64)
+    plain_start[1:] += np.cumsum(found.length[:-1] + _GAP)
     for i in np.flatnonzero(~np.isin(found.codec, _COMPILED)).tolist():
-        where = int(place[i])
+        where = int(plain_start[i])
         plain[where : where + int(found.length[i])] = _by_library(found, i)
     report = np.zeros(3, np.int64)
-    status = blocks.expand_blocks(found.raw, found.start, found.size, found.codec, plain, place, found.length, report)
+    status = blocks.expand_blocks(
+        found.raw, found.start, found.size, found.codec, plain, plain_start, found.length, report
+    )
     if status:
         raise _damaged(status, report, found.offset, found.path)
-    return place
+    return plain_start
 
 
 def _by_library(found: CheckedBlocks, number: int) -> Bytes:

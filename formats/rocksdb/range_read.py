@@ -161,13 +161,13 @@ def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> 
 
 def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
     """Append the entries of a file's blocks, from number ``block`` on, to the buffers."""
-    place = expand(found, buffers.plain, filled.plain)
+    plain_start = expand(found, buffers.plain, filled.plain)
     filled.plain += found.room
-    block_first, report = np.empty(len(place), np.int64), np.zeros(3, np.int64)
+    block_first, report = np.empty(len(plain_start), np.int64), np.zeros(3, np.int64)
     while True:
         status = blocks.parse_blocks(
             buffers.plain,
-            place,
+            plain_start,
             found.length,
             buffers.keys,
             buffers.key_start,

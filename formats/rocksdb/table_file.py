@@ -180,10 +180,10 @@ def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, BlockHandle
     fields.take(4)  # skip the footer's own checksum: every block that its handles lead to is verified itself
     base, meta_size = int.from_bytes(fields.take(4), "little"), int.from_bytes(fields.take(4), "little")
     reader = _Reader(descriptor, size, path, Checksums(kind, base))
-    place = size - _FOOTER - blocks.TRAILER - meta_size
-    if place < 0:
+    meta_offset = size - _FOOTER - blocks.TRAILER - meta_size
+    if meta_offset < 0:
         raise Malformed(f"a metaindex of {meta_size} bytes")
-    return reader, BlockHandle(place, meta_size), None, version
+    return reader, BlockHandle(meta_offset, meta_size), None, version
 
 
 def _check_properties(properties: Mapping[bytes, bytes], version: int, path: str) -> None:
@@ -226,11 +226,11 @@ def _index(
     starts = [part[0].start[:-1] + (end - len(part[0].keys)) for part, end in zip(parts, ends, strict=True)]
     separators = Separators(keys, np.concatenate([*starts, ends[-1:]]).astype(np.int64))
     offsets, sizes = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
-    _check_places(offsets, sizes, reader.file_size)
+    _check_offsets(offsets, sizes, reader.file_size)
     return separators, offsets, sizes
 
 
-def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
+def _check_offsets(offset: Longs, size: Longs, file_size: int) -> None:
     """Check that the blocks of an index follow each other inside the file; together they are then no larger than it."""
     inside = bool((offset <= file_size).all() and (size <= file_size).all())  # otherwise their sums may overflow
     ends = offset + size + blocks.TRAILER
@@ -255,7 +255,7 @@ def _index_block(
         if status:
             raise Malformed("the index of its blocks")
         found, used = int(count[0]), int(count[1])
-        _check_places(offset[:found], size[:found], reader.file_size)
+        _check_offsets(offset[:found], size[:found], reader.file_size)
         return Separators(keys[:used].copy(), start[: found + 1].copy()), offset[:found].copy(), size[:found].copy()
 
 

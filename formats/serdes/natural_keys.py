@@ -35,13 +35,13 @@ from statestore.formats.values.canonical import plain
 def keys_to_bytes(schema: pa.Schema, columns: list[pa.Array]) -> pa.BinaryArray:
     """Encode one key per row."""
     parts = []
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         width = number_bytes(column.type)
         if width:
             parts.append(as_binary(_flipped(matrix(column, width), column.type)[:, ::-1]))
         elif pa.types.is_nested(column.type):
             parts.append(encoded_column(column, ordered))
-        elif place == len(schema) - 1:
+        elif index == len(schema) - 1:
             parts.append(column.cast(pa.binary()))
         else:
             parts.append(_escaped(column.cast(pa.binary())))
@@ -56,14 +56,14 @@ def keys_from_bytes(schema: pa.Schema, keys: pa.BinaryArray) -> list[pa.Array]:
         return _row_by_row(schema, keys)
     rows = rows_of(keys)
     begin, columns = rows.begin, []
-    for place, kind in enumerate(schema.types):
+    for index, kind in enumerate(schema.types):
         width = number_bytes(kind)
         if width:
             columns.append(from_matrix(_flipped(heads(rows, begin, width)[:, ::-1], kind), kind))
             begin = begin + width
         elif len(schema) == 1:
             return [as_kind(keys, kind)]
-        elif place == len(schema) - 1:
+        elif index == len(schema) - 1:
             columns.append(as_kind(slices(rows, begin, rows.end), kind))
             begin = rows.end
         else:

@@ -123,10 +123,10 @@ class PartitionBatches:
         """The family id that keys of a partition have as of its batch. Only a repartition assigns new ids."""
         if self.groups is None:
             return self.family_id
-        place = partition.checkpoint.batch.batch_id, partition.number
-        if place not in self._ids:
-            self._ids[place] = family_of(partition)
-        return self._ids[place]
+        key = partition.checkpoint.batch.batch_id, partition.number
+        if key not in self._ids:
+            self._ids[key] = family_of(partition)
+        return self._ids[key]
 
     def ranges(self, partition: Partition) -> Sequence[KeyBounds] | None:
         """``lookup`` as ranges of stored keys."""
@@ -202,11 +202,11 @@ def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
             yield _batch(source, rest, about, np.full(count, partition))
     rows = written_rows(source.decoder(None), joined_writes(before + held))
     content, start, end = intervals(rows.content, rows.start, rows.end)
-    place = _places(source, rows, content, start)
+    partition_ids = _partition_ids(source, rows, content, start)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
         columns = rows.columns(decoder, content[some])
-        yield _batch(source, columns, _batch_columns(start[some], end[some]), place[some])
+        yield _batch(source, columns, _batch_columns(start[some], end[some]), partition_ids[some])
 
 
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
@@ -231,12 +231,12 @@ def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> 
         base = [(before.batch_id, partition, puts(changed)) for partition, changed, _ in found if changed is not None]
     rows = written_rows(source.decoder(None), joined_writes(base + held))
     content, batch, kind = _events(source.state_view, rows, source.batches[0].batch_id)
-    place = _places(source, rows, content, batch)
+    partition_ids = _partition_ids(source, rows, content, batch)
     decoder = source.decoder(source.columns)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
         about = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
-        yield _batch(source, rows.columns(decoder, content[some]), about, place[some])
+        yield _batch(source, rows.columns(decoder, content[some]), about, partition_ids[some])
 
 
 def _in_passes(
@@ -367,15 +367,15 @@ def _batch_columns(start: Ints, end: Ints) -> dict[str, pa.Array]:
     return {FROM_BATCH: pa.array(start), TO_BATCH: pa.array(end, mask=end == OPEN)}
 
 
-def _places(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: Ints) -> Ints:
+def _partition_ids(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: Ints) -> Ints:
     return np.full(len(content), source.partition) if source.groups is None else rows.partitions(content, batch)
 
 
 def _batch(
-    source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], place: Ints
+    source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], partition_ids: Ints
 ) -> pa.RecordBatch:
     """The columns of the state view with their partitions, preceded by the columns about each row."""
-    number = pa.array(place.astype(np.int32))
+    number = pa.array(partition_ids.astype(np.int32))
     found = [
         (field.name, column)
         for field, column in zip(source.state_view.schema, [*columns, number], strict=True)

@@ -75,9 +75,9 @@ def _choices(state_view: StateView, filters: Sequence[Filter]) -> dict[tuple[str
         if path is None or item.op not in ("=", "<=>", "in"):
             continue
         values = list(item.value) if item.op == "in" else [item.value]
-        for place, value in _leaves(path, values):
-            if place and (place not in found or len(value) < len(found[place])):
-                found[place] = value
+        for leaf, value in _leaves(path, values):
+            if leaf and (leaf not in found or len(value) < len(found[leaf])):
+                found[leaf] = value
     return found
 
 
@@ -106,10 +106,10 @@ def _path(state_view: StateView, item: Filter) -> tuple[str, ...] | None:
 def _nested(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path, value in values.items():
-        place = found
+        level = found
         for name in path[:-1]:
-            place = place.setdefault(name, {})
-        place[path[-1]] = value
+            level = level.setdefault(name, {})
+        level[path[-1]] = value
     return found
 
 

@@ -46,14 +46,14 @@ class Writes:
 class WrittenRows:
     """Written rows of the state view; each exists from batch ``start`` until ``end``.
 
-    Rows of equal ``content`` are equal. ``places`` are the partitions that were written to at start and at end.
+    Rows of equal ``content`` are equal. ``partition_ids`` are the partitions that were written to at start and at end.
     """
 
     key: Ints
     content: Ints
     start: Ints
     end: Ints
-    places: tuple[Ints, Ints]
+    partition_ids: tuple[Ints, Ints]
     keys: Spans
     entries: Spans
 
@@ -70,16 +70,16 @@ class WrittenRows:
         ended = self.end < OPEN
         contents = np.concatenate((self.content, self.content[ended], content))
         batches = np.concatenate((self.start, self.end[ended], batch))
-        places = np.concatenate((self.places[0], self.places[1][ended]))
+        partition_ids = np.concatenate((self.partition_ids[0], self.partition_ids[1][ended]))
         _, first, pair = np.unique(pair_codes(contents, batches), return_index=True, return_inverse=True)
-        return places[first[pair[len(places) :]]]
+        return partition_ids[first[pair[len(partition_ids) :]]]
 
     def columns(self, decoder: Decoder, content: Ints) -> list[pa.Array]:
         """The columns of the state view for these contents."""
-        distinct, place = np.unique(content, return_inverse=True)
+        distinct, inverse = np.unique(content, return_inverse=True)
         rows = self.example[distinct]  # each row once: decoders take repeated spans for a forgery of sizes
         columns = decode_entries(decoder, self.keys.select(rows), self.entries.select(rows))
-        return [column.take(pa.array(place)) for column in columns]
+        return [column.take(pa.array(inverse)) for column in columns]
 
 
 def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
@@ -110,8 +110,8 @@ def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
     rows = rows if counts is None else np.repeat(rows, counts)
     keys = spans_of(writes.keys).select(rows)
     content = _contents(decoder, key[rows], keys, entries)
-    places = writes.partition[rows], writes.partition[ended[rows]]
-    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], places, keys, entries)
+    partition_ids = writes.partition[rows], writes.partition[ended[rows]]
+    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], partition_ids, keys, entries)
 
 
 def puts(rows: pa.RecordBatch) -> Parts:

@@ -23,7 +23,7 @@ from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.types import TIME
 
 GROUP_BYTES = 2
-GROUP, PLACE, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
+GROUP, POSITION, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
 DUE = pa.field("_due", TIME, nullable=False)
 ONLY = b"\x80"
 """The cell of ``ONE``: zero."""
@@ -111,7 +111,7 @@ def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
     """Return the columns of a state's stored keys."""
     last = ONE
     if spec.kind == "list":
-        last = PLACE
+        last = POSITION
     elif spec.user_key is not None:
         last = pa.field("user_key", spec.user_key, nullable=False)
     if spec.kind == "timer":  # ordered by time, so that due timers come first
@@ -123,8 +123,8 @@ def group_bytes(group: int) -> bytes:
     return (group ^ _SIGN).to_bytes(GROUP_BYTES)
 
 
-def place_bytes(place: int) -> bytes:
-    return (place ^ _WIDE_SIGN).to_bytes(8)
+def position_bytes(position: int) -> bytes:
+    return (position ^ _WIDE_SIGN).to_bytes(8)
 
 
 def _none(given: Any) -> bytes:

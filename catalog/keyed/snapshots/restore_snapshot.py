@@ -19,7 +19,7 @@ from statestore.catalog.keyed.rows.row_keys import group_bytes
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
-from statestore.catalog.keyed.snapshots.stored_files import opened, place_copy
+from statestore.catalog.keyed.snapshots.stored_files import link_or_copy, opened
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -29,11 +29,11 @@ Specs = dict[str, StateDescriptor]
 
 
 def opens_in_place(parts: Sequence[SnapshotPart], key_groups: range) -> bool:
-    """Return whether `place` can restore the key groups from these parts."""
+    """Return whether `link_database` can restore the key groups from these parts."""
     return len(parts) == 1 and parts[0].kind == "incremental" and parts[0].key_groups == key_groups
 
 
-def place(folder: Path, part: SnapshotPart, directory: Path) -> None:
+def link_database(folder: Path, part: SnapshotPart, directory: Path) -> None:
     """Make the files of an incremental part a database; table files are linked, as RocksDB never writes to them again.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, after which the directory is removed.
@@ -42,9 +42,9 @@ def place(folder: Path, part: SnapshotPart, directory: Path) -> None:
         directory.mkdir(parents=True)
     try:
         for name, file in part.shared.items():
-            place_copy(folder, file, directory / name, read_only=True)
+            link_or_copy(folder, file, directory / name, read_only=True)
         for name, file in part.private.items():
-            place_copy(folder, file, directory / name, read_only=False)
+            link_or_copy(folder, file, directory / name, read_only=False)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -96,8 +96,8 @@ def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Gro
             if low < high:
                 columns = [verify_column(verified, batch, number) for number in range(batch.num_columns)]
                 rows = pa.RecordBatch.from_arrays(columns, schema=batch.schema).slice(low, high - low)
-                places = np.arange(at + low, at + high)
-                yield Grouped(np.searchsorted(edges, places, "right") - 1 + table.first_group, rows)
+                positions = np.arange(at + low, at + high)
+                yield Grouped(np.searchsorted(edges, positions, "right") - 1 + table.first_group, rows)
             at += batch.num_rows
 
 
@@ -107,7 +107,7 @@ def _of_files(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, s
     """
     directory = local / f"restoring-{uuid.uuid4().hex}"
     try:
-        place(folder, part, directory)
+        link_database(folder, part, directory)
         for old in part.states:
             each = converter(key, old, specs[old.name])
             for batch in scan_rocksdb(directory, each, family=old.name, key_ranges=[stored_range(groups)]):

@@ -36,15 +36,15 @@ class SnapshotPart:
 
     ``states`` are all registered states. In a full snapshot ``tables`` has the states with rows. In an incremental one
     ``shared`` has its table files and ``private`` the other files, by their names in the database. ``reused`` are the
-    files of ``shared`` that the snapshot on which it builds already has. ``next_place`` is behind all list positions.
-    ``backend`` identifies the backend that took the snapshot.
+    files of ``shared`` that the snapshot on which it builds already has. ``next_position`` is behind all list
+    positions. ``backend`` identifies the backend that took the snapshot.
     """
 
     kind: SnapshotKind
     backend: str
     key_groups: range
     states: tuple[StateDescriptor, ...]
-    next_place: int
+    next_position: int
     tables: Mapping[str, StateSegment]
     shared: Mapping[str, FileRef]
     private: Mapping[str, FileRef]
@@ -61,7 +61,7 @@ class SnapshotPart:
             "backend": self.backend,
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "states": [spec.to_json() for spec in self.states],
-            "next_place": self.next_place,
+            "next_place": self.next_position,
             "tables": {  # asdict of everything would copy each number by itself
                 name: {"file": asdict(table.file), "first_group": table.first_group, "groups": list(table.groups)}
                 for name, table in self.tables.items()
@@ -107,7 +107,7 @@ def _check(part: SnapshotPart) -> None:
     groups = part.key_groups
     check_int(groups.start, _GROUPS, "first key group")
     check_int(groups.stop, range(groups.start + 1, _GROUPS.stop), "end of the key groups")
-    check_int(part.next_place, COUNT, "next place")
+    check_int(part.next_position, COUNT, "next place")
     known = {spec.name for spec in part.states}
     for file in part.files().values():
         check_stored(file)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.row_keys import PLACE
+from statestore.catalog.keyed.rows.row_keys import POSITION
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor, merged, widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
-from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.restore_snapshot import link_database, table_rows
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
@@ -109,7 +109,7 @@ class KeyedSource(Source):
         columns = table_schema(self.spec.key, spec)
         row_key = tuple(columns.names[:-1])
         lookups = tuple(dict.fromkeys([keys, (*keys, *spec.namespace.names), row_key]))
-        known = {"value": "value", "user_key": "user_key", PLACE.name: PLACE.name}
+        known = {"value": "value", "user_key": "user_key", POSITION.name: POSITION.name}
         roles = {name: "key" if name in keys else known.get(name, "namespace") for name in columns.names}
         return StateInfo(state, f"keyed {spec.kind}", columns, keys, row_key, lookups, (), roles)
 
@@ -328,7 +328,7 @@ class KeyedAt(StateAt):
         decode = decoder(key, known[self.state])
         with temporary_directory() as folder:
             directory = folder / "database"
-            place(root, part, directory)
+            link_database(root, part, directory)
             yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
 
 

@@ -98,8 +98,8 @@ class VersionedTier:
             if row.next <= moment:
                 return None
             if row.min <= moment:
-                place, end = row.find(moment)
-                start, value = row.versions[place]
+                position, end = row.find(moment)
+                start, value = row.versions[position]
                 return None if value is None else (start, end, value)
         return None
 
@@ -147,15 +147,15 @@ class VersionedTier:
 
     def _put_within(self, time_segment: int, row: TimeSegmentRow, key: bytes, value: bytes | None, time: int) -> int:
         """Replace or split the version at ``time``, which is in this row; return the end of the new version."""
-        place, end = row.find(time)
-        start, old = row.versions[place]
+        position, end = row.find(time)
+        start, old = row.versions[position]
         if start != time and self._time_segment(time) != time_segment:
             self._move(key, start, time, old)
-            row.update(time, value, place)
+            row.update(time, value, position)
         elif start == time:
-            row.update(time, value, place)
+            row.update(time, value, position)
         else:
-            row.insert(time, value, place)
+            row.insert(time, value, position)
         self._store(time_segment, key, row)
         return end
 

@@ -126,12 +126,12 @@ def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) 
 
 def _changes(block: bytes, starts: Ints, typed: bool, path: str) -> Changes:
     data = np.frombuffer(block, np.uint8)
-    places = starts + int(typed)
-    key_size = gather(data, places, ">i4").astype(np.int64)
-    keys = Spans(data, places + 4, key_size)
-    value_place = keys.start + key_size
-    value_size = gather(data, value_place, ">i4").astype(np.int64)
-    values = Spans(data, value_place + 4, np.maximum(value_size, 0))
+    positions = starts + int(typed)
+    key_size = gather(data, positions, ">i4").astype(np.int64)
+    keys = Spans(data, positions + 4, key_size)
+    value_position = keys.start + key_size
+    value_size = gather(data, value_position, ">i4").astype(np.int64)
+    values = Spans(data, value_position + 4, np.maximum(value_size, 0))
     if not typed:
         return Changes(np.where(value_size < 0, np.uint8(DELETE), np.uint8(PUT)), keys, values)
     kind = data[starts]

@@ -40,8 +40,8 @@ class KeyHashes:
         if self.hole is not None:
             data = data.copy()
             starts = spans.start[spans.size >= self.hole + 8] + self.hole
-            for place in range(8):
-                data[starts + place] = 0
+            for index in range(8):
+                data[starts + index] = 0
         if not len(spans):
             return np.empty(0, np.uint64)
         return xxh64_strings(data, np.append(spans.start, spans.start[-1] + spans.size[-1]))

@@ -79,15 +79,15 @@ class Replay:
 
     def over(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """A batch of the base without the rows that changed, and with merges applied."""
-        rows, places = changed_rows(batch.column("key"), self._overlay)
+        rows, positions = changed_rows(batch.column("key"), self._overlay)
         if not len(rows):
             return [batch]
-        merges = self._overlay.kind[places] == MERGE
-        self._unmet[places[merges]] = False
+        merges = self._overlay.kind[positions] == MERGE
+        self._unmet[positions[merges]] = False
         kept = np.ones(batch.num_rows, np.bool_)
         kept[rows] = False
         left = [batch.filter(pa.array(kept))]
-        return [*left, _merged(batch, rows[merges], places[merges], self._overlay)] if merges.any() else left
+        return [*left, _merged(batch, rows[merges], positions[merges], self._overlay)] if merges.any() else left
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were put, and merges onto no value."""
@@ -190,20 +190,20 @@ def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
     hashes = _hashes(keys)
     found = np.searchsorted(known, hashes)
     rows = np.flatnonzero(known[np.minimum(found, len(known) - 1)] == hashes)
-    places = order[found[rows]]
-    same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(places)))
+    positions = order[found[rows]]
+    same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(positions)))
     if pc.all(same).as_py() is not False:  # for no rows it is null
-        return rows, places
+        return rows, positions
     # Two keys have one hash. Chance does not produce that, but an attacker could.
     index = pc.index_in(keys.cast(pa.large_binary()), overlay.keys).fill_null(-1).to_numpy().astype(np.int64)
     rows = np.flatnonzero(index >= 0)
     return rows, index[rows]
 
 
-def _merged(batch: pa.RecordBatch, rows: Ints, places: Ints, overlay: Overlay) -> pa.RecordBatch:
+def _merged(batch: pa.RecordBatch, rows: Ints, positions: Ints, overlay: Overlay) -> pa.RecordBatch:
     """The base's values of these rows, with the overlay's merges appended."""
     before = batch.column("value").take(pa.array(rows))
-    after = overlay.values.take(pa.array(places)).cast(pa.binary())
+    after = overlay.values.take(pa.array(positions)).cast(pa.binary())
     joined = pc.binary_join_element_wise(before, after, pa.scalar(overlay.delimiter, pa.binary()))
     return pa.RecordBatch.from_arrays([batch.column("key").take(pa.array(rows)), joined], schema=ROW_SCHEMA)
 

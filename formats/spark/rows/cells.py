@@ -42,9 +42,9 @@ def decimals_of_spans(kind: DecimalOf, found: Spans) -> pa.Array:
         )
     negative = gather(found.data, found.start, "<i1") < 0
     digits = np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None].repeat(_DECIMAL_BYTES, 1)
-    for place in range(int(found.size.max()) if len(found) else 0):
-        has = found.size > place
-        digits[has, place] = gather(found.data, (found.start + found.size - 1 - place)[has], "<u1")
+    for index in range(int(found.size.max()) if len(found) else 0):
+        has = found.size > index
+        digits[has, index] = gather(found.data, (found.start + found.size - 1 - index)[has], "<u1")
     return _decimals(kind, digits.view("<i8"), None)
 
 

@@ -150,19 +150,19 @@ def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) 
     words = (len(values) + 63) // 64
     bits = sum(1 << number for number in absent)
     slots, behind = [], b""
-    place = _WORD * (words + len(values))
+    offset = _WORD * (words + len(values))
     for field, value in zip(schema.fields[:known], values, strict=False):
-        slot, data = _cell(field.type, value, place)
+        slot, data = _cell(field.type, value, offset)
         slots.append(slot)
         behind += data + bytes(-len(data) % _WORD)
-        place += len(data) + -len(data) % _WORD
+        offset += len(data) + -len(data) % _WORD
     for number in range(known, len(values)):
         kind = schema.fields[number].type
         size = _room(kind) if number not in absent else None if _keeps_room(kind) else 0
         if size is None:
             break
-        slots.append(_pointer(place, size) if size else bytes(_WORD))
-        place += size
+        slots.append(_pointer(offset, size) if size else bytes(_WORD))
+        offset += size
     head = bits.to_bytes(_WORD * words, "little") + b"".join(slots)
     hole = _WORD * (len(values) - len(slots))
     return RowStart(head, hole, behind) if hole and behind else RowStart(head if hole else head + behind)
@@ -182,8 +182,8 @@ def _room(kind: SparkType) -> int | None:
     return _WORD * ((len(kind.fields) + 63) // 64 + len(kind.fields))
 
 
-def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
-    """(slot, the bytes to which it points at ``place``)."""
+def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
+    """(slot, the bytes to which it points at ``offset``)."""
     if value is None:
         if _keeps_room(kind):
             raise _NotCertain
@@ -195,7 +195,7 @@ def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
         if kind.precision <= MAX_LONG_DIGITS:
             return unscaled.to_bytes(_WORD, "little", signed=True), b""
         digits = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, signed=True)
-        return _pointer(place, len(digits)), digits.ljust(16, b"\0")
+        return _pointer(offset, len(digits)), digits.ljust(16, b"\0")
     if kind == STRING:
         data = str(value).encode()
     elif kind == BINARY:
@@ -205,11 +205,11 @@ def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
         data = _row(kind, value, len(value), absent).head
     else:
         raise _NotCertain
-    return _pointer(place, len(data)), data
+    return _pointer(offset, len(data)), data
 
 
-def _pointer(place: int, size: int) -> bytes:
-    return (place << 32 | size).to_bytes(_WORD, "little")
+def _pointer(offset: int, size: int) -> bytes:
+    return (offset << 32 | size).to_bytes(_WORD, "little")
 
 
 def _fixed(kind: Plain, value: Any) -> bytes:

@@ -92,10 +92,10 @@ def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints,
     found: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
     active = np.flatnonzero(at < end)
     while len(active) >= _FEW or (len(active) and len(found) < _LONG_LIST):
-        place = at[active] + front
-        _require(place + SIZE_BYTES <= end[active], "a size")
-        size = gather(values.data, place, "<i4").astype(np.int64)
-        start = place + SIZE_BYTES
+        offset = at[active] + front
+        _require(offset + SIZE_BYTES <= end[active], "a size")
+        size = gather(values.data, offset, "<i4").astype(np.int64)
+        start = offset + SIZE_BYTES
         _require((size >= 0) & (size <= end[active] - start), "an entry")
         found.append((active, start, size))
         at[active] = start + size
@@ -206,8 +206,8 @@ def _ordered(cells: pa.Array, kind: SparkType) -> pa.Array:
 
 def _timed(keys: Spans, schema: StructOf, before: bool, form: RowForm) -> list[pa.Array]:
     keys.require(_TIME_BYTES, "a key with its time")
-    place = keys.start if before else keys.start + keys.size - _TIME_BYTES
-    time = gather(keys.data, place, ">u8") ^ np.uint64(1 << 63)
+    offset = keys.start if before else keys.start + keys.size - _TIME_BYTES
+    time = gather(keys.data, offset, ">u8") ^ np.uint64(1 << 63)
     rows = replace(keys, start=keys.start + (_TIME_BYTES if before else 0), size=keys.size - _TIME_BYTES)
     columns = _versioned(rows, StructOf(schema.fields[:-1]), form, form.whole)
     kind = schema.fields[-1].type

@@ -16,7 +16,7 @@ from statestore.catalog.keyed.rows.row_keys import (
     ONE,
     ONLY,
     group_bytes,
-    place_bytes,
+    position_bytes,
     prefix_decoder,
     prefix_encoder,
     state_rows,
@@ -76,7 +76,7 @@ def test_rows_by_columns_are_those_one_by_one(
                 assert rows.user_key_of(stored) == member_codec.to_user((member,))
                 found[place + stored] = (group, *cells, *space, member)
         elif kind == "list":
-            found[place + place_bytes(number)] = (group, *cells, *space, number)
+            found[place + position_bytes(number)] = (group, *cells, *space, number)
         else:
             found[place + ONLY] = (group, *cells, *space, 0)
     for one, other in itertools.permutations(places, 2):
@@ -105,10 +105,10 @@ def test_key_groups_and_places_sort_as_numbers() -> None:
     groups = [0, 1, 127, 128, 255, 256, MAX_PARALLELISM - 1]
     assert sorted(map(group_bytes, groups)) == list(map(group_bytes, groups))
     places = [0, 1, 255, 256, 2**32, 2**63 - 1]
-    assert sorted(map(place_bytes, places)) == list(map(place_bytes, places))
+    assert sorted(map(position_bytes, places)) == list(map(position_bytes, places))
     columns = natural_keys.keys_from_bytes(
         pa.schema([("group", pa.int16()), ("place", pa.int64())]),
-        pa.array([group_bytes(group) + place_bytes(place) for group, place in zip(groups, places, strict=False)]),
+        pa.array([group_bytes(group) + position_bytes(place) for group, place in zip(groups, places, strict=False)]),
     )
     assert columns[0].to_numpy().tolist() == groups[: len(places)]
     assert np.array_equal(columns[1].to_numpy(), places)
