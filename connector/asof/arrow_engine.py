@@ -60,7 +60,7 @@ class _Clock:
         return (self.last - self.first) // self.unit + 1 if self.ranks is None else len(self.ranks)
 
     def numbers(self, times: Ints) -> Ints:
-        """For each time, the number of the first left time at or after it."""
+        """Return, for each time, the number of the first left time at or after it."""
         if self.ranks is not None:
             ranks: Ints = np.searchsorted(self.ranks, times)
             return ranks

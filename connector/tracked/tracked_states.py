@@ -47,7 +47,7 @@ class Keys:
         return found
 
     def with_others(self, others: Keys) -> Keys:
-        """These keys, followed by the others."""
+        """Return these keys, followed by the others."""
         columns = [pa.concat_arrays(pair) for pair in zip(self.columns, others.columns, strict=True)]
         groups = np.concatenate((self.groups, others.groups))
         return Keys(columns, groups, pa.concat_arrays([self.stored, others.stored]))

@@ -38,7 +38,8 @@ def split_points(files: Sequence[tuple[int, ReadAt]], parts: int, within: KeyRan
 
 
 def sample_keys(size: int, read: ReadAt) -> list[bytes]:
-    """At most SAMPLES keys of a table file, evenly spread, ascending; empty if its index is not of the usual kind."""
+    """Return at most SAMPLES keys of a table file, evenly spread, ascending; none if its index is of an unusual
+    kind."""
     try:
         index = read_index(size, read)
         return [] if index is None else [index.key(number) for number in range(0, len(index), _step(len(index)))]

@@ -62,7 +62,7 @@ def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
 
 
 def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
-    """These batches, without those whose logs are damaged."""
+    """Return these batches, without those whose logs are damaged."""
     root = with_batches(checkpoint.root, numbers)
     for number in numbers:
         with contextlib.suppress(CorruptError, NotFoundError):

@@ -154,7 +154,7 @@ class CheckpointSource(Source):
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """These versions, by default all committed batches, with the bytes that each wrote."""
+        """Return these versions, by default all committed batches, with the bytes that each wrote."""
         if numbers is not None:
             return [_version(batch) for batch in self._batches(numbers)]
         store = self.state_view(state).store

@@ -247,7 +247,7 @@ def test_a_gap_of_any_length_is_one_problem(store: Path) -> None:
 
 
 def test_every_damaged_region_is_told(tmp_path: Path) -> None:
-    """With its number, checksums, and the versions and times that it may concern."""
+    """A problem has the region's number, its checksums, and the versions and times that it may concern."""
     with statestore.connect(tmp_path).create_store("big", key={"k": "bigint"}, value={"v": "binary"}) as store:
         count = 4000
         store.write(

@@ -274,7 +274,7 @@ def _check_death(root: Path, model: Model, committed: bool) -> int:
 
 
 def test_killed_while_creating_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a store or there is none; where there is none, one of another schema can be created."""
+    """A kill leaves the store or none; where there is none, one of another schema can be created."""
     plan = Plan()
     outcomes = []
     for die_at in range(1, MAX_STEPS):

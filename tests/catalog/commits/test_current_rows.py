@@ -193,7 +193,7 @@ def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 2**64 - 1), min_size=1), st.sets(st.integers(0, 2**64 - 1)))
 def test_the_directory_finds_what_a_search_finds(known: set[int], others: set[int]) -> None:
-    """With all keys known (which makes the directory) and after that with new ones."""
+    """Search with all keys known, which makes the directory, and after that with new ones."""
     hashes = np.array(sorted(known), np.uint64)
     numbers = np.arange(len(hashes))
     index = OpenRows(0, hashes, numbers.astype(np.uint64), numbers, ["s"])

@@ -152,7 +152,7 @@ def opened_again(store: KeyedStore) -> KeyedStore:
 def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused although its files still exist, because the discard is about to remove them."""
+    """The part is refused although its files still exist, because the discard is about to remove them."""
     fill(tasks, 1)
     parts = travelled(tasks.snapshot(["full"]))
     version = store.commit(parts)

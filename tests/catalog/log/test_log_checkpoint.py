@@ -168,7 +168,7 @@ def test_an_older_checkpoint_helps_where_the_newest_is_damaged(tmp_path: Path) -
 
 
 def test_a_gap_is_not_taken_for_the_end(storage: LocalStorage) -> None:
-    """With its checkpoint damaged and an entry lost, a store must not open at an older version."""
+    """A store with a damaged log checkpoint and a lost entry must not open at an older version."""
     replace_file(storage, checkpoint(64), lambda data: b"x" + data)
     storage.delete(entry_name(30))
     for version in (None, 80):

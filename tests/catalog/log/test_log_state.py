@@ -32,7 +32,7 @@ def test_replay_equals_the_model_at_every_version(seed: int) -> None:
 
 
 def test_older_log_states_do_not_change() -> None:
-    """They share the memory of newer ones, also across the growth of their columns."""
+    """Older log states share the memory of newer ones, also across the growth of their columns."""
     log = random_log(300, seed=1)
     log_states = list(accumulate(log, advance, initial=EMPTY))[1:]
     assert all(plain(log_states[version]) == folded(log[: version + 1]) for version in (0, 1, 63, 64, 65, 128, 200))

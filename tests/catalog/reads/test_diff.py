@@ -201,7 +201,7 @@ def test_any_table(tmp_path: Path) -> None:
 
 
 def test_rows_that_their_key_does_not_tell_apart_are_wholes() -> None:
-    """Where a key repeats (a list, a side of a join), equal rows cancel out one by one."""
+    """Equal rows of a key that repeats (a list, a side of a join) cancel out one by one."""
     commits: list[Sequence[Row]] = [
         [("a", 1.0, 0, None), ("a", 1.0, 0, None), ("a", 2.0, 0, None)],
         [("a", 1.0, 0, None), ("a", 3.0, 0, None), ("a", 3.0, 0, None)],

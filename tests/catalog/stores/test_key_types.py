@@ -248,7 +248,7 @@ def test_value_type(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_null_in_a_value_column(tmp_path: Path, name: str) -> None:
-    """In a table a null is a value like another; it does not delete."""
+    """A null in a table is a value like another; it does not delete."""
     value, values = VALUES[name]
     checked = Checked(tmp_path, {"k": "string"}, value)
     null = None if len(value) == 1 else dict.fromkeys(value)

@@ -201,7 +201,7 @@ def test_a_deleted_key_stays_deleted(history: list[tuple[int | None, int]], hori
 
 
 def test_puts_older_than_the_horizon(tmp_path: Path) -> None:
-    """They are refused and counted, and change nothing."""
+    """Puts older than the horizon are refused and counted, and change nothing."""
     for seed in range(max(EXAMPLES // 4, 10)):
         generate = Generator(2_000_000 + seed)
         expiring = Expiring(tmp_path / str(seed))

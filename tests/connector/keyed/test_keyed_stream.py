@@ -125,7 +125,7 @@ def test_only_the_newest_snapshots_stay(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_comes_again(stream: Stream, tmp_path: Path) -> None:
-    """It died between our commit and Spark's own: the same rows again, and nothing counts twice."""
+    """A query died between our commit and Spark's own: the same rows come again, and nothing counts twice."""
     model, expected = Model(), {}
     for number in range(2):
         feed(tmp_path / "in", number, some_rows(number))

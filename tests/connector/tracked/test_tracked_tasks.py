@@ -163,7 +163,7 @@ def test_records_of_a_key_come_in_order(tmp_path: Path) -> None:
 
 
 def test_a_record_in_time_holds_a_timeout_off(tmp_path: Path) -> None:
-    """Also one that only looks; a timeout is more than the duration; then the key begins anew."""
+    """A record that only looks holds it off, too; after more than the duration the key begins anew."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout(3000), output=SEEN)
     tracking.batch([("a", 1), ("b", 2), ("c", 3)], 10)
     assert tracking.batch([], 13) == [], "just the duration is not more"
@@ -503,7 +503,7 @@ def test_columns_keep_chunks_and_other_widths(tmp_path: Path) -> None:
 
 
 def test_a_batch_reads_no_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 3000 keys, a batch of two looks up two, and looks through no more times than are due."""
+    """A batch of two of 3000 keys looks up two, and looks through no more times than are due."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout("1 hour"), output=SEEN)
     tracking.batch([(f"w{number}", 1) for number in range(3000)])
     asked: list[int] = []

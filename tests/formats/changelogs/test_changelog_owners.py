@@ -265,7 +265,7 @@ def test_a_changelog_of_which_the_log_holds_the_name_is_not_applied_again(died: 
 
 
 def test_a_changelog_that_the_log_does_not_name_is_adopted(died: Any, tmp_path: Path) -> None:
-    """Only entries after the version at which it was made can name it, and only these are read."""
+    """Entries after the version at which a changelog was made can name it, and only these are read."""
     read: list[int] = []
     (old,) = changelogs(tmp_path)
     old.unlink()

@@ -78,7 +78,7 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
 
 @pytest.mark.usefixtures("in_parts")
 def test_rows_of_one_key_of_a_join_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When one of them goes, the last one gets its number, which is a part of its key: it is the same row still."""
+    """The last row gets the number of one that goes, and the number is a part of its key: it is the same row still."""
     monkeypatch.setattr(partition_load, "_MOST_PARTS", 1000)
     path = checkpoint_path("spark4.3.0-join__rkcl")
     for table in tables(path).values():

@@ -88,7 +88,7 @@ def test_views_are_named_for_users_first() -> None:
 
 @pytest.mark.parametrize("name", [AGGREGATION, CHANGELOG, FORMAT_2])
 def test_any_file_system_will_do(name: str) -> None:
-    """Not a local one by type, so table files are copied."""
+    """The file system is not a local one by its type, so table files are copied."""
     remote = pafs.SubTreeFileSystem(str(checkpoint_path(name)), LOCAL)
     assert multiset(rows(open_checkpoint(remote, ""))) == expected(name)
 
