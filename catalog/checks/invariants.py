@@ -26,11 +26,11 @@ Ints = npt.NDArray[np.int64]
 
 def layout_violations(files: SegmentFiles, log_state: LogState) -> list[str]:
     """Check the invariants that do not depend on a chosen version and time."""
-    found: list[str] = []
+    violations: list[str] = []
     for segment in with_closures(log_state.segments, log_state.closures):
-        found += segment_violations(files, log_state, segment)
-        found += closure_violations(files, segment)
-    return found + commit_violations(log_state)
+        violations += segment_violations(files, log_state, segment)
+        violations += closure_violations(files, segment)
+    return violations + commit_violations(log_state)
 
 
 def segment_violations(files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures) -> list[str]:
@@ -54,61 +54,65 @@ def segment_violations(files: SegmentFiles, log_state: LogState, segment: Segmen
     }
     if meta.role == "belief":
         expected["max_dropped"] = int(file.int64("_dropped").max())
-    found = [
+    violations = [
         f"{meta.name}: {name} is {getattr(meta, name)} in the log, {value} in the rows"
         for name, value in expected.items()
         if getattr(meta, name) != value
     ]
     if (starts[1:] < starts[:-1]).any():
-        found.append(f"{meta.name}: rows are not sorted by valid_from")
+        violations.append(f"{meta.name}: rows are not sorted by valid_from")
     if (ends <= starts).any():
-        found.append(f"{meta.name}: a row ends at or before its start")
+        violations.append(f"{meta.name}: a row ends at or before its start")
     if ((closed == 0) != (ends == OPEN)).any():
-        found.append(f"{meta.name}: a row is open but a commit closed it, or it has an end but no commit closed it")
+        violations.append(
+            f"{meta.name}: a row is open but a commit closed it, or it has an end but no commit closed it"
+        )
     if not np.array_equal(
         hash_keys([file.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
         files.index(meta).hashes,
     ):
-        found.append(f"{meta.name}: the key index does not lead to the rows with those keys")
-    return found
+        violations.append(f"{meta.name}: the key index does not lead to the rows with those keys")
+    return violations
 
 
 def closure_violations(files: SegmentFiles, segment: SegmentWithClosures) -> list[str]:
     """Check invariant 1: ends only shrink, and a rewritten segment has only closures newer than the ends of its own
     rows.
     """
-    found = []
+    violations = []
     file = files.open_segment(segment.meta)
     ends = file.int64("valid_to").copy()
     version = 0
     for piece in segment.closures:
         rows, new_ends = files.closures(piece, segment.meta.rows)
         if piece.version <= version:
-            found.append(f"{segment.meta.name}: closures are not in the order of their commits")
+            violations.append(f"{segment.meta.name}: closures are not in the order of their commits")
         version = piece.version
         if (new_ends >= ends[rows]).any():
-            found.append(f"{segment.meta.name}: commit {version} does not shorten a row it closes")
+            violations.append(f"{segment.meta.name}: commit {version} does not shorten a row it closes")
         if (new_ends < file.int64("valid_from")[rows]).any():
-            found.append(f"{segment.meta.name}: commit {version} closes a row before its start")
+            violations.append(f"{segment.meta.name}: commit {version} closes a row before its start")
         if (file.int64("_closed")[rows] >= version).any():
-            found.append(f"{segment.meta.name}: commit {version} closes a row that a later commit has already closed")
+            violations.append(
+                f"{segment.meta.name}: commit {version} closes a row that a later commit has already closed"
+            )
         if int(new_ends.min(initial=OPEN)) != piece.min_valid_to:
-            found.append(
+            violations.append(
                 f"{segment.meta.name}: the least end of the closures of commit {version} is not the one in the log"
             )
         ends[rows] = new_ends
-    return found
+    return violations
 
 
 def commit_violations(log_state: LogState) -> list[str]:
     """Check that commit times and stream times never decrease."""
     versions = log_state.versions
-    found = []
+    violations = []
     for name in ("timestamp", "stream_time"):
         column = getattr(versions, name)
         if (column[1:] < column[:-1]).any():
-            found.append(f"log: {name} goes back from one commit to the next")
-    return found
+            violations.append(f"log: {name} goes back from one commit to the next")
+    return violations
 
 
 def uniqueness_violations(files: SegmentFiles, log_state: LogState, version: int) -> list[str]:
@@ -174,7 +178,7 @@ def pruning_violations(files: SegmentFiles, log_state: LogState, moment: int, ve
     window = _window(log_state, moment, version)
     clamped = window.clamped(log_state)
     pieces = {p.segment.meta.name: p for p in plan(files, log_state, window, ())}
-    found = []
+    violations = []
     for segment in with_closures(log_state.segments, log_state.closures):
         if segment.meta.tombstone:
             continue
@@ -185,10 +189,10 @@ def pruning_violations(files: SegmentFiles, log_state: LogState, moment: int, ve
         if piece is not None:
             read[piece.start : piece.stop] = True
         if (live & ~read).any():
-            found.append(f"{segment.meta.name}: a read as of {moment} at {window.version} skips a live row")
+            violations.append(f"{segment.meta.name}: a read as of {moment} at {window.version} skips a live row")
         if piece is not None and not piece.cut and not live[read].all():
-            found.append(f"{segment.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
-    return found
+            violations.append(f"{segment.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
+    return violations
 
 
 def _window(log_state: LogState, moment: int, version: int | None) -> TimeRange:

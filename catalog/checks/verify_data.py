@@ -63,16 +63,16 @@ def verify_data(
         _verify_rows(SegmentFiles(storage, spec), log_state, intact, report)
 
 
-def _of_log_state(log_state: LogState, known: dict[str, Reference]) -> dict[str, Reference]:
+def _of_log_state(log_state: LogState, references: dict[str, Reference]) -> dict[str, Reference]:
     """Return the files that only a checkpoint names, because the log entries that added them are lost."""
-    found = {}
+    named = {}
     for meta in log_state.segments:
-        found[meta.name] = Reference(meta.file, "segment", meta.max_added)
+        named[meta.name] = Reference(meta.file, "segment", meta.max_added)
         if meta.index is not None:
-            found[meta.index.name] = Reference(meta.index, "index", meta.max_added)
+            named[meta.index.name] = Reference(meta.index, "index", meta.max_added)
         for piece in log_state.closures.get(meta.name, ()):
-            found[piece.file.name] = Reference(piece.file, "closures", piece.version)
-    return {name: reference for name, reference in found.items() if name not in known}
+            named[piece.file.name] = Reference(piece.file, "closures", piece.version)
+    return {name: reference for name, reference in named.items() if name not in references}
 
 
 # Bytes
@@ -84,10 +84,10 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
         data = storage.map(ref.name)
     except NotFoundError as error:
         return [problem_of(error, ref.name, "")]
-    found = []
+    problems = []
     if data.size != ref.bytes:
         message = f"{ref.name} has {data.size} bytes, the commit says {ref.bytes}; restore the file from a copy"
-        found = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
+        problems = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
     memory = memoryview(data)
     for region, start in enumerate(range(0, min(data.size, ref.bytes), REGION_BYTES)):
         stop = min(start + REGION_BYTES, ref.bytes)
@@ -102,9 +102,9 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
                 f"{ref.name}: region {region} (bytes {start} to {stop}) has checksum {checksum}, "
                 f"the commit says {expected}; restore the file from a copy"
             )
-            found.append(Problem("SEGMENT_CORRUPT", ref.name, message, "", region, expected, checksum))
+            problems.append(Problem("SEGMENT_CORRUPT", ref.name, message, "", region, expected, checksum))
     report.checked.add(ref.name)
-    return found
+    return problems
 
 
 @dataclass(frozen=True)
@@ -125,17 +125,17 @@ class _Extent:
 
 def _extents(log_state: LogState | None) -> dict[str, _Extent]:
     """Return the extent of each file that the newest version needs."""
-    found: dict[str, _Extent] = {}
+    extents: dict[str, _Extent] = {}
     if log_state is None:
-        return found
+        return extents
     for meta in log_state.segments:
-        whole = found[meta.name] = _extent(meta, log_state)
+        whole = extents[meta.name] = _extent(meta, log_state)
         if meta.index is not None:
-            found[meta.index.name] = whole
+            extents[meta.index.name] = whole
         for piece in log_state.closures.get(meta.name, ()):
             name = piece.file.name
-            found[name] = replace(whole, first=piece.version).joined(found.get(name))
-    return found
+            extents[name] = replace(whole, first=piece.version).joined(extents.get(name))
+    return extents
 
 
 def _extent(meta: SegmentMeta, log_state: LogState) -> _Extent:
@@ -197,17 +197,17 @@ def _segment_problems(
         steps.append((meta.name, lambda: segment_violations(files, log_state, segment)))
     if closures_intact and segment.closures:
         steps.append((segment.closures[0].file.name, lambda: closure_violations(files, segment)))
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for name, step in steps:
         try:
-            found += [Problem("INVARIANT", name, text, "") for text in step() or ()]
+            problems += [Problem("INVARIANT", name, text, "") for text in step() or ()]
         except StateStoreError as error:
-            found.append(problem_of(error, name, ""))
+            problems.append(problem_of(error, name, ""))
             break
         except (pa.ArrowException, ValueError, IndexError, TypeError) as error:
-            found.append(Problem("SEGMENT_CORRUPT", name, f"{name}: {type(error).__name__}: {error}", ""))
+            problems.append(Problem("SEGMENT_CORRUPT", name, f"{name}: {type(error).__name__}: {error}", ""))
             break
-    return found
+    return problems
 
 
 def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
@@ -215,9 +215,9 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
     file = files.open_segment(meta)
     hashes = hash_keys([file.column_array(name) for name in files.spec.key_names])
     groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), files.spec.key_groups)
-    found = []
+    violations = []
     if not meta.key_groups[0] <= groups[0] <= groups[1] <= meta.key_groups[1]:
-        found.append(
+        violations.append(
             f"{meta.name}: key groups are {meta.key_groups[0]} to {meta.key_groups[1]} in the log, "
             f"{groups[0]} to {groups[1]} in the rows"
         )
@@ -225,8 +225,10 @@ def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
         for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
             bound = None if bounds is None else bounds[number]
             if bound is not None and pc.min_max(file.column(name)).as_py()[what] != bound:
-                found.append(f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log")
-    return found
+                violations.append(
+                    f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log"
+                )
+    return violations
 
 
 def _verify_keys(

@@ -100,7 +100,7 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
         name = entry_name(version)
         message = f"{name} is missing; restore the file from a copy"
         report.add(Problem("LOG_CORRUPT", name, message, EVERYTHING, versions=(version, version)))
-    found: list[SnapshotEntry] = []
+    entries: list[SnapshotEntry] = []
     for version in versions:
         name = entry_name(version)
         try:
@@ -108,15 +108,15 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
             if version == 0:
                 read_entry(storage, version)
             else:
-                found.append(read_snapshot_entry(storage, version))
+                entries.append(read_snapshot_entry(storage, version))
             findings.entries += 1
         except StateStoreError as error:
             report.add(replace(problem_of(error, name, EVERYTHING), versions=(version, version)))
-    if absent or len(found) != versions[-1]:
+    if absent or len(entries) != versions[-1]:
         return None
-    for problem in _wrong_entries(found):
+    for problem in _wrong_entries(entries):
         report.add(problem)
-    return SnapshotLog(tuple(found))
+    return SnapshotLog(tuple(entries))
 
 
 def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
@@ -138,10 +138,10 @@ def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
         transactions |= set() if entry.transaction is None else {entry.transaction}
 
 
-def _wrong(entry: SnapshotEntry, found: str) -> Problem:
+def _wrong(entry: SnapshotEntry, what: str) -> Problem:
     name = entry_name(entry.version)
     versions = (entry.version, entry.version)
-    return Problem("LOG_WRONG", name, f"{name} {found}", f"what version {entry.version} recorded", versions=versions)
+    return Problem("LOG_WRONG", name, f"{name} {what}", f"what version {entry.version} recorded", versions=versions)
 
 
 def _verify_log_checkpoints(
@@ -149,7 +149,7 @@ def _verify_log_checkpoints(
 ) -> None:
     for name in log_checkpoints(storage):
         try:
-            found = read_log_checkpoint(name, storage.read(name))
+            checkpoint = read_log_checkpoint(name, storage.read(name))
         except StateStoreError as error:
             report.add(
                 problem_of(error, name, "only the time to open the store: readers skip the checkpoint and read the log")
@@ -158,9 +158,9 @@ def _verify_log_checkpoints(
         finally:
             report.read(name, sizes.get(name, 0))
         findings.log_checkpoints += 1
-        if found != folded(SnapshotLog(log.entries[: found.newest])):
+        if checkpoint != folded(SnapshotLog(log.entries[: checkpoint.newest])):
             message = f"{name} differs from the sum of the log entries; remove it"
-            report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, found.newest)))
+            report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, checkpoint.newest)))
 
 
 def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
@@ -170,7 +170,7 @@ def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
         for part in entry.parts:
             for name in part.files():
                 users.setdefault(name, []).append(version)
-    needed_by = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
+    needed_by = {name: f"snapshots {', '.join(map(str, versions))}" for name, versions in users.items()}
     return {name: (file, needed_by.get(name, "emitted records of a batch")) for name, file in log.files().items()}
 
 
@@ -218,39 +218,39 @@ def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
         link_database(root, part, directory)
         count = 0
         for state in part.states:
-            for found in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):
-                _check_groups(spec, part, state.name, found)
-                count += found.rows.num_rows
+            for grouped in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):
+                _check_groups(spec, part, state.name, grouped)
+                count += grouped.rows.num_rows
         return count
 
 
 def _verify_table(root: Path, spec: StoreSpec, part: SnapshotPart, state: str) -> int:
     table = part.tables[state]
     count = 0
-    schema = next(table_schema(spec.key, known) for known in part.states if known.name == state)
-    for found in table_rows(root, table, part.key_groups):
-        if found.rows.schema != schema:
-            raise CorruptError("ROW_CORRUPT", f"{table.file.name}: columns {found.rows.schema}, expected {schema}")
-        _check_groups(spec, part, state, found)
-        count += found.rows.num_rows
+    schema = next(table_schema(spec.key, described) for described in part.states if described.name == state)
+    for grouped in table_rows(root, table, part.key_groups):
+        if grouped.rows.schema != schema:
+            raise CorruptError("ROW_CORRUPT", f"{table.file.name}: columns {grouped.rows.schema}, expected {schema}")
+        _check_groups(spec, part, state, grouped)
+        count += grouped.rows.num_rows
     if count != table.groups[-1]:
         raise CorruptError("ROW_CORRUPT", f"{table.file.name} has {count} rows, the log says {table.groups[-1]}")
     return count
 
 
-def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, found: Grouped) -> None:
-    groups = key_groups([found.rows.column(name) for name in spec.key.names], spec.key_groups)
-    wrong = np.flatnonzero(groups != found.groups)
+def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, grouped: Grouped) -> None:
+    groups = key_groups([grouped.rows.column(name) for name in spec.key.names], spec.key_groups)
+    wrong = np.flatnonzero(groups != grouped.groups)
     if len(wrong):
-        row = found.rows.slice(int(wrong[0]), 1).to_pylist()[0]
+        row = grouped.rows.slice(int(wrong[0]), 1).to_pylist()[0]
         raise CorruptError(
             "WRONG_KEY_GROUP",
-            f"state {state!r}: {row} is stored in key group {found.groups[wrong[0]]}, expected {groups[wrong[0]]}",
+            f"state {state!r}: {row} is stored in key group {grouped.groups[wrong[0]]}, expected {groups[wrong[0]]}",
         )
-    outside = (found.groups < part.key_groups.start) | (found.groups >= part.key_groups.stop)
+    outside = (grouped.groups < part.key_groups.start) | (grouped.groups >= part.key_groups.stop)
     if outside.any():
         raise CorruptError(
             "WRONG_KEY_GROUP",
-            f"state {state!r} has rows of key group {found.groups[outside][0]} in a "
+            f"state {state!r} has rows of key group {grouped.groups[outside][0]} in a "
             "part that does not contain this group",
         )

@@ -48,7 +48,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     Checkpoints bridge gaps in the log.
     """
     sizes = {item.name: item.bytes for item in listed}
-    marks = {int(found[1]): item.name for item in listed if (found := NAME.fullmatch(item.name))}
+    marks = {int(match[1]): item.name for item in listed if (match := NAME.fullmatch(item.name))}
     entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
     findings = LogFindings()
     if not entries and not marks:
@@ -90,8 +90,8 @@ def _entry(
         report.add(_wrong(name, f"adds {again[0]}, which an earlier version added", version))
     total = sum(reference.ref.bytes for reference in new.values())
     if total != entry.bytes:
-        found = f"records {entry.bytes} added bytes, its files have {total}"
-        report.add(_wrong(name, found, version))
+        what = f"records {entry.bytes} added bytes, its files have {total}"
+        report.add(_wrong(name, what, version))
     findings.references |= new
     return entry
 
@@ -115,8 +115,8 @@ def _advanced(log_state: LogState, entry: CommitEntry, report: Report) -> LogSta
         if entry.stream_time is not None and entry.stream_time < versions.stream_time[-1]:
             report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
         if entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None:
-            found = f"commits transaction {entry.transaction}, which an earlier version committed"
-            report.add(_wrong(entry_name(entry.version), found, entry.version))
+            what = f"commits transaction {entry.transaction}, which an earlier version committed"
+            report.add(_wrong(entry_name(entry.version), what, entry.version))
     try:
         return advance(log_state, entry)
     except StateStoreError as error:
@@ -129,7 +129,7 @@ def _verify_log_checkpoint(
 ) -> LogState | None:
     """Return the log state to continue from: the replayed one, or the checkpoint's where the replayed one is lost."""
     try:
-        found = read_log_checkpoint(name, storage.read(name))
+        folded = read_log_checkpoint(name, storage.read(name))
     except NotFoundError:  # a writer has replaced it by a newer one in the meantime
         return replayed
     except StateStoreError as error:
@@ -141,22 +141,24 @@ def _verify_log_checkpoint(
     report.read(name, sizes[name])
     findings.log_checkpoints += 1
     if replayed is None:
-        return found
-    different = _difference(found, replayed)
+        return folded
+    different = _difference(folded, replayed)
     if different:
-        affects = f"every read and write of the store that starts from version {found.version}"
+        affects = f"every read and write of the store that starts from version {folded.version}"
         message = f"{name}: {different} differ from the sum of the log entries; remove it"
-        report.add(Problem("CHECKPOINT_WRONG", name, message, affects, versions=(0, found.version)))
+        report.add(Problem("CHECKPOINT_WRONG", name, message, affects, versions=(0, folded.version)))
     return replayed
 
 
 def _difference(left: LogState, right: LogState) -> str:
     parts = ("segments", "horizon")
-    found = [name for name in parts if getattr(left, name) != getattr(right, name)]
-    found += [name for name in ("closures", "changelogs") if dict(getattr(left, name)) != dict(getattr(right, name))]
+    different = [name for name in parts if getattr(left, name) != getattr(right, name)]
+    different += [
+        name for name in ("closures", "changelogs") if dict(getattr(left, name)) != dict(getattr(right, name))
+    ]
     if not _same_versions(left.versions, right.versions):
-        found.append("commits")
-    return ", ".join(found)
+        different.append("commits")
+    return ", ".join(different)
 
 
 def _same_versions(left: Versions, right: Versions) -> bool:
@@ -191,7 +193,5 @@ def _missing(first: int, last: int, affects: str) -> Problem:
     return Problem("LOG_CORRUPT", name, message, affects, versions=(first, last))
 
 
-def _wrong(name: str, found: str, version: int) -> Problem:
-    return Problem(
-        "LOG_WRONG", name, f"{name} {found}", f"what version {version} recorded", versions=(version, version)
-    )
+def _wrong(name: str, what: str, version: int) -> Problem:
+    return Problem("LOG_WRONG", name, f"{name} {what}", f"what version {version} recorded", versions=(version, version))

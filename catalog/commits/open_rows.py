@@ -53,8 +53,8 @@ class OpenRows:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         at = self._near(hashes) if self._directory is not None else np.searchsorted(self.hashes, hashes)
         np.minimum(at, len(self.hashes) - 1, out=at)
-        known = np.flatnonzero(self.hashes[at] == hashes)
-        return known, at if len(known) == len(at) else at[known]
+        hits = np.flatnonzero(self.hashes[at] == hashes)
+        return hits, at if len(hits) == len(at) else at[hits]
 
     def _near(self, hashes: Hashes) -> Ints:
         """Return the first entry that is not smaller (the last entry where all are), for each hash.
@@ -72,9 +72,10 @@ class OpenRows:
             before = before[self.hashes[at[before]] < hashes[before]]
         return at
 
-    def replace(self, hashes: Hashes, address: Addresses, start: Ints, known: tuple[Ints, Ints]) -> None:
-        """Make these rows (by hash) the open ones of their keys; ``known`` is the result of ``find`` for ``hashes``."""
-        position, entry = known
+    def replace(self, hashes: Hashes, address: Addresses, start: Ints, indexed: tuple[Ints, Ints]) -> None:
+        """Make these rows (by hash) the open ones of their keys; ``indexed`` is the result of ``find`` for
+        ``hashes``."""
+        position, entry = indexed
         if len(position) == len(hashes):
             self.address[entry], self.start[entry] = address, start
             if self._directory is None:
@@ -121,16 +122,16 @@ def take_index(files: SegmentFiles, log_state: LogState, keys: int) -> OpenRows 
     """
     if keys < MIN_KEYS or files.spec.windowing is not None:
         return None
-    found = files.exchange_current(None)
+    index = files.exchange_current(None)
     uses = 0
-    if isinstance(found, OpenRows):
-        uses = found.uses
-        if found.version > log_state.version:
-            files.exchange_current(found)
+    if isinstance(index, OpenRows):
+        uses = index.uses
+        if index.version > log_state.version:
+            files.exchange_current(index)
             return None
-        if found.version == log_state.version or _catch_up(files, found, log_state):
-            found.uses += 1
-            return found
+        if index.version == log_state.version or _catch_up(files, index, log_state):
+            index.uses += 1
+            return index
     files.bulk_commits += 1
     return _build(files, log_state) if files.bulk_commits > 1 or uses >= MIN_USES else None
 
@@ -153,10 +154,10 @@ def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -
         return
     if index.version == log_state.version - 1 and change.ended >= 0:
         hashes, address, start = _joined(len(index.names), added)
-        known = index.find(hashes) if change.known is None else change.known
-        if len(known[0]) == change.ended and not _has_equal(hashes):
+        indexed = index.find(hashes) if change.known is None else change.known
+        if len(indexed[0]) == change.ended and not _has_equal(hashes):
             index.names += [rows.segment_name for rows in added]
-            index.replace(hashes, address, start, known)
+            index.replace(hashes, address, start, indexed)
             index.version = log_state.version
     give_back(files, index)
 
@@ -224,18 +225,18 @@ def _catch_up(files: SegmentFiles, index: OpenRows, log_state: LogState) -> bool
     if sum(segment.meta.rows for segment in new) > len(index.hashes):
         return False
     hashes, address, start = _joined(len(index.names), tuple(_open_rows(files, segment) for segment in new))
-    known = index.find(hashes)
-    if _has_equal(hashes) or not np.array_equal(np.sort(index.address[known[1]]), _ended(files, index, segments)):
+    indexed = index.find(hashes)
+    if _has_equal(hashes) or not np.array_equal(np.sort(index.address[indexed[1]]), _ended(files, index, segments)):
         return False
     index.names += [segment.meta.name for segment in new]
-    index.replace(hashes, address, start, known)
+    index.replace(hashes, address, start, indexed)
     index.version = log_state.version
     return True
 
 
 def _ended(files: SegmentFiles, index: OpenRows, segments: dict[str, SegmentWithClosures]) -> Addresses:
     """Return the addresses, ascending, of rows that were open at the index's version and are no longer open."""
-    found = [np.empty(0, np.uint64)]
+    addresses = [np.empty(0, np.uint64)]
     for number, name in enumerate(index.names):
         segment = segments[name]
         later = [
@@ -243,8 +244,8 @@ def _ended(files: SegmentFiles, index: OpenRows, segments: dict[str, SegmentWith
         ]
         if later:
             rows = np.unique(np.concatenate(later))
-            found.append(_addresses(number, rows[newest_ends(files, segment.until(index.version))[rows] == OPEN]))
-    return np.concatenate(found)
+            addresses.append(_addresses(number, rows[newest_ends(files, segment.until(index.version))[rows] == OPEN]))
+    return np.concatenate(addresses)
 
 
 def _directory_shift(count: int) -> np.uint64:
@@ -257,5 +258,5 @@ def _directory(hashes: Hashes) -> npt.NDArray[np.int32]:
     directory = np.zeros(size + 1, np.int32)
     # Of equal slots the last assignment counts: the number of hashes up to that slot.
     directory[(hashes >> _directory_shift(len(hashes))).astype(np.int64) + 1] = np.arange(1, len(hashes) + 1)
-    found: npt.NDArray[np.int32] = np.maximum.accumulate(directory)
-    return found
+    starts: npt.NDArray[np.int32] = np.maximum.accumulate(directory)
+    return starts

@@ -61,10 +61,10 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     files.settle()
     for _ in range(MAX_ATTEMPTS):
         log_state = load_log_state(files.storage, base=log_state)
-        wanted = change(log_state)
-        if wanted is None or is_committed(log_state, wanted.transaction):
+        attempted = change(log_state)
+        if attempted is None or is_committed(log_state, attempted.transaction):
             return log_state
-        committed = _attempt(files, log_state, wanted)
+        committed = _attempt(files, log_state, attempted)
         if committed is not None:
             return committed
     raise ConflictError(
@@ -74,10 +74,10 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     )
 
 
-def _attempt(files: SegmentFiles, log_state: LogState, wanted: Change) -> LogState | None:
+def _attempt(files: SegmentFiles, log_state: LogState, change: Change) -> LogState | None:
     """Return the log state with the change as the next version; None if another commit took the version."""
     with claim(files.storage) as claimed:
-        prepared = _prepare(files, log_state, wanted, claimed)
+        prepared = _prepare(files, log_state, change, claimed)
         try:
             if not prepared.written:
                 files.storage.create_many(prepared.new.buffers)
@@ -163,9 +163,9 @@ def new_entry(
     changelogs: tuple[tuple[str, int], ...] = (),
 ) -> CommitEntry:
     """Return the log entry for the version after ``log_state``; stream time never decreases."""
-    known = log_state.stream_time
-    if stream_time is None or (known is not None and known > stream_time):
-        stream_time = known
+    newest_time = log_state.stream_time
+    if stream_time is None or (newest_time is not None and newest_time > stream_time):
+        stream_time = newest_time
     return CommitEntry(
         version=log_state.version + 1,
         timestamp=commit_time(log_state),
@@ -198,27 +198,27 @@ class _Prepared:
 
 
 def _prepare(files: SegmentFiles, log_state: LogState, change: Change, claimed: str) -> _Prepared:
-    found = resolve(files, log_state, change.records, checked=False)
-    if found.unchecked is not None:
-        prepared = _prepare_at_once(files, log_state, change, found, found.unchecked, claimed)
+    resolution = resolve(files, log_state, change.records, checked=False)
+    if resolution.unchecked is not None:
+        prepared = _prepare_at_once(files, log_state, change, resolution, resolution.unchecked, claimed)
         if prepared is not None:
             return prepared
-        give_back(files, found.index)
-        found = resolve(files, log_state, change.records)
+        give_back(files, resolution.index)
+        resolution = resolve(files, log_state, change.records)
     if change.expiring is not None:
         stream_time = max(change.stream_time or log_state.stream_time_us, log_state.stream_time_us)
-        found = end_expired(files, log_state, found, change.expiring, stream_time)
+        resolution = end_expired(files, log_state, resolution, change.expiring, stream_time)
     new = NewFiles(claimed)
-    opened = _add_rows(files, log_state, change.records, found, new)
-    new.add_closures(_closure_parts(log_state, found.closures))
-    return _prepared(log_state, change, found, new, opened, written=False)
+    opened = _add_rows(files, log_state, change.records, resolution, new)
+    new.add_closures(_closure_parts(log_state, resolution.closures))
+    return _prepared(log_state, change, resolution, new, opened, written=False)
 
 
 def _prepare_at_once(
     files: SegmentFiles,
     log_state: LogState,
     change: Change,
-    found: Resolution,
+    resolution: Resolution,
     check: Callable[[], list[Closure] | None],
     claimed: str,
 ) -> _Prepared | None:
@@ -241,7 +241,7 @@ def _prepare_at_once(
     try:
         with ThreadPoolExecutor(1) as other:  # one for each commit: a permanent thread would not survive a fork
             closed_rows = other.submit(close_rows)
-            opened = _add_rows(files, log_state, change.records, found, new)
+            opened = _add_rows(files, log_state, change.records, resolution, new)
             files.storage.create_many(new.buffers)
         closed = closed_rows.result()
     finally:
@@ -252,13 +252,13 @@ def _prepare_at_once(
         return None
     new.buffers |= closing.buffers
     new.closures += closing.closures
-    return _prepared(log_state, change, found, new, opened, written=True)
+    return _prepared(log_state, change, resolution, new, opened, written=True)
 
 
 def _prepared(
     log_state: LogState,
     change: Change,
-    found: Resolution,
+    resolution: Resolution,
     new: NewFiles,
     opened: tuple[NewOpenRows, ...],
     written: bool,
@@ -269,30 +269,30 @@ def _prepared(
         new,
         transaction=change.transaction,
         stream_time=change.stream_time,
-        rows=len(found.values.record),
-        tombstones=len(found.tombstones.record),
+        rows=len(resolution.values.record),
+        tombstones=len(resolution.tombstones.record),
         closed=sum(piece.count for piece in new.closures),
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return _Prepared(new, entry, OpenRowsChange(found.index, opened, found.ended, found.known), written)
+    return _Prepared(new, entry, OpenRowsChange(resolution.index, opened, resolution.ended, resolution.known), written)
 
 
 def _add_rows(
-    files: SegmentFiles, log_state: LogState, records: Records, found: Resolution, new: NewFiles
+    files: SegmentFiles, log_state: LogState, records: Records, resolution: Resolution, new: NewFiles
 ) -> tuple[NewOpenRows, ...]:
     """Add segments of the new rows; return the open rows among them, if there is an index to carry forward."""
     version, opened = log_state.version + 1, []
-    for rows, tombstone in ((found.values, False), (found.tombstones, True)):
+    for rows, tombstone in ((resolution.values, False), (resolution.tombstones, True)):
         if len(rows.record):
             everything = _is_everything(records, rows)
             block = _block(records, rows, version, tombstone, everything)
             late = rows.start <= log_state.stream_time_us
-            hashes = found.hashes if everything else found.hashes[rows.record]
+            hashes = resolution.hashes if everything else resolution.hashes[rows.record]
             meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
             if rows.by_hash is not None:
                 files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
-            if found.index is not None:
+            if resolution.index is not None:
                 opened.append(_open_rows(meta.name, rows, hashes))
     return tuple(opened)
 

@@ -93,11 +93,11 @@ def resolve(files: SegmentFiles, log_state: LogState, records: Records, *, check
     if index is None:
         existing = _find_existing(files, segments, records, ordered, ordered.earliest)
     else:
-        known = index.find(ordered.hashes)
-        plain = None if checked else _follow_on(files, segments, records, hashes, ordered, index, known)
+        indexed = index.find(ordered.hashes)
+        plain = None if checked else _follow_on(files, segments, records, hashes, ordered, index, indexed)
         if plain is not None:
             return plain
-        existing = _find_current(files, segments, records, ordered, index, known)
+        existing = _find_current(files, segments, records, ordered, index, indexed)
     kept = _last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
     new, closures, ended = insert_versions(
@@ -159,7 +159,7 @@ def _find_existing(
     files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: _Sorted, after: Ints
 ) -> Existing:
     """Return the rows of each group that end after its ``after`` time, without rows that were replaced."""
-    found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
+    parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
     after = after.copy()
     # Search the newest rows first: a key whose open row began early enough has no other row that ends later.
     for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_to):
@@ -171,17 +171,17 @@ def _find_existing(
         groups = groups[probe]
         file = files.open_segment(segment.meta)
         starts, ends = file.int64("valid_from")[rows], newest_ends(files, segment)[rows]
-        wanted = np.flatnonzero((ends > after[groups]) & (ends > starts))
-        if not len(wanted):
+        later = np.flatnonzero((ends > after[groups]) & (ends > starts))
+        if not len(later):
             continue
         stored = [file.column_array(name) for name in files.spec.key_names]
-        mine = ordered.record[ordered.first[groups[wanted]]]
-        wanted = wanted[keys_equal(records.keys, mine, stored, rows[wanted])]
-        groups, starts, ends = groups[wanted], starts[wanted], ends[wanted]
-        flags = np.full(len(wanted), segment.meta.tombstone, np.int64)
-        found.append((groups, starts, ends, np.full(len(wanted), number, np.int64), rows[wanted], flags))
+        mine = ordered.record[ordered.first[groups[later]]]
+        later = later[keys_equal(records.keys, mine, stored, rows[later])]
+        groups, starts, ends = groups[later], starts[later], ends[later]
+        flags = np.full(len(later), segment.meta.tombstone, np.int64)
+        parts.append((groups, starts, ends, np.full(len(later), number, np.int64), rows[later], flags))
         after[groups[(ends == OPEN) & (starts <= after[groups])]] = OPEN
-    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*found, strict=True))
+    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
     existing = Existing(group, start, end, segment_index, row, dead.astype(bool))
     if (group[1:] > group[:-1]).all():
         return existing
@@ -195,7 +195,7 @@ def _follow_on(
     hashes: Hashes,
     ordered: _Sorted,
     index: OpenRows,
-    known: tuple[Ints, Ints],
+    indexed: tuple[Ints, Ints],
 ) -> Resolution | None:
     """Return the result of the simplest case, None for any other.
 
@@ -205,20 +205,22 @@ def _follow_on(
     count = len(records)
     if not ordered.in_order or len(ordered.first) < count or records.tombstones.any():
         return None
-    group, entry = known
+    group, entry = indexed
     times = ordered.time[group]
     if (index.start[entry] > times).any():
         return None
 
     def check() -> list[Closure] | None:
-        found = match_open_rows(files, segments, index, entry, records.keys, ordered.record[group])
-        ends = times[found.position]
-        closures = [(segments[n].meta.name, found.row[begin:stop], ends[begin:stop]) for n, begin, stop in found.parts]
-        return closures if found.equal.all() else None
+        matched = match_open_rows(files, segments, index, entry, records.keys, ordered.record[group])
+        ends = times[matched.position]
+        closures = [
+            (segments[n].meta.name, matched.row[begin:stop], ends[begin:stop]) for n, begin, stop in matched.parts
+        ]
+        return closures if matched.equal.all() else None
 
     values = NewRows(np.arange(count), records.times, np.full(count, OPEN), ordered.record)
     nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
-    return Resolution(values, nothing, [], hashes, len(group), index, known, check)
+    return Resolution(values, nothing, [], hashes, len(group), index, indexed, check)
 
 
 def _find_current(
@@ -227,30 +229,30 @@ def _find_current(
     records: Records,
     ordered: _Sorted,
     index: OpenRows,
-    known: tuple[Ints, Ints],
+    indexed: tuple[Ints, Ints],
 ) -> Existing:
     """Find existing rows like ``_find_existing``, with the index of open rows.
 
     An open row that began before all records of its key is the only one that matters, and a key without an open row has
     no other. Late records are looked up in all segments.
     """
-    group, entry = known
+    group, entry = indexed
     start = index.start[entry]
     early = start <= ordered.earliest[group]
     elsewhere = [group[~early]]
     group, entry, start = group[early], entry[early], start[early]
-    found = match_open_rows(files, segments, index, entry, records.keys, ordered.record[ordered.first[group]])
+    matched = match_open_rows(files, segments, index, entry, records.keys, ordered.record[ordered.first[group]])
     number, dead = np.empty(len(group), np.int64), np.empty(len(group), bool)
-    for segment_index, begin, stop in found.parts:
+    for segment_index, begin, stop in matched.parts:
         number[begin:stop], dead[begin:stop] = segment_index, segments[segment_index].meta.tombstone
-    mine = found.position
-    existing = Existing(group[mine], start[mine], np.full(len(mine), OPEN), number, found.row, dead)
-    elsewhere.append(existing.group[~found.equal])
+    mine = matched.position
+    existing = Existing(group[mine], start[mine], np.full(len(mine), OPEN), number, matched.row, dead)
+    elsewhere.append(existing.group[~matched.equal])
     late = np.concatenate(elsewhere)
     after = np.full(len(ordered.first), OPEN, np.int64)
     after[late] = ordered.earliest[late]
     others = _find_existing(files, segments, records, ordered, after)
-    return merged(existing.take(found.equal), others)
+    return merged(existing.take(matched.equal), others)
 
 
 def _last_of_each_time(ordered: _Sorted) -> Ints:
@@ -286,13 +288,13 @@ def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> I
     order = np.lexsort((np.arange(len(both_group)), both_time, both_group))
     is_pair = order < len(group)
     last_pair = np.maximum.accumulate(np.where(is_pair, order, -1))
-    found = np.full(len(wanted_group), -1, np.int64)
+    index_of = np.full(len(wanted_group), -1, np.int64)
     asked = ~is_pair
     candidate = last_pair[asked]
     number = order[asked] - len(group)
     hit = (candidate >= 0) & (group[candidate] == wanted_group[number]) & (time[candidate] == wanted_time[number])
-    found[number[hit]] = candidate[hit]
-    return found
+    index_of[number[hit]] = candidate[hit]
+    return index_of
 
 
 def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:

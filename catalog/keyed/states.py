@@ -108,8 +108,8 @@ class _OneRow(KeyedState):
 
     def _stored(self, prefix: bytes) -> Any:
         """Return the stored value; None if there is none, as no value of these kinds is null."""
-        found = self._database.get(self.spec.name, prefix + ONLY)
-        return None if found is None else self._rows.value_of(found)
+        encoded = self._database.get(self.spec.name, prefix + ONLY)
+        return None if encoded is None else self._rows.value_of(encoded)
 
     def clear(self) -> None:
         self._database.delete(self.spec.name, self._row_prefix() + ONLY)
@@ -123,15 +123,15 @@ class _OneRow(KeyedState):
         One write does it, so that nothing is lost if ``merge`` fails.
         """
         into, prefixes = self._prefixes_of(target, sources)
-        found = self._stored(into)
+        merged = self._stored(into)
         taken = []
         for prefix in prefixes:
             value = self._stored(prefix)
             if value is not None:
                 taken.append(prefix + ONLY)
-                found = value if found is None else merge(found, value)
+                merged = value if merged is None else merge(merged, value)
         if taken:
-            row = into + ONLY, self._rows.value(_present(self.spec, found))
+            row = into + ONLY, self._rows.value(_present(self.spec, merged))
             self._database.write(self.spec.name, [row], keys=taken)
 
 
@@ -147,9 +147,9 @@ class ValueState(_OneRow):
         self._default_of = self._rows.value_of
 
     def value(self) -> Any:
-        found = self._database.get(self.spec.name, self._row_prefix() + ONLY)
-        if found is not None:
-            return self._rows.value_of(found)
+        encoded = self._database.get(self.spec.name, self._row_prefix() + ONLY)
+        if encoded is not None:
+            return self._rows.value_of(encoded)
         return None if self._default is None else self._default_of(self._default)
 
     def update(self, value: Any) -> None:
@@ -173,9 +173,9 @@ class ReducingState(_OneRow):
 
     def add(self, value: Any) -> None:
         prefix = self._row_prefix()
-        found = self._stored(prefix)
-        given = _present(self.spec, value)
-        self._store(prefix, given if found is None else self._reduce(found, given))
+        stored = self._stored(prefix)
+        added = _present(self.spec, value)
+        self._store(prefix, added if stored is None else self._reduce(stored, added))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         self._merged(target, sources, self._reduce)
@@ -190,13 +190,13 @@ class AggregatingState(_OneRow):
 
     def get(self) -> Any:
         """Return the result; None if nothing was added."""
-        found = self._stored(self._row_prefix())
-        return None if found is None else self._aggregate.result(found)
+        accumulator = self._stored(self._row_prefix())
+        return None if accumulator is None else self._aggregate.result(accumulator)
 
     def add(self, value: Any) -> None:
         prefix = self._row_prefix()
-        found = self._stored(prefix)
-        accumulator = self._aggregate.create() if found is None else found
+        stored = self._stored(prefix)
+        accumulator = self._aggregate.create() if stored is None else stored
         self._store(prefix, self._aggregate.add(_present(self.spec, value), accumulator))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
@@ -252,8 +252,8 @@ class MapState(KeyedState):
 
     def get(self, key: Any) -> Any:
         """Return the value of a key; None if the key is not in the map."""
-        found = self._database.get(self.spec.name, self._row_prefix() + self._rows.user_key(key))
-        return None if found is None else self._rows.value_of(found)
+        encoded = self._database.get(self.spec.name, self._row_prefix() + self._rows.user_key(key))
+        return None if encoded is None else self._rows.value_of(encoded)
 
     def put(self, key: Any, value: Any) -> None:
         self._database.put(self.spec.name, self._row_prefix() + self._rows.user_key(key), self._rows.value(value))
@@ -273,8 +273,8 @@ class MapState(KeyedState):
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value) in the order of keys; later writes do not change the iteration."""
         prefix, rows = self._row_prefix(), self._rows
-        found = self._database.rows(self.spec.name, prefix)
-        return ((rows.user_key_of(key[len(prefix) :]), rows.value_of(value)) for key, value in found)
+        rows_found = self._database.rows(self.spec.name, prefix)
+        return ((rows.user_key_of(key[len(prefix) :]), rows.value_of(value)) for key, value in rows_found)
 
     def keys(self) -> Iterator[Any]:
         return (key for key, _ in self.entries())

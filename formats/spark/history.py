@@ -111,8 +111,8 @@ class PartitionBatches:
     @cached_property
     def family_id(self) -> int | None:
         """The id of the column family under which the keys of all batches are returned."""
-        found = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
-        return next((number for number in found if number is not None), None)
+        ids = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
+        return next((number for number in ids if number is not None), None)
 
     @cached_property
     def _ids(self) -> dict[tuple[int, int], int | None]:
@@ -185,22 +185,22 @@ def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
 
     Raises as `read_state`.
     """
-    for part, held in _in_passes(source, source.batches):
-        yield from _history(part, held)
-        del part, held
+    for part, writes in _in_passes(source, source.batches):
+        yield from _history(part, writes)
+        del part, writes
 
 
-def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
+def _history(source: PartitionBatches, writes: Held) -> Iterator[pa.RecordBatch]:
     first, decoder = source.batches[0], source.decoder(source.columns)
     before: Held = []
-    for partition, changed, rest in _base(source, first, held, decoder):
+    for partition, changed, rest in _base(source, first, writes, decoder):
         if changed is not None:
             before.append((first.batch_id, partition, puts(changed)))
         if rest is not None:
             count = len(rest[0])
             about = _batch_columns(np.full(count, first.batch_id), np.full(count, OPEN))
             yield _batch(source, rest, about, np.full(count, partition))
-    rows = written_rows(source.decoder(None), joined_writes(before + held))
+    rows = written_rows(source.decoder(None), joined_writes(before + writes))
     content, start, end = intervals(rows.content, rows.start, rows.end)
     partition_ids = _partition_ids(source, rows, content, start)
     for at in range(0, len(content), _OUTPUT_ROWS):
@@ -219,17 +219,19 @@ def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator
     Raises as `read_state`.
     """
     batches = source.batches if before is None else [before, *source.batches]
-    for part, held in _in_passes(source, batches, before is None):
-        yield from _row_changes(part, before, held)
-        del part, held
+    for part, writes in _in_passes(source, batches, before is None):
+        yield from _row_changes(part, before, writes)
+        del part, writes
 
 
-def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> Iterator[pa.RecordBatch]:
+def _row_changes(source: PartitionBatches, before: Batch | None, writes: Held) -> Iterator[pa.RecordBatch]:
     base: Held = []
-    if before is not None and held:
-        found = _base(source, before, held, None)
-        base = [(before.batch_id, partition, puts(changed)) for partition, changed, _ in found if changed is not None]
-    rows = written_rows(source.decoder(None), joined_writes(base + held))
+    if before is not None and writes:
+        base_rows = _base(source, before, writes, None)
+        base = [
+            (before.batch_id, partition, puts(changed)) for partition, changed, _ in base_rows if changed is not None
+        ]
+    rows = written_rows(source.decoder(None), joined_writes(base + writes))
     content, batch, kind = _events(source.state_view, rows, source.batches[0].batch_id)
     partition_ids = _partition_ids(source, rows, content, batch)
     decoder = source.decoder(source.columns)
@@ -249,22 +251,22 @@ def _in_passes(
 
     def written(narrowing: Narrowing) -> tuple[PartitionBatches, Held]:
         asked = replace(source, hashes=narrowing.kept)
-        held: Held = []
+        writes: Held = []
         weight = 0
         for batch, partition, parts in _written(asked, batches, with_first):
             some = parts if narrowing.kept is asked.hashes else narrowing.kept.parts(parts)
-            held.append((batch, partition, some))
-            weight += weight_of(held[-1][2])
+            writes.append((batch, partition, some))
+            weight += weight_of(writes[-1][2])
             if weight > narrowing.most:
-                fitting = zip(held, narrowing.fit([parts for _, _, parts in held]), strict=True)
-                held = [(batch, partition, some) for (batch, partition, _), some in fitting if len(some[0])]
+                fitting = zip(writes, narrowing.fit([parts for _, _, parts in writes]), strict=True)
+                writes = [(batch, partition, some) for (batch, partition, _), some in fitting if len(some[0])]
                 weight = narrowing.weight
         narrowing.weight = weight
-        return asked, held
+        return asked, writes
 
-    for kept, (part, held) in in_passes(source.all_hashes, written):
-        yield part if part.hashes == kept else replace(part, hashes=kept), held
-        del part, held
+    for kept, (part, writes) in in_passes(source.all_hashes, written):
+        yield part if part.hashes == kept else replace(part, hashes=kept), writes
+        del part, writes
 
 
 def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
@@ -306,13 +308,13 @@ def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
 
 
 def _base(
-    source: PartitionBatches, batch: Batch, held: Held, decoder: Decoder | None
+    source: PartitionBatches, batch: Batch, writes: Held, decoder: Decoder | None
 ) -> Iterator[tuple[int, pa.RecordBatch | None, list[pa.Array] | None]]:
     """The state as of a batch, by partition: stored rows of the keys that are written later.
 
     With a decoder, the columns of the other rows are returned, too.
     """
-    keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in held)]).unique()
+    keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in writes)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
     few = decoder is None and len(keys) <= _LOOKED_UP and source.checkpoint.provider == "rocksdb"
     for partition in source.opened(batch):
@@ -337,11 +339,11 @@ def _parted(
     changed, _ = changed_rows(rows.column("key"), later)
     rest = np.ones(rows.num_rows, np.bool_)
     rest[changed] = False
-    found = rows.take(pa.array(changed)) if len(changed) else None
+    touched = rows.take(pa.array(changed)) if len(changed) else None
     if decoder is None or not rest.any():
-        return found, None
-    others = rows if found is None else rows.filter(pa.array(rest))
-    return found, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
+        return touched, None
+    others = rows if touched is None else rows.filter(pa.array(rest))
+    return touched, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
 
 
 def _events(state_view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
@@ -376,10 +378,10 @@ def _batch(
 ) -> pa.RecordBatch:
     """The columns of the state view with their partitions, preceded by the columns about each row."""
     number = pa.array(partition_ids.astype(np.int32))
-    found = [
+    pairs = [
         (field.name, column)
         for field, column in zip(source.state_view.schema, [*columns, number], strict=True)
         if source.columns is None or field.name in source.columns
     ]
-    names, shown = [name for name, _ in found], [column for _, column in found]
+    names, shown = [name for name, _ in pairs], [column for _, column in pairs]
     return pa.RecordBatch.from_arrays([*about.values(), *shown], names=[*about, *names])

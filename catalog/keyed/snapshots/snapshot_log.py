@@ -81,10 +81,10 @@ class SnapshotLog:
         The outputs of a last batch are read again after a crash.
         """
         parts = (part for entry in self.kept_snapshots().values() for part in entry.parts)
-        found = {name: file for part in parts for name, file in part.files().items()}
+        files = {name: file for part in parts for name, file in part.files().items()}
         for entry in self.with_outputs().values():
-            found |= {file.name: file for file in entry.outputs}
-        return found
+            files |= {file.name: file for file in entry.outputs}
+        return files
 
     def forsaken(self) -> set[str]:
         """Return the files that were needed and no longer are, as far as the log has them; they are removed or will
@@ -101,14 +101,14 @@ class SnapshotLog:
 
         Raises NotFoundError VERSION_NOT_FOUND.
         """
-        found = self.with_outputs().get(version)
-        if found is None:
+        entry = self.with_outputs().get(version)
+        if entry is None:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"version {version!r} is neither a kept snapshot nor the last batch of an "
                 "application: only the outputs of these are kept",
             )
-        return found.outputs
+        return entry.outputs
 
     def snapshot(self, version: int | None) -> SnapshotEntry | None:
         """Return a retained snapshot, the newest by default; None if there is none yet, and for version 0.
@@ -135,16 +135,16 @@ class SnapshotLog:
         return self.kept_snapshots() | {entry.version: entry for entry in self.last_batches()}
 
 
-def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
-    """Return the current log, read on from ``known`` or from the newest checkpoint.
+def read_log(storage: Storage, base: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
+    """Return the current log, read on from ``base`` or from the newest checkpoint.
 
     Raises CorruptError LOG_CORRUPT, UnsupportedError LOG_FORMAT.
     """
-    log = known if known.entries else _from_log_checkpoint(storage)
+    log = base if base.entries else _from_log_checkpoint(storage)
     entries = list(log.entries)
     while storage.exists(entry_name(len(entries) + 1)):
         entries.append(read_snapshot_entry(storage, len(entries) + 1))
-    if not known.entries:
+    if not base.entries:
         _check_no_gap(storage, len(entries))
     return SnapshotLog(tuple(entries))
 
@@ -165,8 +165,8 @@ def _check_no_gap(storage: Storage, newest: int) -> None:
 def read_snapshot_entry(storage: Storage, version: int) -> SnapshotEntry:
     """Return one version from its own file. Raises CorruptError LOG_CORRUPT, NotFoundError FILE_NOT_FOUND."""
     name = entry_name(version)
-    (found,) = _decoded(name, storage.read(name), [version])
-    return found
+    (entry,) = _decoded(name, storage.read(name), [version])
+    return entry
 
 
 def log_checkpoints(storage: Storage) -> list[str]:
@@ -176,9 +176,9 @@ def log_checkpoints(storage: Storage) -> list[str]:
 
 def read_log_checkpoint(name: str, data: bytes) -> SnapshotLog:
     """Return the log in the bytes of the checkpoint ``name``. Raises CorruptError LOG_CORRUPT."""
-    found = _LOG_CHECKPOINT.fullmatch(name)
-    assert found is not None
-    return SnapshotLog(tuple(_decoded(name, data, range(1, int(found[1]) + 1))))
+    match = _LOG_CHECKPOINT.fullmatch(name)
+    assert match is not None
+    return SnapshotLog(tuple(_decoded(name, data, range(1, int(match[1]) + 1))))
 
 
 def _from_log_checkpoint(storage: Storage) -> SnapshotLog:
@@ -190,8 +190,8 @@ def _from_log_checkpoint(storage: Storage) -> SnapshotLog:
     return SnapshotLog(())
 
 
-def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
-    """Create the version behind the ``known`` ones; return the log with it, or None if another writer took the version.
+def publish(storage: Storage, base: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
+    """Create the version behind the ``base`` ones; return the log with it, or None if another writer took the version.
 
     Raises NotFoundError STORE_REPLACED if the store with this identity no longer exists, StorageError if the version
     was not made, CommitUnknownError COMMIT_UNKNOWN if that is unknown.
@@ -200,7 +200,7 @@ def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id
     data = _encoded([entry], attempt)
     if not published(storage, entry_name(entry.version), data, guard, f"{entry.version}-{attempt}"):
         return None
-    log = SnapshotLog((*known.entries, entry))
+    log = SnapshotLog((*base.entries, entry))
     if entry.version % LOG_CHECKPOINT_INTERVAL == 0:
         log = folded(log)
         with contextlib.suppress(StateStoreError, OSError):  # the version exists; the entries have the same content
@@ -271,8 +271,8 @@ def check_complete(parts: Sequence[SnapshotPart], max_parallelism: int) -> None:
 
 
 def _encoded(entries: Sequence[SnapshotEntry], attempt: str) -> bytes:
-    found = {"format": FORMAT_VERSION, "id": attempt, "versions": [_to_json(entry) for entry in entries]}
-    return json.dumps({"checksum": _checksum(found), "log": found}).encode()
+    document = {"format": FORMAT_VERSION, "id": attempt, "versions": [_to_json(entry) for entry in entries]}
+    return json.dumps({"checksum": _checksum(document), "log": document}).encode()
 
 
 def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
@@ -291,15 +291,15 @@ def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
 def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEntry]:
     try:
         document = json.loads(data)
-        found: Mapping[str, Any] = document["log"]
-        if document["checksum"] != _checksum(found):
-            raise ValueError(f"checksum {_checksum(found)}, but the file records {document['checksum']}")
-        if found["format"] != FORMAT_VERSION:
+        log: Mapping[str, Any] = document["log"]
+        if document["checksum"] != _checksum(log):
+            raise ValueError(f"checksum {_checksum(log)}, but the file records {document['checksum']}")
+        if log["format"] != FORMAT_VERSION:
             raise UnsupportedError(
                 "LOG_FORMAT",
-                f"{name}: log format {found['format']!r}, but this release reads {FORMAT_VERSION}; use a newer release",
+                f"{name}: log format {log['format']!r}, but this release reads {FORMAT_VERSION}; use a newer release",
             )
-        entries = [_entry(each) for each in found["versions"]]
+        entries = [_entry(each) for each in log["versions"]]
         if [entry.version for entry in entries] != list(versions):
             raise ValueError("its versions are not those of its name")
         return entries
@@ -311,34 +311,34 @@ def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEn
         ) from error
 
 
-def _entry(found: Mapping[str, Any]) -> SnapshotEntry:
-    check_int(found["version"], VERSION, "version")
-    check_int(found["timestamp"], INT64, "timestamp")
-    check_choice(found["operation"], (_SNAPSHOT, _DISCARD), "operation")
-    check_text(found["writer"], "writer")
-    transaction = found["transaction"]
+def _entry(fields: Mapping[str, Any]) -> SnapshotEntry:
+    check_int(fields["version"], VERSION, "version")
+    check_int(fields["timestamp"], INT64, "timestamp")
+    check_choice(fields["operation"], (_SNAPSHOT, _DISCARD), "operation")
+    check_text(fields["writer"], "writer")
+    transaction = fields["transaction"]
     if transaction is not None:
         application, batch = transaction
         check_text(application, "application of the transaction")
         check_int(batch, INT64, "batch of the transaction")
         transaction = application, batch
-    if found["discarded"] is not None:
-        check_int(found["discarded"], VERSION, "discarded version")
-    outputs = tuple(file_ref_from_json(file) for file in found["outputs"])
+    if fields["discarded"] is not None:
+        check_int(fields["discarded"], VERSION, "discarded version")
+    outputs = tuple(file_ref_from_json(file) for file in fields["outputs"])
     for file in outputs:
         check_stored(file)
     return SnapshotEntry(
-        found["version"],
-        found["timestamp"],
-        found["operation"],
-        found["writer"],
+        fields["version"],
+        fields["timestamp"],
+        fields["operation"],
+        fields["writer"],
         transaction,
-        tuple(part_from_json(part) for part in found["handles"]),
-        found["discarded"],
+        tuple(part_from_json(part) for part in fields["handles"]),
+        fields["discarded"],
         outputs,
     )
 
 
-def _checksum(found: Mapping[str, Any]) -> str:
-    canonical = json.dumps(found, sort_keys=True, separators=(",", ":"))
+def _checksum(log: Mapping[str, Any]) -> str:
+    canonical = json.dumps(log, sort_keys=True, separators=(",", ":"))
     return xxhash.xxh3_64_hexdigest(canonical.encode())

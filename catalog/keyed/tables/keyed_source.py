@@ -109,8 +109,8 @@ class KeyedSource(Source):
         columns = table_schema(self.spec.key, spec)
         row_key = tuple(columns.names[:-1])
         lookups = tuple(dict.fromkeys([keys, (*keys, *spec.namespace.names), row_key]))
-        known = {"value": "value", "user_key": "user_key", POSITION.name: POSITION.name}
-        roles = {name: "key" if name in keys else known.get(name, "namespace") for name in columns.names}
+        shown_as = {"value": "value", "user_key": "user_key", POSITION.name: POSITION.name}
+        roles = {name: "key" if name in keys else shown_as.get(name, "namespace") for name in columns.names}
         return StateInfo(state, f"keyed {spec.kind}", columns, keys, row_key, lookups, (), roles)
 
     def last_known(self, state: str) -> int:
@@ -163,14 +163,14 @@ class KeyedSource(Source):
 
     def slice_parts(self, at: StateAt, piece: range, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
         """Return the parts of a slice in a snapshot, which may not have the state at all."""
-        entry, found = self.entry(at.version), []
+        entry, parts = self.entry(at.version), []
         if not _has_state(entry, at.state if isinstance(at, KeyedAt) else ""):
             return []
         for number, part in enumerate(entry.parts):
             first, stop = max(part.key_groups.start, piece.start), min(part.key_groups.stop, piece.stop)
             if first < stop:
-                found.append(GroupsPart(number, range(first, stop), None))
-        return found
+                parts.append(GroupsPart(number, range(first, stop), None))
+        return parts
 
     def content(self, at: StateAt, piece: range) -> Hashable | None:
         """Return the database files that have the key groups; None if a part is no database.
@@ -205,24 +205,24 @@ class KeyedSource(Source):
         gone = [str(version) for version in versions if version not in kept]
         if not gone:
             return error
-        known = ", ".join(map(str, kept)) or "none"
+        listed = ", ".join(map(str, kept)) or "none"
         return NotFoundError(
             "VERSION_NOT_FOUND",
             f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; "
-            f"kept are {known}: read again",
+            f"kept are {listed}: read again",
         )
 
     def entry(self, version: int) -> SnapshotEntry:
         """Return a kept snapshot. Raises NotFoundError VERSION_NOT_FOUND."""
-        found = self.log.snapshot(version)
-        assert found is not None  # no caller passes version 0
-        return found
+        entry = self.log.snapshot(version)
+        assert entry is not None  # no caller passes version 0
+        return entry
 
     def state_of(self, entry: SnapshotEntry, state: str) -> StateDescriptor:
         """Return the state's description in a snapshot. Raises NotFoundError STATE_NOT_FOUND."""
-        known = widest(spec for part in entry.parts for spec in part.states)
-        if state not in known:
-            names = ", ".join(sorted(known)) or "none"
+        states = widest(spec for part in entry.parts for spec in part.states)
+        if state not in states:
+            names = ", ".join(sorted(states)) or "none"
             others = [str(each.version) for each in self.kept_snapshots.values() if _has_state(each, state)]
             hint = f"; version {', '.join(others)} has it" if others else ""
             raise NotFoundError(
@@ -230,7 +230,7 @@ class KeyedSource(Source):
                 f"version {entry.version} of keyed store {self.spec.name!r} has no state {state!r}; it has "
                 f"{names}{hint}",
             )
-        return known[state]
+        return states[state]
 
     def _newest_state(self, state: str) -> StateDescriptor:
         """Return the state's description in the newest snapshot that has the state."""
@@ -239,8 +239,8 @@ class KeyedSource(Source):
 
     def _widest_state(self, state: str) -> StateDescriptor:
         kept = self.kept_snapshots.values()
-        found = [spec for entry in kept for part in entry.parts for spec in part.states if spec.name == state]
-        return functools.reduce(merged, found) if found else self._newest_state(state)
+        specs = [spec for entry in kept for part in entry.parts for spec in part.states if spec.name == state]
+        return functools.reduce(merged, specs) if specs else self._newest_state(state)
 
     def _version(self, entry: SnapshotEntry, state: str) -> Version:
         application, batch = entry.transaction or (None, None)
@@ -285,14 +285,14 @@ class KeyedAt(StateAt):
         """Return the key groups that may have keys of the filters. Raises NotFoundError STATE_NOT_FOUND."""
         assert self.spec
         lookup = key_lookup(self.source.spec, filters)
-        found, parts = [], self.entry.parts
+        pieces, parts = [], self.entry.parts
         for number, part in enumerate(parts):
             for groups in _cut(part.key_groups, -(-side_by_side(_bytes([part])) // len(parts))):
                 rows = [_rows_in(part, self.state, run) for run in runs_of(lookup, groups)]
-                known = [count for count in rows if count is not None]
+                counts = [count for count in rows if count is not None]
                 if any(count != 0 for count in rows):
-                    found.append(GroupsPart(number, groups, sum(known) if len(known) == len(rows) else None))
-        return found
+                    pieces.append(GroupsPart(number, groups, sum(counts) if len(counts) == len(rows) else None))
+        return pieces
 
     def rows(self, part: GroupsPart, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of key groups and, within a group, of stored keys.
@@ -301,8 +301,8 @@ class KeyedAt(StateAt):
         """
         wide = widened(self.source.spec.key, self.spec)
         lookup = key_lookup(self.source.spec, filters)
-        for found in self.stored_rows(self.entry.parts[part.number], part.groups, lookup):
-            yield wide(found).rows
+        for grouped in self.stored_rows(self.entry.parts[part.number], part.groups, lookup):
+            yield wide(grouped).rows
 
     def files(self) -> Iterator[StateFile]:
         return state_files(self.entry, self.state, self.source.kept_snapshots.values())
@@ -312,8 +312,8 @@ class KeyedAt(StateAt):
 
     def stored_rows(self, part: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
         """Yield the rows of a part before any migration; with a ``lookup``, at least the rows of its keys."""
-        known = {spec.name: spec for spec in part.states}
-        if self.state not in known:
+        specs = {spec.name: spec for spec in part.states}
+        if self.state not in specs:
             return
         root, key = self.source.root, self.source.spec.key
         if part.kind == "full":
@@ -322,10 +322,10 @@ class KeyedAt(StateAt):
                 for run in runs_of(lookup, groups):
                     yield from table_rows(root, table, run)
             return
-        ranges = ranges_of(lookup, groups, known[self.state].kind)
+        ranges = ranges_of(lookup, groups, specs[self.state].kind)
         if not ranges:
             return
-        decode = decoder(key, known[self.state])
+        decode = decoder(key, specs[self.state])
         with temporary_directory() as folder:
             directory = folder / "database"
             link_database(root, part, directory)

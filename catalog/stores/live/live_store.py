@@ -63,14 +63,14 @@ class LiveStore(TierHandle):
             if repeated is not None:
                 self._discard_own()
                 return repeated
-            found = Accepted(keys, values, self._ost, self._dropped, times)
+            accepted = Accepted(keys, values, self._ost, self._dropped, times)
             consumed = self._changelogs.consumed()
             self._attempt = CommitAttempt(consumed, dropped=self._dropped)
             try:
                 log_state = commit_change(
                     self._files,
                     self._log_state,
-                    lambda base: self._change("write", base, found, transaction, consumed),
+                    lambda base: self._change("write", base, accepted, transaction, consumed),
                 )
             except CommitUnknownError as error:
                 self._attempt = replace(self._attempt, commit_id=error.commit)
@@ -107,22 +107,22 @@ class LiveStore(TierHandle):
             repeated = self._version_of(transaction)
             if repeated is not None:
                 return repeated
-            found = self._accept(data)
-            if not len(found.row_keys) and not found.dropped and transaction is None and mode == "append":
+            accepted = self._accept(data)
+            if not len(accepted.row_keys) and not accepted.dropped and transaction is None and mode == "append":
                 return self.version
             if mode == "overwrite":
-                found = self._overwriting(found)
+                accepted = self._overwriting(accepted)
             operation = "write" if mode == "append" else "overwrite"
             try:
                 log_state = commit_change(
-                    self._files, self._log_state, lambda base: self._change(operation, base, found, transaction, ())
+                    self._files, self._log_state, lambda base: self._change(operation, base, accepted, transaction, ())
                 )
             except CommitUnknownError:
                 self._make_anew()  # from the table, which may have these rows
                 raise
-            self._observe(found.stream_time)
+            self._observe(accepted.stream_time)
             self._log_state = log_state
-            self._take_written(operation, found)
+            self._take_written(operation, accepted)
             self._after_commit(log_state)
             return log_state.version
 
@@ -137,11 +137,11 @@ class LiveStore(TierHandle):
         with self._mutex:
             self._own()
             for batch in batches_of(data):
-                found = self._accept(batch)
-                self._dropped += found.dropped
-                refused += found.dropped
-                accepted += len(found.row_keys)
-                self._acknowledge(found)
+                batch_accepted = self._accept(batch)
+                self._dropped += batch_accepted.dropped
+                refused += batch_accepted.dropped
+                accepted += len(batch_accepted.row_keys)
+                self._acknowledge(batch_accepted)
         return PutAllResult(accepted, refused)
 
     def flush(self) -> None:
@@ -187,14 +187,14 @@ class LiveStore(TierHandle):
         remaining = iter(rows)
         while chunk := list(islice(remaining, RESTORE_ROWS)):
             keys, values, times = zip(*chunk, strict=True)
-            found = Accepted(
+            restored = Accepted(
                 pa.array(keys, pa.binary()), pa.array(values, pa.binary()), max(times), times=np.array(times, np.int64)
             )
-            time_segments = self._forms.time_segments(self._forms.times(found.row_keys))
+            time_segments = self._forms.time_segments(self._forms.times(restored.row_keys))
             if time_segments is not None:
                 alive = time_segments >= first_live
-                found = found.chosen(alive)
-            self._acknowledge(found)
+                restored = restored.chosen(alive)
+            self._acknowledge(restored)
 
     # Internals
 
@@ -212,51 +212,51 @@ class LiveStore(TierHandle):
         if self._lock is None or self._ost == NO_TIME:
             self._own()
 
-    def _acknowledge(self, found: Accepted) -> None:
+    def _acknowledge(self, accepted: Accepted) -> None:
         """Log rows as one batch and put them into the tier."""
-        if len(found.row_keys):
+        if len(accepted.row_keys):
             with disk_errors("write the changelog", self._root):
-                self._changelogs.append(found.batch(self._forms))
-            self._observe(found.stream_time)
-            self._into_tier(found)
+                self._changelogs.append(accepted.batch(self._forms))
+            self._observe(accepted.stream_time)
+            self._into_tier(accepted)
 
-    def _into_tier(self, found: Accepted) -> None:
+    def _into_tier(self, accepted: Accepted) -> None:
         """Put rows that the changelog or the table holds into the tier; a failing tier gets them when it is
         reopened."""
         tier = self._tier
         if tier is not None:
             try:
-                self._apply(tier, found)
+                self._apply(tier, accepted)
             except BaseException as error:
                 self._lose_tier(tier, broken(error))
                 if not isinstance(error, TierBrokenError):
                     raise
 
-    def _apply(self, tier: HotTier, found: Accepted) -> None:
+    def _apply(self, tier: HotTier, accepted: Accepted) -> None:
         """Hook: put rows into the tier."""
-        time_segments = self._forms.time_segments(self._forms.times(found.row_keys))
+        time_segments = self._forms.time_segments(self._forms.times(accepted.row_keys))
         windowing = self.spec.windowing
         first_live = 0 if windowing is None else windowing.first_live_time_segment(self._ost)
-        apply_rows(tier, found.row_keys, found.values, time_segments, first_live)
+        apply_rows(tier, accepted.row_keys, accepted.values, time_segments, first_live)
 
-    def _overwriting(self, found: Accepted) -> Accepted:
+    def _overwriting(self, accepted: Accepted) -> Accepted:
         """Hook: return the rows together with deletes of all others."""
-        return self._read(lambda tier: overwritten(self._forms, tier, found))
+        return self._read(lambda tier: overwritten(self._forms, tier, accepted))
 
-    def _take_written(self, operation: str, found: Accepted) -> None:
+    def _take_written(self, operation: str, written: Accepted) -> None:
         """Hook: put the rows that ``write`` has committed into the tier."""
-        self._into_tier(found)
+        self._into_tier(written)
 
     def _accept(self, data: Any) -> Accepted:
         """Return the rows of a table that the kind's rules accept, in the form of the changelog."""
-        found, self._sequence = live_table(self._forms, data, self._ost, self._sequence)
-        return found
+        accepted, self._sequence = live_table(self._forms, data, self._ost, self._sequence)
+        return accepted
 
     def _change(
         self,
         operation: str,
         base: LogState,
-        found: Accepted,
+        accepted: Accepted,
         transaction: tuple[str, int] | None,
         changelogs: tuple[tuple[str, int], ...],
     ) -> Change:
@@ -264,13 +264,13 @@ class LiveStore(TierHandle):
             # A key-value store has no time of its own: each commit has one moment, later than that of every commit
             # before.
             stream_time = max(commit_time(base), base.stream_time_us + TICK)
-            times = np.full(len(found.row_keys), stream_time)
+            times = np.full(len(accepted.row_keys), stream_time)
         else:
-            stream_time = found.stream_time * TICK
-            times = found.times_of(self._forms) * TICK
-        records = self._forms.records(found.row_keys, found.values, times)
+            stream_time = accepted.stream_time * TICK
+            times = accepted.times_of(self._forms) * TICK
+        records = self._forms.records(accepted.row_keys, accepted.values, times)
         return Change(
-            operation, records, stream_time, found.dropped, transaction, changelogs, expiring=self.spec.windowing
+            operation, records, stream_time, accepted.dropped, transaction, changelogs, expiring=self.spec.windowing
         )
 
     def _after_commit(self, log_state: LogState) -> None:

@@ -152,9 +152,9 @@ class VersionedStore(StoreHandle):
 
         Returns None if there was none, or if the timestamp is older than the retention; then nothing changes.
         """
-        found = self.get(key, as_of=timestamp)
+        record = self.get(key, as_of=timestamp)
         result = self.put(key, None, timestamp)
-        return found if result.accepted else None
+        return record if result.accepted else None
 
     def put_all(self, data: Any) -> PutAllResult:
         """Put an Arrow table, RecordBatchReader or pandas DataFrame in row order; return the accepted and refused
@@ -229,8 +229,8 @@ class VersionedStore(StoreHandle):
             self._forget_pending(self._adopted_parts if repeated else 0)
         self._dropped = 0
         version = self._committed(log_state)
-        known = None if transaction is None else log_state.versions.find_transaction(*transaction)
-        return version if known is None else known
+        committed = None if transaction is None else log_state.versions.find_transaction(*transaction)
+        return version if committed is None else committed
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its writes are no longer pending."""
@@ -284,9 +284,9 @@ class VersionedStore(StoreHandle):
             return self._get(key, as_of)
         self._files.check_identity()  # every scan checks this, but it is too expensive for each point read
         begin = perf_counter_ns()
-        found = self._get(key, as_of)
+        record = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)
-        return found
+        return record
 
     def _get(self, key: Any, as_of: Time | None) -> Record | None:
         name = self._keys.normalize(key)
@@ -295,12 +295,12 @@ class VersionedStore(StoreHandle):
             self._follow()
         if self._pending.parts:
             with self._view:
-                found = self._live.valid_at(name, moment)
+                version = self._live.valid_at(name, moment)
         else:
-            found = self._live.valid_at(name, moment)
-        if found is None:
+            version = self._live.valid_at(name, moment)
+        if version is None:
             return None
-        start, end, values = found
+        start, end, values = version
         if end == OPEN:
             return None if values is None else _make_record((self._values.to_user(values), start // 1000, None))
         if values is None or self._is_late(moment):
@@ -324,7 +324,7 @@ class VersionedStore(StoreHandle):
         self._follow()
         with self._view:
             versions, stream_time = self._live.versions_of(name), self._observed_us
-        found = [
+        matches = [
             f
             for f in versions
             if f.values is not None
@@ -332,7 +332,7 @@ class VersionedStore(StoreHandle):
             and f.end > low
             and self._retention.is_visible(f.end, high, stream_time)
         ]
-        for item in found if ascending else reversed(found):
+        for item in matches if ascending else reversed(matches):
             yield self._record(item)
 
     def flush(self) -> None:
@@ -365,10 +365,10 @@ class VersionedStore(StoreHandle):
     def _is_late(self, moment: int) -> bool:
         return self._retention.is_late(moment, self._observed_us)
 
-    def _record(self, found: Found) -> Record:
-        assert found.values is not None
-        end = None if found.end == OPEN else from_us(found.end)
-        return Record(self._values.to_user(found.values), from_us(found.start), end)
+    def _record(self, version: Found) -> Record:
+        assert version.values is not None
+        end = None if version.end == OPEN else from_us(version.end)
+        return Record(self._values.to_user(version.values), from_us(version.start), end)
 
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Keep acknowledged records until the commit."""

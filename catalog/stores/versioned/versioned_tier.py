@@ -131,19 +131,19 @@ class VersionedTier:
 
     def versions(self, key: bytes, first: int, last: int, stream_time: int) -> list[Version]:
         """Return versions with valid_from <= ``last`` and valid_to > ``first``, newest first, without tombstones."""
-        found: list[Version] = []
+        versions: list[Version] = []
         with self._turn:
             latest = self.get(key)
             if latest is not None and latest[0] <= last:
-                found.append((latest[0], None, latest[1]))
+                versions.append((latest[0], None, latest[1]))
             if last < stream_time - self._retention:
-                return found
+                return versions
             for time_segment in self._later_time_segments(first):
                 row = self._row(time_segment, key)
                 for start, end, value in [] if row is None else row.intervals():
                     if value is not None and start <= last and end > first:
-                        found.append((start, end, value))
-        return found
+                        versions.append((start, end, value))
+        return versions
 
     def _put_within(self, time_segment: int, row: TimeSegmentRow, key: bytes, value: bytes | None, time: int) -> int:
         """Replace or split the version at ``time``, which is in this row; return the end of the new version."""
@@ -234,12 +234,12 @@ class VersionedTier:
 
     def _found(self) -> set[int]:
         """Return the existing segments, with one look for each."""
-        found: set[int] = set()
+        time_segments: set[int] = set()
         low = TIME.pack(0)
         while True:
             first = next(self.tier.scan(ONE, low, LATEST), None)
             if first is None:
-                return found
+                return time_segments
             time_segment, _ = split_row_key(first[0])
-            found.add(time_segment)
+            time_segments.add(time_segment)
             low = TIME.pack(time_segment + 1)
