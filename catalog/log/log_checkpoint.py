@@ -59,13 +59,13 @@ def load_log_state(
     at_least = _version_of(names[0]) if names else 0
     for name in names:
         try:
-            found = read_log_checkpoint(name, storage.read(name))
+            folded = read_log_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
-        if store and found.store not in ("", store):
+        if store and folded.store not in ("", store):
             raise replaced(name, store)
-        found = replace(found, store=found.store or store)
-        return _without_gap(storage, _replay(storage, found, version, at_least))
+        folded = replace(folded, store=folded.store or store)
+        return _without_gap(storage, _replay(storage, folded, version, at_least))
     return _without_gap(storage, _replay(storage, replace(EMPTY, store=store), version, at_least))
 
 
@@ -128,30 +128,30 @@ def _later(log_state: LogState, name: str) -> CorruptError:
     )
 
 
-def _without_gap(storage: Storage, found: LogState) -> LogState:
-    """Return ``found`` if no entry lies behind the first missing one, because a commit would take the missing entry's
-    place.
+def _without_gap(storage: Storage, log_state: LogState) -> LogState:
+    """Return ``log_state`` if no entry lies behind the first missing one, because a commit would take the missing
+    entry's place.
 
     The check is made when a store is opened; a reader that continues from there has seen every entry.
     """
-    following = entry_name(found.version + 1)
+    following = entry_name(log_state.version + 1)
     later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
     if later and not storage.exists(following):  # it exists if it was committed just now
         raise _gap(following, f"{later[-1]} was committed")
-    return found
+    return log_state
 
 
-def _gap(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {found}; restore the log from a copy")
+def _gap(name: str, evidence: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {evidence}; restore the log from a copy")
 
 
-def _following(storage: Storage, known: int, last: int | None) -> Iterator[CommitEntry]:
-    """Yield the entries after version ``known``.
+def _following(storage: Storage, version: int, last: int | None) -> Iterator[CommitEntry]:
+    """Yield the entries after version ``version``.
 
     The first entry is tested for existence, which is cheapest if there is none. The others are read directly, with one
     request each.
     """
-    following = known + 1
+    following = version + 1
     if (last is not None and following > last) or not storage.exists(entry_name(following)):
         return
     while last is None or following <= last:
@@ -174,9 +174,9 @@ def _log_checkpoint_name(version: int) -> str:
 
 
 def _version_of(name: str) -> int:
-    found = NAME.fullmatch(name)
-    assert found is not None
-    return int(found[1])
+    match = NAME.fullmatch(name)
+    assert match is not None
+    return int(match[1])
 
 
 def _encode_log_checkpoint(log_state: LogState) -> bytes:
@@ -227,9 +227,9 @@ def read_log_checkpoint(name: str, data: bytes) -> LogState:
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    found = (schema.metadata or {}).get(b"statestore.format")
-    if found not in (FORMAT, *OLDER_FORMATS):
-        raise ValueError(f"format {found!r}")
+    stored_format = (schema.metadata or {}).get(b"statestore.format")
+    if stored_format not in (FORMAT, *OLDER_FORMATS):
+        raise ValueError(f"format {stored_format!r}")
     if schema.remove_metadata() != SCHEMA:
         raise ValueError(f"columns {schema.remove_metadata()}")
 
@@ -275,5 +275,5 @@ def _log_state(state: dict[str, Any], versions: Versions) -> LogState:
     return log_state
 
 
-def _corrupt(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name}: {found}; remove it, the log entries have the same content")
+def _corrupt(name: str, problem: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"{name}: {problem}; remove it, the log entries have the same content")

@@ -43,23 +43,23 @@ def _task_of(job: KeyedJob, groups: Sequence[range]) -> Any:
     names = [job.rows.field(index).name for index in job.key]
 
     def task_of(first: pa.Array, *others: pa.Array) -> pa.Array:
-        given = (first, *others)
-        known = np.ones(len(first), bool)
-        for column in given:
+        key_columns = (first, *others)
+        has_key = np.ones(len(first), bool)
+        for column in key_columns:
             if column.null_count:
-                known &= column.is_valid().to_numpy(zero_copy_only=False)
+                has_key &= column.is_valid().to_numpy(zero_copy_only=False)
         try:
-            whole = known.all()
+            whole = has_key.all()
             keys = [
-                key_column(column if whole else column.filter(pa.array(known)), field, name)
-                for column, field, name in zip(given, columns, names, strict=True)
+                key_column(column if whole else column.filter(pa.array(has_key)), field, name)
+                for column, field, name in zip(key_columns, columns, names, strict=True)
             ]
         except StateStoreError:
             return pa.nulls(len(first), pa.int32())
-        found = np.zeros(len(first), np.int32)
-        if known.any():
-            found[known] = np.searchsorted(firsts, key_groups(keys, most), "right") - 1
-        return pa.array(found, pa.int32(), mask=~known)
+        tasks = np.zeros(len(first), np.int32)
+        if has_key.any():
+            tasks[has_key] = np.searchsorted(firsts, key_groups(keys, most), "right") - 1
+        return pa.array(tasks, pa.int32(), mask=~has_key)
 
     functions: Any = f  # its stubs lack arrow_udf
     return functions.arrow_udf(task_of, "int")
