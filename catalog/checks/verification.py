@@ -92,10 +92,10 @@ def verify_store(
     """
     for _ in range(ATTEMPTS):
         before = _state_of(storage)
-        found = _verified(storage, name, progress)
-        if found.ok or _state_of(storage) == before:
+        verified = _verified(storage, name, progress)
+        if verified.ok or _state_of(storage) == before:
             break
-    return found
+    return verified
 
 
 def _state_of(storage: Storage) -> Hashable:
@@ -120,8 +120,8 @@ def _verified(storage: Storage, name: str, progress: Callable[[Progress], None])
 
 def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFindings, report: Report) -> Verification:
     report.finish()
-    known = {*report.checked, *NOTHING_IN_IT}
-    spare = [(item.name, item.bytes) for item in listed if item.name not in known]
+    needed = {*report.checked, *NOTHING_IN_IT}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in needed]
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no kept snapshot")
     log = findings.log
@@ -148,8 +148,8 @@ def _verification(
     name: str, listed: list[ObjectInfo], log: LogFindings, report: Report, uncommitted: int
 ) -> Verification:
     log_state = log.log_state
-    known = {*report.checked, *log.references, *NOTHING_IN_IT}
-    spare = [(item.name, item.bytes) for item in listed if item.name not in known and not item.name.startswith(CACHE)]
+    needed = {*report.checked, *log.references, *NOTHING_IN_IT}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in needed and not item.name.startswith(CACHE)]
     cache = sum(item.bytes for item in listed if item.name.startswith(CACHE))
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no commit")
@@ -220,14 +220,14 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
             there = [root.resolve()]
         else:
             there = sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
-    found = [folder for folder in there if not folder.name.startswith(".")]
-    if not found:
+    folders = [folder for folder in there if not folder.name.startswith(".")]
+    if not folders:
         raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
-    chosen = [folder for folder in found if store is None or (isinstance(store, str) and folder.name == store)]
+    chosen = [folder for folder in folders if store is None or (isinstance(store, str) and folder.name == store)]
     if not chosen:
         raise NotFoundError(
             "STORE_NOT_FOUND",
-            f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in found)}",
+            f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in folders)}",
         )
     return chosen
 

@@ -21,20 +21,20 @@ def consumed_ends(storage: Storage, log_state: LogState, names: Iterable[str]) -
     first, back to the version at which the file was created. Raises NotFoundError or CorruptError for an entry that
     cannot be read.
     """
-    known = log_state.changelogs
-    wanted = set(names)
-    found = {name: known[name] for name in wanted & known.keys()}
-    if len(known) < log_states.KEPT_CHANGELOGS:  # no name was forgotten yet
-        return found
+    named = log_state.changelogs
+    asked = set(names)
+    ends = {name: named[name] for name in asked & named.keys()}
+    if len(named) < log_states.KEPT_CHANGELOGS:  # no name was forgotten yet
+        return ends
     root = local_root(storage)
-    missing = {name: _made_at(root, name, log_state.version) for name in wanted - found.keys()}
+    missing = {name: _made_at(root, name, log_state.version) for name in asked - ends.keys()}
     version = log_state.version
     while missing and version > min(missing.values()):
         for name, end in read_entry(storage, version).changelogs:
             if missing.pop(name, None) is not None:
-                found[name] = end
+                ends[name] = end
         version -= 1
-    return found
+    return ends
 
 
 def _made_at(root: Path | None, name: str, newest: int) -> int:
@@ -42,7 +42,7 @@ def _made_at(root: Path | None, name: str, newest: int) -> int:
     if root is None:
         return -1
     try:
-        found = made_at(root / FOLDER / name)
+        version = made_at(root / FOLDER / name)
     except (StateStoreError, FileNotFoundError):
         return -1
-    return found if found <= newest else -1
+    return version if version <= newest else -1

@@ -124,8 +124,8 @@ class Versions:
     def stream_time_before(self, versions: Ints) -> Ints:
         """Return the stream time just before each of these commits."""
         before = np.concatenate(([NO_TIME], self.stream_time))
-        found: Ints = before[versions]
-        return found
+        times: Ints = before[versions]
+        return times
 
     def find_transaction(self, application: str, batch: int) -> int | None:
         """Return the version that committed this transaction; None if no version did."""
@@ -213,9 +213,9 @@ def advance(log_state: LogState, entry: CommitEntry) -> LogState:
     removed = set(entry.removed)
     segments = (*log_state.segments, *entry.added)
     if removed:
-        known = {meta.name for meta in log_state.segments}
-        if not removed <= known:
-            raise _misfit(entry.version, f"removes segment {min(removed - known)}, which the store does not have")
+        names = {meta.name for meta in log_state.segments}
+        if not removed <= names:
+            raise _misfit(entry.version, f"removes segment {min(removed - names)}, which the store does not have")
         segments = (*(meta for meta in log_state.segments if meta.name not in removed), *entry.added)
     closures = {name: pieces for name, pieces in log_state.closures.items() if name not in removed}
     for piece in entry.closures:
@@ -236,11 +236,11 @@ def advance(log_state: LogState, entry: CommitEntry) -> LogState:
     )
 
 
-def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+def _followed(ends: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
     """Return the newest KEPT_CHANGELOGS names, oldest first, with the offset up to which each was read."""
     if not consumed:
-        return known
-    found = {**known, **dict(consumed)}
+        return ends
+    found = {**ends, **dict(consumed)}
     for name in list(islice(found, max(0, len(found) - KEPT_CHANGELOGS))):
         del found[name]
     return found

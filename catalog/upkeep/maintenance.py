@@ -139,8 +139,8 @@ def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogSta
 
 def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
     """Return the new horizon, or None if it would not be later than the present one."""
-    known = log_state.horizon
-    if known is not None and time_us <= known.time:
+    current = log_state.horizon
+    if current is not None and time_us <= current.time:
         return None
     before = np.flatnonzero(log_state.versions.stream_time <= time_us)
     return Horizon(time_us, int(before[-1]) if len(before) else 0)
@@ -178,16 +178,16 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
     if not dry_run:
         storage.settle(entry_name(newest.version))  # a log that a power failure leaves must not need removed files
     needed = _needed_since(files, newest, cutoff)
-    found = [
+    unneeded = [
         Unneeded(item.name, item.bytes)
         for item in listed
         if item.name not in needed and _claim_of(item.name) not in claimed and not _is_locked(root, item.name)
     ]
     if root is not None:
-        found += _of_other_stores(files, root, cutoff, dry_run)
+        unneeded += _of_other_stores(files, root, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
-        for item in found:  # changelogs are removed already
+        for item in unneeded:  # changelogs are removed already
             storage.delete(item.name)
         if root is not None:
             remove_abandoned_claims(root)
@@ -195,7 +195,7 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
             for folder in folders:
                 with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
-    return found
+    return unneeded
 
 
 def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool) -> list[Unneeded]:
@@ -203,13 +203,13 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
 
     They are removed at once, under their locks. Raises NotFoundError STORE_REPLACED.
     """
-    found = []
+    unneeded = []
     for name in names_in(root / CHANGELOGS):
         path = root / CHANGELOGS / name
         if (
             not OURS.fullmatch(name)
             or not _is_of_another(path, files.spec.store_id)
-            or (held := try_adopt(path)) is None
+            or (adopted := try_adopt(path)) is None
         ):
             continue
         try:
@@ -218,12 +218,12 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
                 if about.st_mtime_ns // 1000 <= cutoff:
-                    found.append(Unneeded(f"{CHANGELOGS}/{name}", about.st_size))
+                    unneeded.append(Unneeded(f"{CHANGELOGS}/{name}", about.st_size))
                     if not dry_run:
-                        held.discard()
+                        adopted.discard()
         finally:
-            held.close()
-    return found
+            adopted.close()
+    return unneeded
 
 
 def _is_of_another(path: Path, store_id: str) -> bool:
@@ -264,12 +264,12 @@ def _is_locked(root: Path | None, name: str) -> bool:
 
 def _old_folders(staging: Path, cutoff: int) -> list[Path]:
     """Return folders of Spark's writes that were not changed since ``cutoff``, innermost first, then their parent."""
-    found = []
+    folders = []
     for folder, _, _ in os.walk(staging, topdown=False):
         with contextlib.suppress(OSError):
             if folder == str(staging) or Path(folder).stat().st_mtime_ns // 1000 <= cutoff:
-                found.append(Path(folder))
-    return found
+                folders.append(Path(folder))
+    return folders
 
 
 def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str]:

@@ -28,30 +28,30 @@ _HASH_INDEX, _UNKNOWN_FLAGS = 1 << 31, 7 << 28
 @inlined
 def _varint(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Read an unsigned 32-bit varint; returns it and the position behind it, -1 if there is no varint."""
-    found = 0
+    number = 0
     for i in range(5):
         if at + i >= stop:
             return 0, -1
         byte = I64(data[at + i])
-        found |= (byte & 127) << (7 * i)
+        number |= (byte & 127) << (7 * i)
         if byte < 128:
-            return found, at + i + 1 if found < 1 << 32 else -1
+            return number, at + i + 1 if number < 1 << 32 else -1
     return 0, -1
 
 
 @inlined
 def _varint64(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Read an unsigned varint below 2**62; returns it and the position behind it, -1 if there is no varint."""
-    found = 0
+    number = 0
     for i in range(9):
         if at + i >= stop:
             return 0, -1
         byte = I64(data[at + i])
         if i == 8 and byte > 63:
             return 0, -1
-        found |= (byte & 127) << (7 * i)
+        number |= (byte & 127) << (7 * i)
         if byte < 128:
-            return found, at + i + 1
+            return number, at + i + 1
     return 0, -1
 
 
@@ -171,9 +171,9 @@ def parse_blocks(
             before, before_size = filled, key_size
             key_start[entry] = filled
             filled += key_size
-            found = word(keys, filled - 8)
-            tag[entry] = found
-            kind = I64(found & U64(0xFF))
+            footer = word(keys, filled - 8)
+            tag[entry] = footer
+            kind = I64(footer & U64(0xFF))
             if kind != PUT and kind != DELETE and kind != MERGE and kind != SINGLE_DELETE:
                 report[1] = kind
                 return UNKNOWN_TYPE

@@ -130,9 +130,11 @@ class CheckpointSource(Source):
         return next(iter(self.shown)) if len(self.shown) == 1 else None
 
     def info(self, state: str) -> StateInfo:
-        found = self.state_view(state)
-        columns = unique_fields(found.schema)
-        return StateInfo(state, self.shown[state].kind, columns, ("key",), row_key(found), placement=(PARTITION.name,))
+        state_view = self.state_view(state)
+        columns = unique_fields(state_view.schema)
+        return StateInfo(
+            state, self.shown[state].kind, columns, ("key",), row_key(state_view), placement=(PARTITION.name,)
+        )
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batches[-1]
@@ -222,21 +224,21 @@ class CheckpointSource(Source):
             whole = self.state_view(state, checkpoint)
             # What says more of a checkpoint than reading one state view needs would travel to every task.
             seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
-            found = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
-            self.found.at[state, version] = found
+            opened = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
+            self.found.at[state, version] = opened
         return self.found.at[state, version]
 
     def _kept(self, state: str) -> Sequence[int]:
         store = self.state_view(state).store
-        found = kept_batches(self.checkpoint, store)
-        if not found:
+        batches = kept_batches(self.checkpoint, store)
+        if not batches:
             store.check_partitions(self.path)
             newest = self.newest(state)
             raise missing(
                 f"{state} of {self.path}",
                 f"not all files that make up batch {newest}, the newest, are there; {self._rest(state)}",
             )
-        return found
+        return batches
 
     def _rest(self, state: str) -> str:
         """A sentence about the batches that can be read though the newest one cannot."""
@@ -289,9 +291,9 @@ class CheckpointAt(StateAt):
         """
         partitions = self.chosen_partitions(self.state_view.store, filters)
         if self.shown.snapshot is None:
-            found = lookup_parts(self.checkpoint, self.state_view, partitions, filters)
-            if found is not None:
-                return found
+            lookups = lookup_parts(self.checkpoint, self.state_view, partitions, filters)
+            if lookups is not None:
+                return lookups
         return list(self._partition_parts(partitions))
 
     def rows(
@@ -301,10 +303,10 @@ class CheckpointAt(StateAt):
             return map(renamed, read_lookup(self.checkpoint, self.state_view, part, columns))
         ranges = None if part.keys == (None, None) else [part.keys]
         base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
-        found = read_state(
+        batches = read_state(
             self.checkpoint, self.state_view, part.partition, columns=columns, base_version=base, key_ranges=ranges
         )
-        return map(renamed, found)
+        return map(renamed, batches)
 
     def files(self) -> Iterator[StateFile]:
         for number in self.state_view.store.partitions:

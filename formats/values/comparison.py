@@ -60,19 +60,19 @@ def compare(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.
 def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa.BooleanArray:
     """Return whether the column equals one of ``values`` other than None; never null. Raises as ``compare`` does."""
     column, error_path = _decoded(column, error_path)
-    wanted = [value for value in values if value is not None]
-    if not wanted or pa.types.is_null(column.type):
+    present = [value for value in values if value is not None]
+    if not present or pa.types.is_null(column.type):
         return pa.array(np.zeros(len(column), np.bool_))
     if pa.types.is_floating(column.type):
-        return _any_double(pc.cast(column, pa.float64()), [_number(value, error_path) for value in wanted])
+        return _any_double(pc.cast(column, pa.float64()), [_number(value, error_path) for value in present])
     if _is_number(column.type):
-        limits = [_floor(_number(value, error_path), column.type) for value in wanted]
+        limits = [_floor(_number(value, error_path), column.type) for value in present]
         return pc.is_in(column, pa.array([limit for limit, exact in limits if exact], column.type))
     convert = canonical(error_path)
     if pa.types.is_nested(column.type):
-        _check_equality(column.type, wanted[0], error_path)
-        return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in wanted]))
-    return pc.is_in(column, pa.array([convert(value) for value in wanted], column.type))
+        _check_equality(column.type, present[0], error_path)
+        return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in present]))
+    return pc.is_in(column, pa.array([convert(value) for value in present], column.type))
 
 
 def match_text(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
@@ -126,8 +126,8 @@ def _compare_double(column: pa.Array, op: str, value: Number) -> pa.BooleanArray
             return nan
         return pc.invert(nan) if op in ("!=", "<") else _constant(column, op == "<=")
     limit, exact = _floor(value, pa.float64())
-    found = _compare_with_floor(column, op, limit, exact)
-    return pc.or_(found, nan) if op in ("!=", ">", ">=") else pc.and_not(found, nan)
+    numbers = _compare_with_floor(column, op, limit, exact)
+    return pc.or_(numbers, nan) if op in ("!=", ">", ">=") else pc.and_not(numbers, nan)
 
 
 def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> pa.BooleanArray:
@@ -213,10 +213,10 @@ def _same(column: pa.Array, value: Any) -> Bools:
     if pa.types.is_list(column.type):
         return _same_list(column, value)
     if pa.types.is_floating(column.type):
-        found = _compare_double(pc.cast(column, pa.float64()), "=", value)
+        equal = _compare_double(pc.cast(column, pa.float64()), "=", value)
     else:
-        found = pc.equal(column, pa.scalar(value, column.type))
-    return _bools(pc.fill_null(found, False))
+        equal = pc.equal(column, pa.scalar(value, column.type))
+    return _bools(pc.fill_null(equal, False))
 
 
 def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
@@ -238,8 +238,8 @@ def _invalid(column: pa.Array) -> Bools:
 
 
 def _bools(column: pa.BooleanArray) -> Bools:
-    found: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
-    return found
+    flags: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags
 
 
 def _constant(column: pa.Array, value: bool) -> pa.BooleanArray:

@@ -39,12 +39,12 @@ def prefix_encoder(schema: pa.Schema) -> Encode:
     Without columns the bytes are empty. The function raises InvalidInputError NULL_KEY or WRONG_KEY.
     """
     if not len(schema):
-        return lambda given: b""
+        return lambda value: b""
     codec = KeyCodec(schema)
     encoders = [encode for encode, _ in plain_keys.key_cells(pa.schema([*schema, ONE]))[:-1]]
 
-    def encoded(given: Any) -> bytes:
-        return b"".join([encode(cell) for encode, cell in zip(encoders, codec.normalize(given), strict=True)])
+    def encoded(value: Any) -> bytes:
+        return b"".join([encode(cell) for encode, cell in zip(encoders, codec.normalize(value), strict=True)])
 
     return encoded
 
@@ -104,7 +104,7 @@ def state_rows(spec: StateDescriptor) -> StateRows:
 def _cell_encoder(codec: KeyCodec) -> Encode:
     """Return an encoder of a column's value, including a value that looks like a row with the column."""
     encode = plain_keys.key_encoder(codec)
-    return (lambda given: encode((given,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
+    return (lambda value: encode((value,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
 
 
 def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
@@ -127,7 +127,7 @@ def position_bytes(position: int) -> bytes:
     return (position ^ _WIDE_SIGN).to_bytes(8)
 
 
-def _none(given: Any) -> bytes:
+def _none(value: Any) -> bytes:
     return b""
 
 

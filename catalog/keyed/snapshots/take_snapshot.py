@@ -86,9 +86,9 @@ def start(
         written: list[FileRef] = []
         try:
             if part.kind == "full":
-                found = _full(linked, folder, key, part, check, written)
+                taken = _full(linked, folder, key, part, check, written)
             else:
-                found = _incremental(linked, folder, part, base, check, written)
+                taken = _incremental(linked, folder, part, base, check, written)
             check()
         except BaseException as error:
             try:
@@ -100,7 +100,7 @@ def start(
             try:
                 _remove(linked)
             finally:
-                running.future.set_result(found)
+                running.future.set_result(taken)
 
     try:
         threading.Thread(target=work, args=(owner,), name="statestore-snapshot", daemon=True).start()
@@ -136,10 +136,10 @@ def _rows(
     linked: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a state and count them by key group."""
-    for found in scan_rocksdb(linked, decoder(key, spec), family=spec.name):
+    for grouped in scan_rocksdb(linked, decoder(key, spec), family=spec.name):
         check()
-        counts += np.bincount(found.groups - groups.start, minlength=len(groups))
-        yield found.rows
+        counts += np.bincount(grouped.groups - groups.start, minlength=len(groups))
+        yield grouped.rows
 
 
 def _incremental(
@@ -150,7 +150,7 @@ def _incremental(
     check: Check,
     written: list[FileRef],
 ) -> SnapshotPart:
-    known: Mapping[str, FileRef] = {} if base is None else base.shared
+    base_files: Mapping[str, FileRef] = {} if base is None else base.shared
     shared: dict[str, FileRef] = {}
     private: dict[str, FileRef] = {}
     reused = set()
@@ -159,7 +159,7 @@ def _incremental(
     for path, size in sizes.items():
         check()
         if TABLE_FILE.fullmatch(path.name):
-            same = known.get(path.name)
+            same = base_files.get(path.name)
             if same is None or same.bytes != size:
                 same = store_copy(folder, SHARED, path, check)
                 written.append(same)

@@ -44,13 +44,13 @@ class Written:
 
     A ``single`` task writes a global limit, and an aggregation without keys, whatever the metadata says. When Spark
     repartitions such a state it writes as many partitions as were requested: these are the ``spread`` versions.
-    ``named`` is false for Spark 3.5, which names no operators. ``told`` is the number in the metadata, which for the
-    first version is that of batch 0.
+    ``named`` is false for Spark 3.5, which names no operators. ``recorded`` is the number in the metadata, which for
+    the first version is that of batch 0.
     """
 
     single: bool
     named: bool
-    told: int | None
+    recorded: int | None
     spread: frozenset[int] = frozenset()
 
     def count(self, batch: Batch, operator_id: int, folders: tuple[int, ...]) -> int:
@@ -64,7 +64,7 @@ class Written:
             return committed or (max(shuffled, 1) if batch.version in self.spread else min(most, 1))
         if batch.logged and shuffled:
             return max(shuffled if self.named else min(shuffled, most), committed)
-        return committed or max(self.told or 0, shuffled if self.named else 0, most)
+        return committed or max(self.recorded or 0, shuffled if self.named else 0, most)
 
 
 @dataclass(frozen=True)

@@ -51,22 +51,24 @@ class Overlay:
 
 
 def overlay_of(
-    changes: Iterable[Changes], delimiter: bytes = b"", fit: Callable[[list[Parts]], list[Parts]] = lambda held: held
+    changes: Iterable[Changes],
+    delimiter: bytes = b"",
+    fit: Callable[[list[Parts]], list[Parts]] = lambda folded: folded,
 ) -> Overlay:
     """The newest change of each key; ``changes`` are in the order in which they were made.
 
     ``fit`` reduces the newest changes so far to those that are held. It never admits a key again that it has dropped.
     """
-    held, weight, limit = [parts_of(None)], 0, _FOLD_BYTES
+    folded, weight, limit = [parts_of(None)], 0, _FOLD_BYTES
     for change in changes:
-        held.append(parts_of(change))
-        weight += weight_of(held[-1])
+        folded.append(parts_of(change))
+        weight += weight_of(folded[-1])
         if weight > limit:
-            held = fit([_newest(held, delimiter)])
-            weight = weight_of(held[0])
+            folded = fit([_newest(folded, delimiter)])
+            weight = weight_of(folded[0])
             # Each row is folded only a few times, and little more is held than the result.
             limit = weight + max(_FOLD_BYTES, min(weight, 2 * _FOLD_BYTES), weight // 4)
-    ((kind, keys, values),) = fit([_newest(held, delimiter)])
+    ((kind, keys, values),) = fit([_newest(folded, delimiter)])
     return Overlay(kind, keys, values, delimiter)
 
 
@@ -117,11 +119,11 @@ def weight_of(parts: Parts) -> int:
     return len(kind) * _ROW_WEIGHT + int(keys.nbytes) + int(values.nbytes)
 
 
-def _newest(held: list[Parts], delimiter: bytes) -> Parts:
+def _newest(parts: list[Parts], delimiter: bytes) -> Parts:
     """Fold parts to one row per key."""
-    kind = np.concatenate([part[0] for part in held])
-    keys = pa.concat_arrays([part[1] for part in held])
-    values = pa.concat_arrays([part[2] for part in held])
+    kind = np.concatenate([part[0] for part in parts])
+    keys = pa.concat_arrays([part[1] for part in parts])
+    values = pa.concat_arrays([part[2] for part in parts])
     group, distinct = _grouped(keys)
     row = np.arange(len(kind))
     base = np.full(len(distinct), -1, np.int64)  # per key the last row that is not a merge
@@ -186,11 +188,11 @@ def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
     nothing = np.empty(0, np.int64)
     if not len(overlay.keys) or not len(keys):
         return nothing, nothing
-    known, order = overlay.index
+    sorted_hashes, order = overlay.index
     hashes = _hashes(keys)
-    found = np.searchsorted(known, hashes)
-    rows = np.flatnonzero(known[np.minimum(found, len(known) - 1)] == hashes)
-    positions = order[found[rows]]
+    entries = np.searchsorted(sorted_hashes, hashes)
+    rows = np.flatnonzero(sorted_hashes[np.minimum(entries, len(sorted_hashes) - 1)] == hashes)
+    positions = order[entries[rows]]
     same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(positions)))
     if pc.all(same).as_py() is not False:  # for no rows it is null
         return rows, positions

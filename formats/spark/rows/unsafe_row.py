@@ -113,21 +113,21 @@ def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.Str
 
 def _union(rows: Spans, words: int) -> int:
     """The bitwise OR of the bitmaps of all rows."""
-    found = 0
+    bits_of_any = 0
     for number in range(words):
         bits = gather(rows.data, rows.start + _WORD * number, "<u8")
-        found |= int(np.bitwise_or.reduce(bits)) << (64 * number)
-    return found
+        bits_of_any |= int(np.bitwise_or.reduce(bits)) << (64 * number)
+    return bits_of_any
 
 
 def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
     """Bit ``number`` of the bitmap at each start; None where no row has it set."""
     kernels = row_kernels()
     if kernels is not None:
-        found = np.empty(len(start), np.bool_)
-        count = kernels.bits_at(data, start, number, found)
+        flags = np.empty(len(start), np.bool_)
+        count = kernels.bits_at(data, start, number, flags)
         if count >= 0:
-            return found if count else None
+            return flags if count else None
     bits = gather(data, start + (number >> 3), "<u1") >> np.uint8(number & 7)
     nulls: Flags = (bits & 1).astype(bool)
     return nulls if nulls.any() else None
@@ -147,23 +147,23 @@ def _column(kind: SparkType, slots: _Slots) -> pa.Array:
     return spread(_values(kind, _targets(slots.present())), slots.nulls)
 
 
-def _values(kind: SparkType, found: Spans) -> pa.Array:
+def _values(kind: SparkType, spans: Spans) -> pa.Array:
     """Values, none null, that lie behind the slots."""
     if isinstance(kind, StructOf):
-        return decode_rows(found, kind)
+        return decode_rows(spans, kind)
     if isinstance(kind, ArrayOf):
-        offsets, elements = _elements(found, kind.element)
+        offsets, elements = _elements(spans, kind.element)
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, type=arrow_type(kind))
     if isinstance(kind, MapOf):
-        return _maps(found, kind)
+        return _maps(spans, kind)
     if isinstance(kind, DecimalOf):
-        return decimals_of_spans(kind, found)
+        return decimals_of_spans(kind, spans)
     if kind == CALENDAR_INTERVAL:
-        return calendar_intervals(found)
+        return calendar_intervals(spans)
     if kind == SPATIAL:
-        return spatial_values(found)
+        return spatial_values(spans)
     assert kind == VARIANT, kind
-    return variants(found)
+    return variants(spans)
 
 
 def _strings(slots: _Slots) -> pa.Array:
@@ -196,8 +196,8 @@ def _checked(slots: _Slots, words: npt.NDArray[Any]) -> Spans:
     wrong = (offset < 0) | (offset + size > slots.limit)
     if wrong.any():
         row = int(np.argmax(wrong))
-        found = f"found {int(size[row])} bytes at {int(offset[row])}"
-        raise corrupt_row(f"row {row}: {found}, expected them inside the {int(slots.limit[row])} bytes of the row")
+        what = f"found {int(size[row])} bytes at {int(offset[row])}"
+        raise corrupt_row(f"row {row}: {what}, expected them inside the {int(slots.limit[row])} bytes of the row")
     # Elements of one array share its limit, so a forged total can exceed the bytes there are.
     if int(size.sum()) > len(slots.data):
         raise corrupt_row(f"found {int(size.sum())} bytes of values in {len(slots.data)} bytes of rows")
