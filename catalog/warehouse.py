@@ -144,8 +144,8 @@ class Warehouse:
         return [name for name in self.held.names if name == store or name.rpartition(".")[0] == store]
 
     def _not_found(self, name: str) -> NotFoundError:
-        known = [*self.tables(), *self.metadata_tables()]
-        close = difflib.get_close_matches(name, known, 1)
+        names = [*self.tables(), *self.metadata_tables()]
+        close = difflib.get_close_matches(name, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else "name one of them"
         if name in self.held.schemas:
             hint = (
@@ -199,10 +199,10 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     """
     location = parse_location(path)
     if not location.is_local:
-        found = _engine_state(location)
-        if found is None:
+        engine_state = _engine_state(location)
+        if engine_state is None:
             raise _no_state(location)
-        return Warehouse(location, found)
+        return Warehouse(location, engine_state)
     root = Path(location.path)
     with disk_errors("look at", root):
         if not root.is_dir():
@@ -212,9 +212,9 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
             return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
-        found = _engine_state(location)
-        if found is not None:
-            return Warehouse(location, found)
+        engine_state = _engine_state(location)
+        if engine_state is not None:
+            return Warehouse(location, engine_state)
         stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError(
@@ -232,9 +232,9 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     several.
     """
     location = parse_location(path)
-    found = _engine_state(location, dict(options or {}))
-    if found is not None:
-        return found.only()
+    engine_state = _engine_state(location, dict(options or {}))
+    if engine_state is not None:
+        return engine_state.only()
     root = Path(location.path)
     with disk_errors("look at", root):
         within = None if location.is_local and (root / STORE_FILE).is_file() else _engine_state(location.parent)
@@ -300,8 +300,8 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
     """
     engine = recognised(location)
-    given = {name.lower(): value for name, value in (options or {}).items()}
-    for name in given:
+    chosen = {name.lower(): value for name, value in (options or {}).items()}
+    for name in chosen:
         owners = [owner for owner, _ in engine_options(name)]
         if owners and engine not in owners:
             raise InvalidInputError(
@@ -309,7 +309,7 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
             )
     if engine is None:
         return None
-    opening = EngineOpening(engine.name, location, given)
+    opening = EngineOpening(engine.name, location, chosen)
     return _EngineState(location, opening, opening.open())
 
 

@@ -185,7 +185,7 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
     """Return the rows whose own commit lies in the range, each once, from the stored row that still has its first
     belief.
     """
-    found = []
+    events = []
     for number, segment in enumerate(split.segments):
         meta = segment.meta
         if meta.min_added > split.last or meta.max_added < split.first:
@@ -194,20 +194,20 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
         rows = np.flatnonzero((added >= split.first) & (added <= split.last))
         believed = pair_ends(files, segment, rows, added[rows])
         rows = rows[believed > files.open_segment(meta).int64("valid_from")[rows]]
-        found.append((number, rows, added[rows]))
-    found += _taken_back(files, split)
-    return _gather(files, split, found)
+        events.append((number, rows, added[rows]))
+    events += _taken_back(files, split)
+    return _gather(files, split, events)
 
 
 def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
-    found = []
+    events = []
     for number, segment in enumerate(split.segments):
         starts = files.open_segment(segment.meta).int64("valid_from")
         low = int(np.searchsorted(starts, split.first, "left"))
         high = int(np.searchsorted(starts, split.last, "right"))
         rows = low + np.flatnonzero(newest_ends(files, segment)[low:high] > starts[low:high])
-        found.append((number, rows, np.full(len(rows), split.version)))
-    return _gather(files, split, found)
+        events.append((number, rows, np.full(len(rows), split.version)))
+    return _gather(files, split, events)
 
 
 def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
@@ -217,7 +217,7 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
     Most of them were replaced by a row of that commit, which is then the event; ``related`` distinguishes the two
     cases.
     """
-    found = []
+    events = []
     for number, segment in enumerate(split.segments):
         if segment.meta.tombstone:
             continue
@@ -227,17 +227,17 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
             if split.first <= piece.version <= split.last:
                 rows, ends = files.closures(piece, segment.meta.rows)
                 replaced = rows[ends <= starts[rows]]
-                found.append((number, replaced, np.full(len(replaced), piece.version)))
+                events.append((number, replaced, np.full(len(replaced), piece.version)))
         if segment.meta.role == "belief":
             dropped = file.int64("_dropped")
             rows = np.flatnonzero((dropped >= split.first) & (dropped <= split.last))
-            found.append((number, rows, dropped[rows]))
-    return found
+            events.append((number, rows, dropped[rows]))
+    return events
 
 
-def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints, Ints]]) -> Events:
+def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Ints, Ints]]) -> Events:
     parts: list[Events] = []
-    for number, rows, versions in found:
+    for number, rows, versions in events:
         meta = split.segments[number].meta
         file = files.open_segment(meta)
         starts = file.int64("valid_from")[rows]

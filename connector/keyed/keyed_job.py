@@ -162,6 +162,6 @@ def _key_index(name: Any, rows: pa.Schema) -> int:
     if len(matches) != 1:
         raise InvalidInputError(
             "COLUMN_NOT_FOUND",
-            f"{'no' if not matches else 'more than one'} column {name!r} for the key; there are {', '.join(rows.names)}",
+            f"{'more than one' if matches else 'no'} column {name!r} for the key; there are {', '.join(rows.names)}",
         )
     return int(matches[0])

@@ -52,8 +52,8 @@ class SnapshotPart:
 
     def files(self) -> dict[str, FileRef]:
         """Return all files that the part names, by name."""
-        found = [table.file for table in self.tables.values()]
-        return {file.name: file for file in (*found, *self.shared.values(), *self.private.values())}
+        table_files = [table.file for table in self.tables.values()]
+        return {file.name: file for file in (*table_files, *self.shared.values(), *self.private.values())}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -72,23 +72,23 @@ class SnapshotPart:
         }
 
 
-def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
+def part_from_json(fields: Mapping[str, Any]) -> SnapshotPart:
     """Return the part in the JSON of `SnapshotPart.to_json`. Raises ValueError, KeyError or TypeError for other
     JSON."""
-    first, stop = found["key_groups"]
+    first, stop = fields["key_groups"]
     part = SnapshotPart(
-        found["kind"],
-        found["backend"],
+        fields["kind"],
+        fields["backend"],
         range(first, stop),
-        tuple(spec_from_json(spec) for spec in found["states"]),
-        found["next_place"],
+        tuple(spec_from_json(spec) for spec in fields["states"]),
+        fields["next_place"],
         {
             name: StateSegment(file_ref_from_json(table["file"]), table["first_group"], tuple(table["groups"]))
-            for name, table in found["tables"].items()
+            for name, table in fields["tables"].items()
         },
-        {name: file_ref_from_json(file) for name, file in found["shared"].items()},
-        {name: file_ref_from_json(file) for name, file in found["private"].items()},
-        frozenset(found["reused"]),
+        {name: file_ref_from_json(file) for name, file in fields["shared"].items()},
+        {name: file_ref_from_json(file) for name, file in fields["private"].items()},
+        frozenset(fields["reused"]),
     )
     _check(part)
     return part
@@ -108,11 +108,11 @@ def _check(part: SnapshotPart) -> None:
     check_int(groups.start, _GROUPS, "first key group")
     check_int(groups.stop, range(groups.start + 1, _GROUPS.stop), "end of the key groups")
     check_int(part.next_position, COUNT, "next place")
-    known = {spec.name for spec in part.states}
+    names = {spec.name for spec in part.states}
     for file in part.files().values():
         check_stored(file)
     for name, table in part.tables.items():
-        _check_table(name, table, groups, known)
+        _check_table(name, table, groups, names)
     for pattern, files in ((TABLE_FILE, part.shared), (PRIVATE_FILE, part.private)):
         for name in files:
             if not pattern.fullmatch(name):
@@ -121,8 +121,8 @@ def _check(part: SnapshotPart) -> None:
         raise ValueError("reused files are not in the snapshot")
 
 
-def _check_table(name: str, table: StateSegment, groups: range, known: set[str]) -> None:
-    if name not in known:
+def _check_table(name: str, table: StateSegment, groups: range, names: set[str]) -> None:
+    if name not in names:
         raise ValueError(f"rows of {name!r}, which is not a state of the snapshot")
     if table.first_group != groups.start or len(table.groups) != len(groups) + 1:
         raise ValueError(f"key groups of the rows of {name!r} differ from those of the snapshot")

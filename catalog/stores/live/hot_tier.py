@@ -78,8 +78,8 @@ class HotTier:
 
     def database(self, time_segment: int) -> Any:
         """Return the database of a segment, and create it if it does not exist."""
-        found = self._databases.get(time_segment)
-        return self._made(time_segment) if found is None else found
+        database = self._databases.get(time_segment)
+        return self._made(time_segment) if database is None else database
 
     def drop_before(self, time_segment: int) -> bool:
         """Remove all segments before ``time_segment``; return whether there were any. Scans of them end."""
@@ -101,8 +101,8 @@ class HotTier:
     def marks(self) -> tuple[DatabaseMark, ...]:
         """Return marks of the current content, by which a later process can check it; to be called after `flush`."""
         with _native():
-            found = sorted(self._databases.items())
-            return tuple(self._marker(time_segment).mark(database) for time_segment, database in found)
+            databases = sorted(self._databases.items())
+            return tuple(self._marker(time_segment).mark(database) for time_segment, database in databases)
 
     def close(self) -> None:
         """Close all databases; writes that were not flushed may be lost, and iterators end with a TierBrokenError."""
@@ -154,12 +154,12 @@ class HotTier:
         if database is None:
             return None
         try:
-            found: bytes | None = database.get(key)
+            value: bytes | None = database.get(key)
         except Exception as error:
             if self._is_dropped(time_segment, database):
                 return None
             raise broken(error) from error
-        return found
+        return value
 
     def ingest(self, time_segment: int, rows: dict[bytes, bytes | None]) -> None:
         """Write many rows at once, replacing existing ones; None removes."""
@@ -221,10 +221,10 @@ class HotTier:
 
     def _existing(self, time_segment: int) -> Any:
         """Return the database of a segment; None if there is none."""
-        found = self._databases.get(time_segment)
-        if found is None and self._closed:
+        database = self._databases.get(time_segment)
+        if database is None and self._closed:
             raise TierBrokenError("the tier is closed")
-        return found
+        return database
 
     def _is_dropped(self, time_segment: int, database: Any) -> bool:
         """Return whether another thread has dropped the segment during a call, as the stream time moved; that is no
