@@ -55,10 +55,10 @@ class StoreTables:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the tables of plain stores, and of the states in the newest snapshots of keyed stores."""
-        found = set(self._plain)
+        names = set(self._plain)
         for name, spec in self._keyed.items():
-            found |= self._state_tables(name, spec)
-        return tuple(sorted(found))
+            names |= self._state_tables(name, spec)
+        return tuple(sorted(names))
 
     @property
     def schemas(self) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
 def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
     """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
     if state not in _states(folder, spec, every=True):
-        addresses = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
+        addresses = ", ".join(f"{folder}/{other}" for other in _states(folder, spec)) or "none"
         raise NotFoundError(
             "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them"
         )

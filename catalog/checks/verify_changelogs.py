@@ -58,24 +58,24 @@ def _is_foreign(path: Path, spec: StoreSpec | None, report: Report) -> bool:
 def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: Report) -> int:
     """Return the number of records of one file that no commit has taken in."""
     name = f"{FOLDER}/{path.name}"
-    found = read_changelog(path, schema)
+    changelog = read_changelog(path, schema)
     try:
-        waiting: int = sum(batch.num_rows for batch, _ in found)
+        waiting: int = sum(batch.num_rows for batch, _ in changelog)
         if done:
             waiting = sum(batch.num_rows for batch, _ in read_changelog(path, schema, done))
     except FileNotFoundError:  # committed in the meantime
         return 0
     except StateStoreError as error:
-        report.read(name, found.size)
+        report.read(name, changelog.size)
         report.add(problem_of(error, name, AFFECTS))
         return 0
-    report.read(name, found.size)
-    if found.passed_over:
-        report.note(passed_over_note(name, found.end, found.passed_over))
-    elif not found.end:
+    report.read(name, changelog.size)
+    if changelog.passed_over:
+        report.note(passed_over_note(name, changelog.end, changelog.passed_over))
+    elif not changelog.end:
         report.note(f"{name}: nothing in it can be read; the machine may have stopped before the file was written")
-    elif found.end < found.size:
-        lost = found.size - found.end
+    elif changelog.end < changelog.size:
+        lost = changelog.size - changelog.end
         report.note(
             f"{name}: the last {lost} bytes are not a whole record; a put that was cut off there was never acknowledged"
         )
@@ -83,8 +83,8 @@ def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: R
 
 
 def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, log_state: LogState, report: Report) -> None:
-    known = {problem.file for problem in report.problems}
-    problems = [p for p in _extent_problems(storage, root, spec, log_state) if p.file not in known]
+    reported = {problem.file for problem in report.problems}
+    problems = [p for p in _extent_problems(storage, root, spec, log_state) if p.file not in reported]
     if problems:  # check again: a missing file may have been committed in the meantime
         try:
             again = _extent_problems(storage, root, spec, load_log_state(storage))
@@ -105,12 +105,12 @@ def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, log_state: L
         return []
     problems = []
     for extent in extents:
-        found = read_changelog(root / FOLDER / extent.name, None)
+        changelog = read_changelog(root / FOLDER / extent.name, None)
         end: int | None
         try:
-            for _ in found:
+            for _ in changelog:
                 pass
-            end = found.end
+            end = changelog.end
         except FileNotFoundError:
             end = None
         except StateStoreError:  # reported already

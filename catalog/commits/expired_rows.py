@@ -25,18 +25,18 @@ TICK = 1_000  # microseconds in a millisecond
 
 
 def end_expired(
-    files: SegmentFiles, log_state: LogState, found: Resolution, rule: Windowing, stream_time: int
+    files: SegmentFiles, log_state: LogState, resolution: Resolution, rule: Windowing, stream_time: int
 ) -> Resolution:
     """Return the resolution of a commit, with the rows ended that are no longer visible at ``stream_time`` (epoch
     us)."""
     first = rule.first_visible(stream_time // TICK) * TICK
-    starts, ends = found.values.start, found.values.end
+    starts, ends = resolution.values.start, resolution.values.end
     born = np.where(starts < first, np.minimum(ends, expiry_of(starts, rule)), ends)
-    closed = {name: (rows, new_ends) for name, rows, new_ends in found.closures}
+    closed = {name: (rows, new_ends) for name, rows, new_ends in resolution.closures}
     for name, rows, new_ends in _expired(files, log_state, first, rule):
         closed[name] = _merged(closed.get(name), rows, new_ends)
     closures = [(name, rows, new_ends) for name, (rows, new_ends) in closed.items()]
-    return replace(found, values=replace(found.values, end=born), closures=closures)
+    return replace(resolution, values=replace(resolution.values, end=born), closures=closures)
 
 
 def expiry_of(starts: Ints, rule: Windowing) -> Ints:
@@ -50,7 +50,7 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
 
 def _expired(files: SegmentFiles, log_state: LogState, first: int, rule: Windowing) -> list[Closure]:
     """Return the closures of open value rows that began before ``first``."""
-    found = []
+    closures = []
     for segment in with_closures(log_state.segments, log_state.closures):
         meta = segment.meta
         if meta.tombstone or meta.role == "belief" or meta.min_valid_from >= first or meta.max_valid_to != OPEN:
@@ -59,8 +59,8 @@ def _expired(files: SegmentFiles, log_state: LogState, first: int, rule: Windowi
         stop = int(np.searchsorted(starts, first, side="left"))
         rows = np.flatnonzero(newest_ends(files, segment)[:stop] == OPEN)
         if len(rows):
-            found.append((meta.name, rows, expiry_of(starts[rows], rule)))
-    return found
+            closures.append((meta.name, rows, expiry_of(starts[rows], rule)))
+    return closures
 
 
 def _merged(closed: tuple[Ints, Ints] | None, rows: Ints, ends: Ints) -> tuple[Ints, Ints]:

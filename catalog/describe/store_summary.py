@@ -49,7 +49,7 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     damage = _missing(listed, needed)
     unfolded = _unless_damaged(damage, lambda: _open_rows(files, log_state))
     pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, log_state)) or (0, None)
-    problems = [f"damaged: {found}" for found in damage]
+    problems = [f"damaged: {problem}" for problem in damage]
     values = [m for m in log_state.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
     deltas = sum(m.role == "delta" for m in log_state.segments)
@@ -89,7 +89,7 @@ def _unless_damaged(damage: list[str], find: Callable[[], Found]) -> Found | Non
     try:
         return find()
     except (CorruptError, NotFoundError) as error:
-        if not any(known in error.message for known in damage):
+        if not any(reported in error.message for reported in damage):
             damage.append(str(error))
         return None
 

@@ -181,12 +181,12 @@ class KeyedBackend:
         rows = state_rows(spec)
         return self._keys_of(self.database.rows(state), rows.namespace(namespace))
 
-    def _keys_of(self, stored: Iterator[Row], wanted: bytes) -> Iterator[Any]:
+    def _keys_of(self, stored: Iterator[Row], user_key: bytes) -> Iterator[Any]:
         last = None
         for row, _ in stored:
             key, at = self._decode(row, GROUP_BYTES)
             if (
-                row.startswith(wanted, at) and row[:at] != last
+                row.startswith(user_key, at) and row[:at] != last
             ):  # the bytes of a namespace are never a prefix of another's
                 last = row[:at]
                 yield key
@@ -330,12 +330,12 @@ class KeyedBackend:
         spec = StateDescriptor(check_name(name), kind, value, keys, _namespace_schema(namespace))
         check_columns(self._key, spec.namespace, name)
         state_rows(spec)  # refuses types that cannot be stored
-        known = self._states.get(name)
-        if known is None:
+        registered = self._states.get(name)
+        if registered is None:
             self._check_case(name)
             self.database.create(name)
-        elif migrated(known, spec) is not None:
-            self._migrate(known, spec)
+        elif migrated(registered, spec) is not None:
+            self._migrate(registered, spec)
         self._states[name] = spec
         return spec
 
@@ -370,8 +370,8 @@ class KeyedBackend:
 
     def _spec(self, name: str) -> StateDescriptor:
         if name not in self._states:
-            known = ", ".join(sorted(self._states)) or "none"
-            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; registered are {known}")
+            listed = ", ".join(sorted(self._states)) or "none"
+            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; registered are {listed}")
         return self._states[name]
 
 

@@ -104,11 +104,11 @@ class KeyedStore:
         while True:
             entry = self._read().snapshot(version)
             parts = [] if entry is None else [h for h in entry.parts if _overlap(h.key_groups, groups)]
-            found = None if entry is None else entry.version
+            base = None if entry is None else entry.version
             try:
-                return KeyedBackend.opened(self.spec, groups, self._folder, found, parts, directory)
+                return KeyedBackend.opened(self.spec, groups, self._folder, base, parts, directory)
             except NotFoundError:
-                if found is None or found in self._read().kept_snapshots():
+                if base is None or base in self._read().kept_snapshots():
                     raise  # a discarded snapshot: retry with the newest one, or refuse the version
 
     def task_groups(self, tasks: int) -> list[range]:
@@ -398,16 +398,16 @@ def check_keyed_spec(spec: StoreSpec) -> None:
     prefix_encoder(spec.key)
 
 
-def _parts(given: Any) -> tuple[SnapshotPart, ...]:
+def _parts(parts: Any) -> tuple[SnapshotPart, ...]:
     """Return one part, or the parts of all tasks, as a tuple. Raises InvalidInputError INCOMPLETE_SNAPSHOT."""
-    if isinstance(given, SnapshotPart):
-        return (given,)
-    if not isinstance(given, Iterable):
+    if isinstance(parts, SnapshotPart):
+        return (parts,)
+    if not isinstance(parts, Iterable):
         raise InvalidInputError(
             "INCOMPLETE_SNAPSHOT",
-            f"found {given!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
+            f"found {parts!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
         )
-    return tuple(given)
+    return tuple(parts)
 
 
 def _checked_version(version: Any) -> int:

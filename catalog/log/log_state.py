@@ -240,10 +240,10 @@ def _followed(ends: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) ->
     """Return the newest KEPT_CHANGELOGS names, oldest first, with the offset up to which each was read."""
     if not consumed:
         return ends
-    found = {**ends, **dict(consumed)}
-    for name in list(islice(found, max(0, len(found) - KEPT_CHANGELOGS))):
-        del found[name]
-    return found
+    followed = {**ends, **dict(consumed)}
+    for name in list(islice(followed, max(0, len(followed) - KEPT_CHANGELOGS))):
+        del followed[name]
+    return followed
 
 
 def check_layout(log_state: LogState) -> None:
@@ -259,5 +259,5 @@ def check_layout(log_state: LogState) -> None:
         raise _misfit(log_state.version, f"closes rows of segment {unknown}, which the store does not have")
 
 
-def _misfit(version: int, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"version {version} {found}; restore the log from a copy")
+def _misfit(version: int, problem: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"version {version} {problem}; restore the log from a copy")

@@ -170,14 +170,14 @@ def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, coun
 
 
 def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
-    found: list[Hashes] = []
+    hashes: list[Hashes] = []
     at = 0
     for batch in files.open_segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
         low, high = np.searchsorted(rows, (at, at + batch.num_rows))
         if low < high:
-            found.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
+            hashes.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
         at += batch.num_rows
-    return np.concatenate(found)
+    return np.concatenate(hashes)
 
 
 def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, bits: int) -> Side:
@@ -232,12 +232,12 @@ def _of_table(
 def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:
     query = replace(query, columns=(*names.keys, *names.values))
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
-    found = pa.Table.from_batches(batches, schema=table.schema(query))
+    rows = pa.Table.from_batches(batches, schema=table.schema(query))
     values = schema.field(NEW).type
     kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
-    columns = [cast_wider(_one_array(column), kind) for column, kind in zip(found.columns, kinds, strict=True)]
+    columns = [cast_wider(_one_array(column), kind) for column, kind in zip(rows.columns, kinds, strict=True)]
     keys = columns[: len(names.keys)]
-    hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(found.num_rows, np.uint64)
+    hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(rows.num_rows, np.uint64)
     return Side(keys, columns[len(names.keys) :], hashes)
 
 

@@ -206,13 +206,13 @@ def _and(left: Bools | None, right: Bools | None) -> Bools | None:
     return left & right
 
 
-def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, wanted: bool) -> Ints | None:
+def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, always: bool) -> Ints | None:
     """Return the ends, if the stored column differs from the answer or rows must be judged by their ends; else None."""
     if window.newest:
-        if piece.cut or (wanted and piece.segment.closures):
+        if piece.cut or (always and piece.segment.closures):
             return newest_ends(files, piece.segment)
         return None
-    if piece.cut or wanted:
+    if piece.cut or always:
         return ends_at(files, piece.segment, window.version)
     return None
 
@@ -252,8 +252,8 @@ def _looked_up(
     """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
     meta = piece.segment.meta
     probes = np.array(lookups, np.uint64)
-    _, found = files.match(meta, np.unique(probes))
-    rows = np.sort(found[(found >= piece.start) & (found < piece.stop)])
+    _, matches = files.match(meta, np.unique(probes))
+    rows = np.sort(matches[(matches >= piece.start) & (matches < piece.stop)])
     if not len(rows):
         return
     file = files.open_segment(meta)

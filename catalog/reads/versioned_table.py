@@ -99,14 +99,14 @@ class VersionedTable:
         shown, hidden = self._fields(query)
         if query.columns is None:
             return pa.schema(shown)
-        known = {f.name: f for f in [*shown, *hidden]}
+        by_name = {f.name: f for f in [*shown, *hidden]}
         for name in query.columns:
-            if name not in known:
+            if name not in by_name:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND",
-                    f"store {self.name!r} has no column {name!r} in a {query.mode} read; it has {', '.join(known)}",
+                    f"store {self.name!r} has no column {name!r} in a {query.mode} read; it has {', '.join(by_name)}",
                 )
-        return pa.schema([known[name] for name in query.columns])
+        return pa.schema([by_name[name] for name in query.columns])
 
     def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
@@ -148,12 +148,12 @@ class VersionedTable:
 
     def _check_filters(self, query: Query) -> None:
         fields = [field for part in self._fields(query) for field in part]
-        known = [field.name for field in fields]
+        names = [field.name for field in fields]
         for item in query.filters:
-            if item.column not in known:
+            if item.column not in names:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND",
-                    f"filter on {item.column!r}: store {self.name!r} has {', '.join(known)} in a {query.mode} read",
+                    f"filter on {item.column!r}: store {self.name!r} has {', '.join(names)} in a {query.mode} read",
                 )
         check_filters(query.filters, pa.schema(fields))
 

@@ -133,7 +133,7 @@ def _expired(block: RowBlock, horizon: Horizon | None, tombstone: bool) -> npt.N
     """Return a mask of the rows that no readable (version, time) holds."""
     if horizon is None:
         return np.zeros(len(block), bool)
-    known = (block.end <= horizon.time) & (block.closed <= horizon.version)
+    expired = (block.end <= horizon.time) & (block.closed <= horizon.version)
     if tombstone:  # an open tombstone before the horizon means the same as no row
-        known |= (block.end == OPEN) & (block.start <= horizon.time) & (block.added <= horizon.version)
-    return known
+        expired |= (block.end == OPEN) & (block.start <= horizon.time) & (block.added <= horizon.version)
+    return expired

@@ -107,8 +107,8 @@ def undo_replacement(root: Path, name: str) -> None:
 
     Raises ConflictError STORE_BUSY while the rebuild is still running.
     """
-    for found in _of_store(root, REPLACED, name):
-        path = root / found
+    for folder_name in _of_store(root, REPLACED, name):
+        path = root / folder_name
         deadline = time.monotonic() + CLAIM_WAIT
         while not (root / name).exists() and path.exists():
             with contextlib.suppress(FileNotFoundError), _held(path) as mine:
@@ -124,16 +124,18 @@ def replaced_stores(root: Path) -> set[str]:
     """Return the names of stores that a running or interrupted rebuild has moved away."""
     behind = len(REPLACED) + ID_DIGITS
     return {
-        found[behind + 1 :]
-        for found in names_in(root)
-        if found.startswith(REPLACED) and found[behind : behind + 1] == "-" and found[behind + 1 :]
+        folder_name[behind + 1 :]
+        for folder_name in names_in(root)
+        if folder_name.startswith(REPLACED) and folder_name[behind : behind + 1] == "-" and folder_name[behind + 1 :]
     }
 
 
 def _of_store(root: Path, prefix: str, name: str) -> list[str]:
     """Return the folders that rebuilds of a store have made."""
     return [
-        found for found in names_in(root) if found.startswith(prefix) and found[len(prefix) + ID_DIGITS :] == f"-{name}"
+        folder_name
+        for folder_name in names_in(root)
+        if folder_name.startswith(prefix) and folder_name[len(prefix) + ID_DIGITS :] == f"-{name}"
     ]
 
 

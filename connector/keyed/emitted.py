@@ -28,8 +28,8 @@ def rows_of(answer: Any) -> Iterable[Any]:
         return batches
     if isinstance(answer, Mapping | tuple | str | bytes | pa.RecordBatch):
         return (answer,)
-    found: Iterable[Any] = answer
-    return found
+    rows: Iterable[Any] = answer
+    return rows
 
 
 def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:
@@ -39,19 +39,19 @@ def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:
 
 def batches_of(codec: ValueCodec, rows: Iterable[Row | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Checked rows as batches of the codec's schema, in their order."""
-    held: list[Row] = []
+    collected: list[Row] = []
     for row in rows:
         if isinstance(row, tuple):
-            held.append(row)
-            if len(held) < BATCH_ROWS:
+            collected.append(row)
+            if len(collected) < BATCH_ROWS:
                 continue
-        if held:
-            yield _batch(codec, held)
-            held = []
+        if collected:
+            yield _batch(codec, collected)
+            collected = []
         if not isinstance(row, tuple):
             yield row
-    if held:
-        yield _batch(codec, held)
+    if collected:
+        yield _batch(codec, collected)
 
 
 def write_emitted(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:

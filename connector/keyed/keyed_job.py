@@ -37,7 +37,7 @@ class TaskRows:
 class Work(Protocol):
     """The computation of a task on its rows and its backend; picklable."""
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Yield the rows to emit, checked against the job's ``output``."""
 
 

@@ -145,12 +145,12 @@ def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
 
 def described_history(text: str, dialect: type[sqlglot.Dialect]) -> tuple[str, str] | None:
     """(name, position) of the table in ``DESCRIBE HISTORY name``; None for any other statement."""
-    found = words(text, dialect)
-    if [word.upper() for word in found[:2]] != ["DESCRIBE", "HISTORY"] or len(found) % 2 == 0:
+    statement = words(text, dialect)
+    if [word.upper() for word in statement[:2]] != ["DESCRIBE", "HISTORY"] or len(statement) % 2 == 0:
         return None
-    if len(found) < 3 or any(word != "." for word in found[3::2]):
+    if len(statement) < 3 or any(word != "." for word in statement[3::2]):
         return None
-    return ".".join(found[2::2]), _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
+    return ".".join(statement[2::2]), _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
 
 
 def full_name(node: exp.Table) -> str:
@@ -167,20 +167,20 @@ def find_references(
     ``changes(…)``. Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL
     for a clause that cannot be answered.
     """
-    found = []
+    references = []
     for node in tree.find_all(exp.Table):
         position = _position(node, text)
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in ("history", "changes"):
-            found.append(_function(node, position))
+            references.append(_function(node, position))
         elif isinstance(node.this, exp.Identifier) and not node.db:
             reference = _named(node, position)
             if not _is_cte(node):
-                found.append(reference)
+                references.append(reference)
             elif not reference.plain:
                 raise _invalid(f"{node.name!r} is defined by WITH; put the AS OF clause inside its query", position)
         elif isinstance(node.this, exp.Identifier) and is_ours(full_name(node)):
-            found.append(_named(node, position))
-    return found
+            references.append(_named(node, position))
+    return references
 
 
 def replace_table(node: exp.Table, name: str, shown: str) -> None:
@@ -312,7 +312,7 @@ def position_of_quoted(message: str, text: str, dialect: type[sqlglot.Dialect]) 
 
     Engines run a statement with other table names, so the positions that they report do not fit ``text``.
     """
-    names = [name.split(".")[-1] for found in _QUOTED.findall(message) for name in found if name]
+    names = [name.split(".")[-1] for quoted in _QUOTED.findall(message) for name in quoted if name]
     try:
         tokens = sqlglot.tokenize(text, read=dialect)
     except SqlglotError:

@@ -33,12 +33,12 @@ class RecordCalls:
     timeout: int | None
     values: tuple[int, ...]
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Yield the emitted rows. Raises InvalidInputError FUNCTION_FAILED, which names the key."""
         timed = self.timeout is not None
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=timed)
         run = _Run(self, batch)
-        yield from run.records(states, given)
+        yield from run.records(states, task_rows)
         if self.timeout is not None:
             idle = states.idle(batch.time - self.timeout)
             yield from run.timed_out(states, idle)

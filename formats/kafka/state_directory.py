@@ -75,8 +75,8 @@ def encode_store_path(path: StorePath) -> str:
 
 def decode_task(name: str) -> tuple[int, int] | None:
     """(subtopology, partition) if the name can be that of a task's directory, else None."""
-    found = _TASK.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _TASK.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def changelog_topic(application_id: str, store: str, named_topology: str | None = None) -> str:
@@ -87,10 +87,10 @@ def changelog_topic(application_id: str, store: str, named_topology: str | None 
 def decode_process_metadata(data: bytes | str) -> UUID | None:
     """The process id, None where the file holds none. Raises CorruptError KAFKA_FILE. Other fields are ignored."""
     try:
-        found = json.loads(data)
-        process = found["processId"] if isinstance(found, dict) and "processId" in found else None
-        if not isinstance(found, dict) or not isinstance(process, str | None):
-            raise ValueError(f"{found!r:.80}")
+        document = json.loads(data)
+        process = document["processId"] if isinstance(document, dict) and "processId" in document else None
+        if not isinstance(document, dict) or not isinstance(process, str | None):
+            raise ValueError(f"{document!r:.80}")
         return None if process is None else UUID(process)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
@@ -104,10 +104,10 @@ def encode_process_metadata(process: UUID) -> str:
 
 
 def _task(name: str, path: str) -> tuple[int, int]:
-    found = decode_task(name)
-    if found is None:
+    task = decode_task(name)
+    if task is None:
         raise _not_a_store(path)
-    return found
+    return task
 
 
 def _not_a_store(path: str) -> InvalidInputError:

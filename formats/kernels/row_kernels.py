@@ -8,27 +8,27 @@ _MOST = 2**31 - 1
 
 
 @kernel
-def words_at(data: Bytes, byte_offset: Longs, found: Longs) -> bool:
+def words_at(data: Bytes, byte_offset: Longs, words: Longs) -> bool:
     """Read the eight bytes at each position; returns false if one is outside ``data``."""
     for i in range(len(byte_offset)):
         if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
             return False
-        found[i] = I64(word(data, byte_offset[i]))
+        words[i] = I64(word(data, byte_offset[i]))
     return True
 
 
 @kernel
-def halves_at(data: Bytes, byte_offset: Longs, found: Halves) -> bool:
+def halves_at(data: Bytes, byte_offset: Longs, halves: Halves) -> bool:
     """Read the four bytes at each position; returns false if one is outside ``data``."""
     for i in range(len(byte_offset)):
         if byte_offset[i] < 0 or byte_offset[i] > len(data) - 4:
             return False
-        found[i] = half_word(data, byte_offset[i])
+        halves[i] = half_word(data, byte_offset[i])
     return True
 
 
 @kernel
-def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
+def bits_at(data: Bytes, start: Longs, number: int, bits: Flags) -> int:
     """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 for a bitmap outside ``data``."""
     byte, shift = number >> 3, number & 7
     count = 0
@@ -36,7 +36,7 @@ def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
         if start[i] < 0 or start[i] + byte >= len(data):
             return -1
         bit = (data[start[i] + byte] >> shift) & 1
-        found[i] = bit != 0
+        bits[i] = bit != 0
         count += bit
     return count
 
@@ -55,8 +55,8 @@ def measure_strings(data: Bytes, byte_offset: Longs, base: Longs, limit: Longs, 
         if len(nulls) == 0 or not nulls[i]:
             if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
                 return -1
-            found = I64(word(data, byte_offset[i]))
-            size, offset = found & 0xFFFFFFFF, found >> 32
+            slot = I64(word(data, byte_offset[i]))
+            size, offset = slot & 0xFFFFFFFF, slot >> 32
             if offset < 0 or offset + size > limit[i] or base[i] < 0 or base[i] + offset + size > len(data):
                 return -1
             total += size

@@ -28,10 +28,10 @@ def split_points(files: Sequence[tuple[int, ReadAt]], parts: int, within: KeyRan
     total = sum(weight for _, weight in samples)
     reached = itertools.accumulate(weight for _, weight in samples)
     points: list[bytes] = []
-    wanted = 1
-    for (key, _), held in zip(samples, reached, strict=True):
-        if wanted < parts and held >= total * wanted / parts:
-            wanted += 1
+    part = 1
+    for (key, _), reached_here in zip(samples, reached, strict=True):
+        if part < parts and reached_here >= total * part / parts:
+            part += 1
             if not points or key > points[-1]:
                 points.append(key)
     return points

@@ -90,9 +90,9 @@ def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
     except OSError as error:
         raise corrupt(where, f"cannot be opened ({error.strerror})") from error
     try:
-        found = os.fstat(descriptor).st_size
-        if found != size:
-            raise corrupt(where, f"found {found} bytes, expected {size}")
+        actual_size = os.fstat(descriptor).st_size
+        if actual_size != size:
+            raise corrupt(where, f"found {actual_size} bytes, expected {size}")
         return _opened(descriptor, size, smallest, where)
     except Malformed as error:
         raise corrupt(where, f"its metadata is malformed: {error}") from error
@@ -124,12 +124,12 @@ class _Reader:
         raw = np.empty(block_handle.size + blocks.TRAILER + SLACK, np.uint8)
         read_at(self.descriptor, block_handle.offset, block_handle.size + blocks.TRAILER, self.path, raw)
         start, size, offset = (np.array([number]) for number in (0, block_handle.size, block_handle.offset))
-        found = check_blocks(raw, start, size, offset, self.checksums.kind, self.checksums.base, self.path)
-        if found.room > 2 * _MAX_META:
-            raise Malformed(f"a block at {block_handle.offset} that claims to hold {int(found.length[0])} bytes")
-        plain = np.empty(found.room + SLACK, np.uint8)
-        expand(found, plain, 0)
-        return plain, int(found.length[0])
+        checked = check_blocks(raw, start, size, offset, self.checksums.kind, self.checksums.base, self.path)
+        if checked.room > 2 * _MAX_META:
+            raise Malformed(f"a block at {block_handle.offset} that claims to hold {int(checked.length[0])} bytes")
+        plain = np.empty(checked.room + SLACK, np.uint8)
+        expand(checked, plain, 0)
+        return plain, int(checked.length[0])
 
     def small(self, block_handle: BlockHandle) -> dict[bytes, bytes]:
         """The entries of a metaindex or of properties."""
@@ -212,15 +212,15 @@ def _index(
         raise Unreadable(f"{reader.path} has an index of type {kind}")
     delta = bool(_number(properties, b"rocksdb.index.value.is.delta.encoded"))
     strip = 0 if _number(properties, b"rocksdb.index.key.is.user.key") else 8
-    found = _index_block(reader, block_handle, delta, strip)
+    entries = _index_block(reader, block_handle, delta, strip)
     if kind != _TWO_LEVEL_INDEX:
-        return found
+        return entries
     parts = [
         _index_block(reader, BlockHandle(int(offset), int(size)), delta, strip)
-        for offset, size in zip(found[1], found[2], strict=True)
+        for offset, size in zip(entries[1], entries[2], strict=True)
     ]
     if not parts:
-        return found
+        return entries
     keys = np.concatenate([part[0].keys for part in parts])
     ends = np.cumsum([len(part[0].keys) for part in parts])
     starts = [part[0].start[:-1] + (end - len(part[0].keys)) for part, end in zip(parts, ends, strict=True)]
@@ -254,9 +254,9 @@ def _index_block(
             raise Unreadable(f"{reader.path} has an index block of an unknown layout")
         if status:
             raise Malformed("the index of its blocks")
-        found, used = int(count[0]), int(count[1])
-        _check_offsets(offset[:found], size[:found], reader.file_size)
-        return Separators(keys[:used].copy(), start[: found + 1].copy()), offset[:found].copy(), size[:found].copy()
+        number, used = int(count[0]), int(count[1])
+        _check_offsets(offset[:number], size[:number], reader.file_size)
+        return Separators(keys[:used].copy(), start[: number + 1].copy()), offset[:number].copy(), size[:number].copy()
 
 
 def _block_handle(meta: Mapping[bytes, bytes], name: bytes) -> BlockHandle:

@@ -53,9 +53,9 @@ def read_changes(
     CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW.
     """
     if not 0 <= first_batch <= last_batch:
-        found = f"found batches {first_batch} to {last_batch}"
+        asked = f"found batches {first_batch} to {last_batch}"
         raise InvalidInputError(
-            "SPARK_STATE_RANGE", f"change feed: {found}; expected a first batch from 0 to the last one"
+            "SPARK_STATE_RANGE", f"change feed: {asked}; expected a first batch from 0 to the last one"
         )
     if state_view.shape == "map" and not state_view.flat:
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
@@ -92,13 +92,13 @@ def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -
 
 def partitions_of_feed(checkpoint: Checkpoint, state_view: StateView, first_batch: int, last_batch: int) -> list[int]:
     """All partitions of the batches of a feed. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""
-    found: set[int] = set()
+    partitions: set[int] = set()
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
         if batch.batch_id >= first_batch:
             store = state_view.store.at(batch)
             store.check_partitions(checkpoint.root.path)
-            found.update(store.partitions)
-    return sorted(found)
+            partitions.update(store.partitions)
+    return sorted(partitions)
 
 
 def _by_element(state_view: StateView) -> StateView:
@@ -108,11 +108,11 @@ def _by_element(state_view: StateView) -> StateView:
 
 def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> pa.RecordBatch:
     deleted = changes.kind == DELETE
-    found = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
-    kinds = changes.kind if found.rows is None else changes.kind[found.rows]
+    decoded = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
+    kinds = changes.kind if decoded.rows is None else changes.kind[decoded.rows]
     types = pa.DictionaryArray.from_arrays(pa.array(_CODES[kinds]), pa.array(list(_TYPES.values()))).cast(pa.string())
     batches = pa.array(np.full(len(kinds), batch_id, np.int64))
     partitions = pa.array(np.full(len(kinds), partition, np.int32))
     return pa.RecordBatch.from_arrays(
-        [batches, types, *found.columns, partitions], schema=feed_schema(decoder.state_view)
+        [batches, types, *decoded.columns, partitions], schema=feed_schema(decoder.state_view)
     )

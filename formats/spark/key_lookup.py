@@ -56,10 +56,10 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
     try:
         for chosen in itertools.product(*choices.values()):
             values = pinned(schema, _nested(dict(zip(choices, chosen, strict=True))))
-            found = _ranges(checkpoint, state_view, schema, values)
-            if found is None or len(ranges) + len(found) > _MAX_RANGES:
+            more = _ranges(checkpoint, state_view, schema, values)
+            if more is None or len(ranges) + len(more) > _MAX_RANGES:
                 return None
-            ranges += found
+            ranges += more
             keys.append(values)
     except StateStoreError:
         return None  # the error is raised when the filter is applied to rows
@@ -69,16 +69,16 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
 
 def _choices(state_view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
     """The values that filters allow, by path in the key's schema; columns without such a limit are left out."""
-    found: dict[tuple[str, ...], list[Any]] = {}
+    choices: dict[tuple[str, ...], list[Any]] = {}
     for item in filters:
         path = _path(state_view, item)
         if path is None or item.op not in ("=", "<=>", "in"):
             continue
         values = list(item.value) if item.op == "in" else [item.value]
         for leaf, value in _leaves(path, values):
-            if leaf and (leaf not in found or len(value) < len(found[leaf])):
-                found[leaf] = value
-    return found
+            if leaf and (leaf not in choices or len(value) < len(choices[leaf])):
+                choices[leaf] = value
+    return choices
 
 
 def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, ...], list[Any]]]:
@@ -104,13 +104,13 @@ def _path(state_view: StateView, item: Filter) -> tuple[str, ...] | None:
 
 
 def _nested(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for path, value in values.items():
-        level = found
+        level = nested
         for name in path[:-1]:
             level = level.setdefault(name, {})
         level[path[-1]] = value
-    return found
+    return nested
 
 
 def _ranges(
@@ -167,12 +167,12 @@ def _timed(schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
 
 def _joined(ranges: list[KeyRange]) -> tuple[KeyRange, ...]:
     """The keys as ascending ranges that do not overlap."""
-    found: list[KeyRange] = []
+    joined: list[KeyRange] = []
     for each in sorted(set(ranges), key=lambda within: (within.first or b"", within.rest)):
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is None or (last.stop is not None and (each.first or b"") >= last.stop):
-            found.append(each)
+            joined.append(each)
         else:
             stop = None if last.stop is None or each.stop is None else max(last.stop, each.stop)
-            found[-1] = KeyRange(last.first, stop)
-    return tuple(found)
+            joined[-1] = KeyRange(last.first, stop)
+    return tuple(joined)

@@ -57,9 +57,9 @@ class ErrorPath:
         return ErrorPath(self.code, self.path + step, kind)
 
     def wrong(self, value: object, why: str = "") -> InvalidInputError:
-        found = f"{type(value).__name__} {shown(value, 80)}"
+        what = f"{type(value).__name__} {shown(value, 80)}"
         return InvalidInputError(
-            self.code, f"Column {self.path!r}: found {found}, expected {self.kind}{why and '; '}{why}."
+            self.code, f"Column {self.path!r}: found {what}, expected {self.kind}{why and '; '}{why}."
         )
 
 
@@ -244,7 +244,7 @@ def _naive(error_path: ErrorPath) -> Convert:
 
 def _plain_datetime(error_path: ErrorPath, value: Any) -> datetime:
     """Convert a datetime of a subclass, such as pandas' Timestamp, or of numpy to a plain one."""
-    found = value
+    moment = value
     if isinstance(value, np.datetime64):
         try:
             micros = value.astype("M8[us]")
@@ -252,12 +252,12 @@ def _plain_datetime(error_path: ErrorPath, value: Any) -> datetime:
             raise error_path.wrong(value) from None
         if micros.astype(value.dtype) != value:
             raise error_path.wrong(value, "finer than a microsecond, or not a time")
-        found = micros.item()
-    if not isinstance(found, datetime) or found != found:  # pandas' NaT is a datetime that is unequal to itself
+        moment = micros.item()
+    if not isinstance(moment, datetime) or moment != moment:  # pandas' NaT is a datetime that is unequal to itself
         raise error_path.wrong(value)
-    if getattr(found, "nanosecond", 0):
+    if getattr(moment, "nanosecond", 0):
         raise error_path.wrong(value, "finer than a microsecond")
-    return datetime.combine(found.date(), found.timetz())
+    return datetime.combine(moment.date(), moment.timetz())
 
 
 def _duration(error_path: ErrorPath) -> Convert:

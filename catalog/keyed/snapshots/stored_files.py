@@ -205,13 +205,13 @@ def checked(folder: Path, file: FileRef) -> Path:
     path = folder / file.name
     with opened(folder, file) as verified:
         with _there(folder, file, "look at"):
-            found = path.stat()
-        known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
-        if _KNOWN_GOOD.get(known) != file.checksums:
+            about = path.stat()
+        identity = str(path), about.st_ino, about.st_size, about.st_mtime_ns
+        if _KNOWN_GOOD.get(identity) != file.checksums:
             verified.verify_all()
             if len(_KNOWN_GOOD) >= _MOST_KNOWN:
                 _KNOWN_GOOD.clear()
-            _KNOWN_GOOD[known] = file.checksums
+            _KNOWN_GOOD[identity] = file.checksums
     return path
 
 
