@@ -127,7 +127,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
     for number in range(12):
         time += int(random.integers(1, 4))
         count, tasks = int(random.integers(0, 12)), int(random.choice([1, 1, 2, 3, GROUPS]))
-        chosen = [words[place] for place in random.integers(0, len(words), count)]
+        chosen = [words[index] for index in random.integers(0, len(words), count)]
         records = list(zip(chosen, random.choice([LOOK, LOOK, REMOVE, *range(5)], count).tolist(), strict=True))
         keeps = number % 3 > 0
         if number % 6 == 4:
@@ -275,21 +275,21 @@ def test_a_state_is_the_same_in_the_same_batch_and_the_next(
     update."""
     seen: list[Any] = []
 
-    def writes(batch_time: datetime, key: str, place: int | None, state: State) -> None:
+    def writes(batch_time: datetime, key: str, index: int | None, state: State) -> None:
         found = state.get_option()
         seen.append((copy.deepcopy(found), str(type(found)), str(found)))
         if isinstance(found, list):
             found.append("changed")
         if isinstance(found, dict):
             found["changed"] = 1
-        if place is not None and place >= 0:
-            state.update(values[place][0])
+        if index is not None and index >= 0:
+            state.update(values[index][0])
 
     tracking = Tracking(tmp_path, StateSpec.function(writes).timeout(1000), state=kind)
-    for place, (_, expected) in enumerate(values):
+    for index, (_, expected) in enumerate(values):
         seen.clear()
-        at = place * 10 + 1
-        tracking.batch([("a", place), ("a", LOOK), ("a", LOOK)], at)
+        at = index * 10 + 1
+        tracking.batch([("a", index), ("a", LOOK), ("a", LOOK)], at)
         tracking.batch([("a", LOOK)], at + 1)
         tracking.batch([], at + 5)
         assert [found for found, *_ in seen] == [None, *[expected] * 4]
@@ -310,13 +310,13 @@ def test_values_are_as_users_write_them(tmp_path: Path) -> None:
     rows = [("k", *cells), ("k", None, None, None)]
     for number, values in enumerate([list(kinds), *([name] for name in kinds), []]):
         tracking = Tracking(tmp_path / str(number), StateSpec.function(look), values={n: kinds[n] for n in values})
-        places = [0, *(1 + list(kinds).index(name) for name in values)]
+        indexes = [0, *(1 + list(kinds).index(name) for name in values)]
         seen.clear()
-        tracking.batch([tuple(row[place] for place in places) for row in rows])
+        tracking.batch([tuple(row[index] for index in indexes) for row in rows])
         if not values:
             assert seen == [None, None]
         elif len(values) == 1:
-            assert seen == [rows[0][places[1]], None]
+            assert seen == [rows[0][indexes[1]], None]
         else:
             assert seen == [dict(zip(kinds, cells, strict=True)), dict.fromkeys(kinds)]
 
@@ -440,7 +440,7 @@ def test_columns_do_what_records_do(tmp_path: Path, seed: int) -> None:
         trackings[-1].put_initial([("w1", 5), ("w9", 6)])
     for number in range(15):
         count = int(random.integers(0, 10)) if number % 4 else 0
-        words = [f"w{place}" for place in random.integers(0, 8, count)]
+        words = [f"w{index}" for index in random.integers(0, 8, count)]
         records = list(zip(words, random.choice([LOOK, REMOVE, *range(4)], count).tolist(), strict=True))
         tasks = int(random.integers(1, 4))
         emitted = [ordered(tracking.batch(records, tasks=tasks, keeps=True)) for tracking in trackings]
