@@ -298,7 +298,7 @@ def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> I
 
 
 def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (record, group, time) of the records to place in bulk."""
+    """Return (record, group, time) of the records that are inserted in bulk."""
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
     return ordered.record[kept], ordered.group[kept], ordered.time[kept]

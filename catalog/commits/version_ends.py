@@ -80,7 +80,7 @@ def insert_versions(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[N
 
 
 def _insert_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
-    """Place new rows like `insert_versions` where late records fall among several stored rows of their key."""
+    """Insert new rows like `insert_versions` where late records fall among several stored rows of their key."""
     record, group, time = new
     count = len(record) + len(existing.group)
     all_group = np.concatenate((existing.group, group))

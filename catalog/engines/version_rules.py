@@ -41,7 +41,7 @@ def check_numbers(query: Query, word: str) -> None:
 
 
 def version_asked(source: Source, state: str, query: Query) -> int:
-    """Return the version whose state answers a snapshot query.
+    """Return the version whose state answers a query about a state at a moment.
 
     Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, which state what is kept.
     """

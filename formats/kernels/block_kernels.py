@@ -84,7 +84,8 @@ def measure_blocks(raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: L
 def expand_blocks(
     raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Bytes, plain_start: Longs, length: Longs, report: Longs
 ) -> int:
-    """Decompress checked blocks to ``plain[place:place + length]``; those of other codecs are there already."""
+    """Decompress checked blocks to ``plain[plain_start:plain_start + length]``; those of other codecs are there
+    already."""
     for i in range(len(start)):
         report[0] = i
         first, stop, at, end = start[i], start[i] + size[i], plain_start[i], plain_start[i] + length[i]

@@ -97,7 +97,7 @@ class SnapshotLog:
         return next((entry.version for entry in reversed(self.entries) if entry.transaction == asked), None)
 
     def outputs(self, version: int) -> tuple[FileRef, ...]:
-        """Return the outputs of a version that is retained or is the last of its application.
+        """Return the outputs of a version that is kept or is the last of its application.
 
         Raises NotFoundError VERSION_NOT_FOUND.
         """
@@ -111,7 +111,7 @@ class SnapshotLog:
         return entry.outputs
 
     def snapshot(self, version: int | None) -> SnapshotEntry | None:
-        """Return a retained snapshot, the newest by default; None if there is none yet, and for version 0.
+        """Return a kept snapshot, the newest by default; None if there is none yet, and for version 0.
 
         Raises NotFoundError VERSION_NOT_FOUND, which lists the kept versions.
         """

@@ -84,8 +84,8 @@ def _no_check() -> None:
 
 @contextmanager
 def new_file(folder: Path, subfolder: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
-    """Create a file ``<place>/<unique><suffix>`` in the store's folder; it exists and is durable when the block ends
-    well.
+    """Create a file ``<subfolder>/<unique><suffix>`` in the store's folder; it exists and is durable when the block
+    ends well.
 
     Raises StorageError DISK_FAILED, also for refusals of the system within the block, and NotFoundError
     SNAPSHOT_FILE_MISSING if another process removed the file meanwhile.
@@ -171,7 +171,7 @@ _KNOWN_GOOD: dict[tuple[str, int, int, int], str] = {}
 
 
 def link_or_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) -> None:
-    """Place a stored file under another name, as a link if it is read only.
+    """Link or copy a stored file to another name, as a link if it is read only.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED, StorageError.
     """

@@ -41,7 +41,7 @@ def crc32c(strings: Spans, before: U32s | None = None) -> U32s:
     longest = int(size[0]) if len(size) else 0
     words = size // _WORD
     for index in range(longest // _WORD):
-        count = int(np.searchsorted(-words, -index))  # words > place
+        count = int(np.searchsorted(-words, -index))  # words > index
         word = gather(strings.data, start[:count] + _WORD * index, "<u8") ^ crc[:count]
         mixed = tables[_WORD - 1][(word & np.uint64(0xFF)).astype(np.int64)]
         for byte in range(1, _WORD):

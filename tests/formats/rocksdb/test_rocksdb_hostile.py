@@ -43,7 +43,7 @@ def of_block(payload: bytes, kind: int = PLAIN, form: Form = Form()) -> Table:  
 
 
 def of_index(make: Callable[[BlockHandle], bytes], form: Form = Form()) -> Table:  # noqa: B008 (frozen)
-    """A table of one good block, with an index made from its place."""
+    """A table of one good block, with an index made from its handle."""
     writer = Writer(form)
     block_handle = writer.add(block_bytes([(internal(*entry[:3]), entry[3]) for entry in ENTRIES], 16))
     return writer.finish([(LAST, block_handle)], properties_of(ENTRIES), make(block_handle))
