@@ -29,7 +29,7 @@ from rocksdict import Options, Rdict, WriteBatch
 
 import statestore
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, with_closures
 from statestore.catalog.reads.scan import TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import SEAL_MIN_ROWS, SEAL_RATIO
@@ -120,10 +120,10 @@ def build(catalog: statestore.Catalog, history: History) -> statestore.Versioned
         commit_ms.append((middle - begin) * 1000)
         raw_ms.append((end - middle) * 1000)
         begin = time.perf_counter()
-        before = {m.name for m in store._snapshot.segments}
+        before = {m.name for m in store._log_state.segments}
         store.compact()
         compact_s += time.perf_counter() - begin
-        compacted += sum(m.rows for m in store._snapshot.segments if m.name not in before)
+        compacted += sum(m.rows for m in store._log_state.segments if m.name not in before)
     total = history.commits * history.commit_rows
     later = slice(history.commits // 5, None)
     report(
@@ -187,7 +187,7 @@ def measure_scans(path: Path, store: statestore.VersionedStore, history: History
             live_rows=live.num_rows,
         )
         measure_aggregate(path, store, label, moment, runs)
-        rows = touched(store._files, store._snapshot, moment * 1000)
+        rows = touched(store._files, store._log_state, moment * 1000)
         report(
             f"rows touched, {label} T",
             ratio=round(rows.rows / rows.live, 3),
@@ -199,7 +199,7 @@ def measure_scans(path: Path, store: statestore.VersionedStore, history: History
 
 @dataclass(frozen=True)
 class Touched:
-    """Rows that a snapshot read touches, the live rows among them, and the bound of invariant 5 for the dead ones."""
+    """The rows that a read of one moment touches, the live ones, and the bound of invariant 5 for the dead ones."""
 
     rows: int
     live: int
@@ -210,23 +210,23 @@ class Touched:
         return self.rows - self.live
 
 
-def touched(files: SegmentFiles, snapshot: LogState, moment: int) -> Touched:
+def touched(files: SegmentFiles, log_state: LogState, moment: int) -> Touched:
     """Measure invariant 5: dead rows <= x live (closed or open segments) + late segments spanning T + deltas."""
-    window = TimeRange(moment, moment, snapshot.version, True)
+    window = TimeRange(moment, moment, log_state.version, True)
     rows = live = spare = 0
-    for piece in plan(files, snapshot, window, ()):
-        ends = ends_at(files, piece.view, window.version)[: piece.stop]
+    for piece in plan(files, log_state, window, ()):
+        ends = ends_at(files, piece.segment, window.version)[: piece.stop]
         rows += piece.stop
-        live += int(np.count_nonzero(ends > window.clamped(snapshot).low))
-        if piece.view.meta.role in ("delta", "late", "belief"):
+        live += int(np.count_nonzero(ends > window.clamped(log_state).low))
+        if piece.segment.meta.role in ("delta", "late", "belief"):
             spare += piece.stop
-    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_views(snapshot))
+    now = sum(int(np.count_nonzero(newest_ends(files, v) == OPEN)) for v in _value_segments(log_state))
     return Touched(rows, live, int(max(SEAL_RATIO * max(live, now), SEAL_MIN_ROWS)) + spare)
 
 
-def _value_views(snapshot: LogState) -> list[SegmentWithClosures]:
-    views = views_of(snapshot.segments, snapshot.closures)
-    return [v for v in views if v.meta.role in ("open", "delta") and not v.meta.tombstone]
+def _value_segments(log_state: LogState) -> list[SegmentWithClosures]:
+    segments = with_closures(log_state.segments, log_state.closures)
+    return [v for v in segments if v.meta.role in ("open", "delta") and not v.meta.tombstone]
 
 
 def measure_aggregate(path: Path, store: statestore.VersionedStore, label: str, moment: int, runs: int) -> None:
@@ -309,7 +309,7 @@ def measure_disk(path: Path, store: statestore.VersionedStore) -> None:
     write_raw(latest, store.scan(columns=["item", "price", "stock"]).read_all())
     store.vacuum(older_than=0)
     data = sum(f.stat().st_size for f in (path / "warehouse" / "prices").rglob("*") if f.is_file())
-    versions = sum(m.rows for m in store._snapshot.segments if m.role != "belief")
+    versions = sum(m.rows for m in store._log_state.segments if m.role != "belief")
     report(
         "bytes on disk / latest-only",
         ratio=round(data / latest.stat().st_size, 2),
@@ -355,7 +355,7 @@ def main() -> None:
         begin = time.perf_counter()
         store = build(statestore.connect(path / "warehouse"), history)
         (path / "warehouse" / "raw.arrow").unlink()
-        roles = pc.value_counts(pa.array([m.role for m in store._snapshot.segments])).to_pylist()
+        roles = pc.value_counts(pa.array([m.role for m in store._log_state.segments])).to_pylist()
         report(
             "history",
             keys=keys,

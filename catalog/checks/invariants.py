@@ -15,12 +15,12 @@ from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
 
-def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures) -> list[str]:
+def segment_violations(files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures) -> list[str]:
     """Check that rows are sorted, and that the statistics by which reads prune are those of the rows."""
-    meta, segment = view.meta, files.segment(view.meta)
-    starts, ends = segment.int64("valid_from"), segment.int64("valid_to")
-    added, closed, split = segment.int64("_added"), segment.int64("_closed"), segment.bools("_split")
-    late = starts <= snapshot.versions.stream_time_before(added)
+    meta, file = segment.meta, files.open_segment(segment.meta)
+    starts, ends = file.int64("valid_from"), file.int64("valid_to")
+    added, closed, split = file.int64("_added"), file.int64("_closed"), file.bools("_split")
+    late = starts <= log_state.versions.stream_time_before(added)
     punctual = closed[(added < closed) & ~split]
     expected = {
         "rows": len(starts),
@@ -35,48 +35,52 @@ def segment_violations(files: SegmentFiles, snapshot: LogState, view: SegmentWit
         "late_added": int(added[late].max(initial=0)),
     }
     if meta.role == "belief":
-        expected["max_dropped"] = int(segment.int64("_dropped").max())
-    found = [
+        expected["max_dropped"] = int(file.int64("_dropped").max())
+    violations = [
         f"{meta.name}: {name} is {getattr(meta, name)} in the log, {value} in the rows"
         for name, value in expected.items()
         if getattr(meta, name) != value
     ]
     if (starts[1:] < starts[:-1]).any():
-        found.append(f"{meta.name}: rows are not sorted by valid_from")
+        violations.append(f"{meta.name}: rows are not sorted by valid_from")
     if (ends <= starts).any():
-        found.append(f"{meta.name}: a row ends at or before its start")
+        violations.append(f"{meta.name}: a row ends at or before its start")
     if ((closed == 0) != (ends == OPEN)).any():
-        found.append(f"{meta.name}: a row is open but a commit closed it, or it has an end but no commit closed it")
+        violations.append(
+            f"{meta.name}: a row is open but a commit closed it, or it has an end but no commit closed it"
+        )
     if not np.array_equal(
-        hash_keys([segment.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
+        hash_keys([file.column_array(n) for n in files.spec.key_names])[files.index(meta).rows],
         files.index(meta).hashes,
     ):
-        found.append(f"{meta.name}: the key index does not lead to the rows with those keys")
-    return found
+        violations.append(f"{meta.name}: the key index does not lead to the rows with those keys")
+    return violations
 
 
-def closure_violations(files: SegmentFiles, view: SegmentWithClosures) -> list[str]:
+def closure_violations(files: SegmentFiles, segment: SegmentWithClosures) -> list[str]:
     """Check invariant 1: ends only shrink, and a rewritten segment has only closures newer than the ends of its own
     rows.
     """
-    found = []
-    segment = files.segment(view.meta)
-    ends = segment.int64("valid_to").copy()
+    violations = []
+    file = files.open_segment(segment.meta)
+    ends = file.int64("valid_to").copy()
     version = 0
-    for piece in view.closures:
-        rows, new_ends = files.closures(piece, view.meta.rows)
+    for piece in segment.closures:
+        rows, new_ends = files.closures(piece, segment.meta.rows)
         if piece.version <= version:
-            found.append(f"{view.meta.name}: closures are not in the order of their commits")
+            violations.append(f"{segment.meta.name}: closures are not in the order of their commits")
         version = piece.version
         if (new_ends >= ends[rows]).any():
-            found.append(f"{view.meta.name}: commit {version} does not shorten a row it closes")
-        if (new_ends < segment.int64("valid_from")[rows]).any():
-            found.append(f"{view.meta.name}: commit {version} closes a row before its start")
-        if (segment.int64("_closed")[rows] >= version).any():
-            found.append(f"{view.meta.name}: commit {version} closes a row that a later commit has already closed")
+            violations.append(f"{segment.meta.name}: commit {version} does not shorten a row it closes")
+        if (new_ends < file.int64("valid_from")[rows]).any():
+            violations.append(f"{segment.meta.name}: commit {version} closes a row before its start")
+        if (file.int64("_closed")[rows] >= version).any():
+            violations.append(
+                f"{segment.meta.name}: commit {version} closes a row that a later commit has already closed"
+            )
         if int(new_ends.min(initial=OPEN)) != piece.min_valid_to:
-            found.append(
-                f"{view.meta.name}: the least end of the closures of commit {version} differs from the one in the log"
+            violations.append(
+                f"{segment.meta.name}: the least end of the closures of commit {version} is not the one in the log"
             )
         ends[rows] = new_ends
-    return found
+    return violations

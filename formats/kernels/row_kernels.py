@@ -9,27 +9,27 @@ _MOST = 2**31 - 1
 
 
 @kernel
-def words_at(data: Bytes, place: Ints, found: Ints) -> bool:
+def words_at(data: Bytes, byte_offset: Ints, words: Ints) -> bool:
     """Read the eight bytes at each position; returns false if one is outside ``data``."""
-    for i in range(len(place)):
-        if place[i] < 0 or place[i] > len(data) - 8:
+    for i in range(len(byte_offset)):
+        if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
             return False
-        found[i] = I64(word(data, place[i]))
+        words[i] = I64(word(data, byte_offset[i]))
     return True
 
 
 @kernel
-def halves_at(data: Bytes, place: Ints, found: Halves) -> bool:
+def halves_at(data: Bytes, byte_offset: Ints, halves: Halves) -> bool:
     """Read the four bytes at each position; returns false if one is outside ``data``."""
-    for i in range(len(place)):
-        if place[i] < 0 or place[i] > len(data) - 4:
+    for i in range(len(byte_offset)):
+        if byte_offset[i] < 0 or byte_offset[i] > len(data) - 4:
             return False
-        found[i] = half_word(data, place[i])
+        halves[i] = half_word(data, byte_offset[i])
     return True
 
 
 @kernel
-def bits_at(data: Bytes, start: Ints, number: int, found: Bools) -> int:
+def bits_at(data: Bytes, start: Ints, number: int, bits: Bools) -> int:
     """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 for a bitmap outside ``data``."""
     byte, shift = number >> 3, number & 7
     count = 0
@@ -37,26 +37,27 @@ def bits_at(data: Bytes, start: Ints, number: int, found: Bools) -> int:
         if start[i] < 0 or start[i] + byte >= len(data):
             return -1
         bit = (data[start[i] + byte] >> shift) & 1
-        found[i] = bit != 0
+        bits[i] = bit != 0
         count += bit
     return count
 
 
 @kernel
-def measure_strings(data: Bytes, place: Ints, base: Ints, limit: Ints, nulls: Bools, offsets: Halves) -> int:
-    """Fill in the Arrow offsets of the strings that the slots at ``place`` point to; returns the size of all of them.
+def measure_strings(data: Bytes, byte_offset: Ints, base: Ints, limit: Ints, nulls: Bools, offsets: Halves) -> int:
+    """Fill in the Arrow offsets of the strings that the slots at ``byte_offset`` point to; returns the size of all of
+    them.
 
     ``nulls`` may be empty. A negative number is returned for a malformed row: for a string that is not inside the
     ``limit`` bytes of its row, or for more bytes of strings than there are.
     """
     total = 0
     offsets[0] = 0
-    for i in range(len(place)):
+    for i in range(len(byte_offset)):
         if len(nulls) == 0 or not nulls[i]:
-            if place[i] < 0 or place[i] > len(data) - 8:
+            if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
                 return -1
-            found = I64(word(data, place[i]))
-            size, offset = found & 0xFFFFFFFF, found >> 32
+            slot = I64(word(data, byte_offset[i]))
+            size, offset = slot & 0xFFFFFFFF, slot >> 32
             if offset < 0 or offset + size > limit[i] or base[i] < 0 or base[i] + offset + size > len(data):
                 return -1
             total += size
@@ -67,13 +68,13 @@ def measure_strings(data: Bytes, place: Ints, base: Ints, limit: Ints, nulls: Bo
 
 
 @kernel
-def copy_strings(data: Bytes, place: Ints, base: Ints, offsets: Halves, target: Bytes) -> None:
+def copy_strings(data: Bytes, byte_offset: Ints, base: Ints, offsets: Halves, target: Bytes) -> None:
     """Copy the strings that ``measure_strings`` found to be inside ``data``, one after another."""
-    for i in range(len(place)):
+    for i in range(len(byte_offset)):
         at, end = I64(offsets[i]), I64(offsets[i + 1])
         if at == end:
             continue
-        start = base[i] + (I64(word(data, place[i])) >> 32) - at
+        start = base[i] + (I64(word(data, byte_offset[i])) >> 32) - at
         while at + 8 <= end:
             store_word(target, at, word(data, start + at))
             at += 8

@@ -69,25 +69,27 @@ def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
         return slowly
     known: dict[str, Any] = {"pack": layout.head.pack, "full": layout.full}
     for column, name, plain in zip(layout.columns, codec.schema.names, types, strict=True):
-        i = column.place
+        i = column.position
         known |= {f"name{i}": name, f"type{i}": plain, f"to{i}": _packable(name, column)}
-    places, others = range(len(types)), [column.place for column in layout.others]
+    indexes, others = range(len(types)), [column.position for column in layout.others]
     numbers = [
-        f"cell{column.place}" if types[column.place] in _AS_THEY_ARE else f"to{column.place}(cell{column.place})"
+        f"cell{column.position}"
+        if types[column.position] in _AS_THEY_ARE
+        else f"to{column.position}(cell{column.position})"
         for column in layout.numbers
     ]
     head = f"pack({', '.join(['full', *numbers, *[f'len(bytes{i})' for i in others]])})"
     parts = [head, *[f"bytes{i}" for i in others]]
-    row = "".join([f"cell{i}, " for i in places])
+    row = "".join([f"cell{i}, " for i in indexes])
     by_row = _CELLS_OF_A_ROW.format(
         row=row,
         count=len(types),
-        by_name="".join([f"value[name{i}], " for i in places]),
+        by_name="".join([f"value[name{i}], " for i in indexes]),
         nothing="None, " * len(types),
     )
     source = _ENCODE.format(
         cells="cell0 = value" if len(types) == 1 else by_row,
-        plain=" and ".join([f"type(cell{i}) is type{i}" for i in places]),
+        plain=" and ".join([f"type(cell{i}) is type{i}" for i in indexes]),
         bytes="; ".join([f"bytes{i} = to{i}(cell{i})" for i in others]) or "pass",
         joined=" + ".join(parts) if len(parts) < 4 else f"b''.join(({', '.join(parts)}))",
     )
@@ -107,19 +109,19 @@ def value_decoder(layout: ValueLayout, codec: ValueCodec) -> Decode:
     known: dict[str, Any] = {"unpack": head.unpack, "unpack_from": head.unpack_from, "full": layout.full}
     cells: dict[int, str] = {}
     for column in layout.numbers:
-        i = column.place
+        i = column.position
         cells[i] = f"stored{i}" if column.back in _AS_THEY_ARE else f"back{i}(stored{i})"
     ends, end = [], str(head.size)
     for column in layout.others:
-        i = column.place
+        i = column.position
         ends.append(f"end{i} = {end} + length{i}")
         cells[i] = f"back{i}(data[{end}:end{i}])"
         end = f"end{i}"
     for column, name in zip(layout.columns, codec.schema.names, strict=True):
         back = bytes.decode if pa.types.is_string(column.kind) else column.back
-        known |= {f"name{column.place}": name, f"back{column.place}": back}
-    stored = [f"stored{column.place}" for column in layout.numbers]
-    lengths = [f"length{column.place}" for column in layout.others]
+        known |= {f"name{column.position}": name, f"back{column.position}": back}
+    stored = [f"stored{column.position}" for column in layout.numbers]
+    lengths = [f"length{column.position}" for column in layout.others]
     row = ", ".join([f"name{i}: {cells[i]}" for i in sorted(cells)])
     source = _DECODE.format(
         head=", ".join(["bits", *stored, *lengths]),

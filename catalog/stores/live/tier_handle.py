@@ -27,23 +27,23 @@ class TierHandle(TierOwner):
         """
         with self._mutex:
             tier = self._tier
-            rows = segments = 0
+            rows = time_segments = 0
             if tier is not None:
                 with contextlib.suppress(TierBrokenError):  # the table's count is reported instead
-                    rows, segments = tier.estimated_rows(), len(tier.segments())
+                    rows, time_segments = tier.estimated_rows(), len(tier.time_segments())
         table = self._table_metrics()
         return {
             **table,
             "rows": rows or table["rows"],
-            "hot_segments": segments,
+            "hot_segments": time_segments,
             "latencies": self._latencies.report(),
         }
 
     def physical(self) -> Iterator[tuple[str, bytes, bytes]]:
         """Yield (directory, row key, value) of every row in the hot tier, as stored."""
-        for segment in self._read(lambda tier: tier.segments()):
-            name = self._segment_name(segment) if self._segment_name else f"rocksdb/{self.name}"
-            for key, value in self._rows([segment], None, None, False):
+        for time_segment in self._read(lambda tier: tier.time_segments()):
+            name = self._time_segment_name(time_segment) if self._time_segment_name else f"rocksdb/{self.name}"
+            for key, value in self._rows([time_segment], None, None, False):
                 yield name, key, value
 
     @property
@@ -80,19 +80,21 @@ class TierHandle(TierOwner):
                     if failures == ATTEMPTS:
                         raise error.as_storage_error(self._root / FOLDER) from error
 
-    def _rows(self, segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool) -> Iterator[Row]:
+    def _rows(
+        self, time_segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool
+    ) -> Iterator[Row]:
         """Yield rows with ``low`` <= key < ``high`` segment by segment; rows of segments that are dropped meanwhile
         disappear.
 
         Damage on the way is repaired, and the rows continue behind the last one that was yielded.
         """
-        for segment in segments:
+        for time_segment in time_segments:
             first, last = low, high
             failures = 0
             while True:
                 tier, begin = self._readable(), (first, last)
                 try:
-                    for row in tier.scan(segment, first, last, backwards):
+                    for row in tier.scan(time_segment, first, last, backwards):
                         yield row
                         if backwards:
                             last = row[0]

@@ -77,11 +77,11 @@ class DataFile:
 
 def data_files(folder: Folder) -> list[DataFile]:
     """The state files of a partition's folder, by version; side files (``.crc``) and all others are left out."""
-    found = []
+    files = []
     for name, size in folder.files().items():
         if match := _DATA_FILE.fullmatch(name):
-            found.append(DataFile(name, int(match[1]), match[2], match[3], size))
-    return sorted(found, key=lambda file: (file.version, file.kind, file.name))
+            files.append(DataFile(name, int(match[1]), match[2], match[3], size))
+    return sorted(files, key=lambda file: (file.version, file.kind, file.name))
 
 
 def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:
@@ -100,5 +100,5 @@ def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Fold
         data = folder.read_once(file.name)
         return replace(folder, seen=Seen(files={posixpath.join(folder.path, file.name): data}))
 
-    wanted = list(files)
-    yield from zip(in_order(held, wanted, min(len(wanted), PARALLEL_REQUESTS // 3)), wanted, strict=True)
+    requested = list(files)
+    yield from zip(in_order(held, requested, min(len(requested), PARALLEL_REQUESTS // 3)), requested, strict=True)

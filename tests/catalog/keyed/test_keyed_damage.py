@@ -152,7 +152,7 @@ def opened_again(store: KeyedStore) -> KeyedStore:
 def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused although its files still exist, because the discard is about to remove them."""
+    """The part is refused although its files still exist, because the discard is about to remove them."""
     fill(tasks, 1)
     parts = travelled(tasks.snapshot(["full"]))
     version = store.commit(parts)
@@ -175,15 +175,15 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process drops them however long it runs, whether it commits or only reads."""
-    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(shared_log, "LOG_CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)
     fill(tasks, 1)
     for _ in range(10):
         store.discard(tasks.commit("full"))
         assert reader.versions() == []
         for handle in (store, reader):
-            remembered = [entry.version for entry in handle._read().entries if entry.handles]
+            remembered = [entry.version for entry in handle._read().entries if entry.parts]
             assert len(remembered) <= 2, remembered
 
 

@@ -226,7 +226,7 @@ def test_a_backend_goes_on_when_the_disk_does(
 def test_files_of_a_renewed_database_are_never_taken_for_those_of_a_snapshot_before(
     store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have the same names, and may have the same sizes."""
+    """The files of both databases have the same names, and may have the same sizes."""
     with store.backend(directory=local(tmp_path)) as backend:
         _put(backend, 1)
         part = backend.snapshot("incremental").result(WAIT)

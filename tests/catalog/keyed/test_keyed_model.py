@@ -173,7 +173,7 @@ STEP_WEIGHTS = {"write": 6, "begin": 2, "finish": 4, "cancel": 1, "discard": 2, 
 @pytest.fixture
 def folded_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold the log's entries into one file after every few entries."""
-    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 3)
+    monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 3)
 
 
 @pytest.mark.usefixtures("folded_often")

@@ -119,7 +119,7 @@ def read(backend: Any, state: Any, key: str) -> Any:
 
 
 def test_only_confirmed_snapshots_are_built_on(store: KeyedStore, tasks: Tasks) -> None:
-    """Not those that were only taken, only committed, are older than the newest confirmed, are full, or of others."""
+    """Snapshots that were only taken or committed, older confirmed ones, full ones and those of others are no base."""
     (task,) = tasks.tasks
     fill(tasks, 1)
 

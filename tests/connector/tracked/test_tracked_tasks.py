@@ -86,7 +86,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
     for number in range(12):
         time += int(random.integers(1, 4))
         count, tasks = int(random.integers(0, 12)), int(random.choice([1, 1, 2, 3, GROUPS]))
-        chosen = [words[place] for place in random.integers(0, len(words), count)]
+        chosen = [words[index] for index in random.integers(0, len(words), count)]
         records = list(zip(chosen, random.choice([LOOK, LOOK, REMOVE, *range(5)], count).tolist(), strict=True))
         keeps = number % 3 > 0
         if number % 6 == 4:
@@ -119,7 +119,7 @@ def test_records_of_a_key_come_in_order(tmp_path: Path) -> None:
 
 
 def test_a_record_in_time_holds_a_timeout_off(tmp_path: Path) -> None:
-    """Also one that only looks; a timeout is more than the duration; then the key begins anew."""
+    """A record that only looks holds it off, too; after more than the duration the key begins anew."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout(3000), output=SEEN)
     tracking.batch([("a", 1), ("b", 2), ("c", 3)], 10)
     assert tracking.batch([], 13) == [], "just the duration is not more"
@@ -200,7 +200,7 @@ def test_batch_time_is_told_in_utc(tmp_path: Path) -> None:
 
 
 def test_a_batch_reads_no_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 3000 keys, a batch of two looks up two, and looks through no more times than are due."""
+    """A batch of two of 3000 keys looks up two, and looks through no more times than are due."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout("1 hour"), output=SEEN)
     tracking.batch([(f"w{number}", 1) for number in range(3000)])
     asked: list[int] = []

@@ -10,42 +10,42 @@ import pyarrow as pa
 
 from statestore.catalog.checks.invariants import closure_violations, segment_violations
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import ends_at, views_of
+from statestore.catalog.reads.row_ends import ends_at, with_closures
 from statestore.catalog.reads.scan import TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
 
-def layout_violations(files: SegmentFiles, snapshot: LogState) -> list[str]:
+def layout_violations(files: SegmentFiles, log_state: LogState) -> list[str]:
     """Check the invariants that do not depend on a chosen version and time."""
-    found: list[str] = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        found += segment_violations(files, snapshot, view)
-        found += closure_violations(files, view)
-    return found + commit_violations(snapshot)
+    violations: list[str] = []
+    for segment in with_closures(log_state.segments, log_state.closures):
+        violations += segment_violations(files, log_state, segment)
+        violations += closure_violations(files, segment)
+    return violations + commit_violations(log_state)
 
 
-def commit_violations(snapshot: LogState) -> list[str]:
+def commit_violations(log_state: LogState) -> list[str]:
     """Check that commit times and stream times never decrease."""
-    versions = snapshot.versions
-    found = []
+    versions = log_state.versions
+    violations = []
     for name in ("timestamp", "stream_time"):
         column = getattr(versions, name)
         if (column[1:] < column[:-1]).any():
-            found.append(f"log: {name} goes back from one commit to the next")
-    return found
+            violations.append(f"log: {name} goes back from one commit to the next")
+    return violations
 
 
-def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int) -> list[str]:
+def uniqueness_violations(files: SegmentFiles, log_state: LogState, version: int) -> list[str]:
     """Check invariant 2: in the belief of a version, no key has two rows (values or tombstones) at one moment."""
     keys, hashes, starts, ends = [], [], [], []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        segment = files.segment(view.meta)
-        end = ends_at(files, view, version)
-        start = segment.int64("valid_from")
+    for segment in with_closures(log_state.segments, log_state.closures):
+        file = files.open_segment(segment.meta)
+        end = ends_at(files, segment, version)
+        start = file.int64("valid_from")
         rows = np.flatnonzero(end > start)
-        columns = [segment.column_array(n).take(pa.array(rows)) for n in files.spec.key_names]
+        columns = [file.column_array(n).take(pa.array(rows)) for n in files.spec.key_names]
         keys.append(columns)
         hashes.append(hash_keys(columns))
         starts.append(start[rows])
@@ -63,28 +63,28 @@ def uniqueness_violations(files: SegmentFiles, snapshot: LogState, version: int)
     return [f"version {version}: {int(same.sum())} keys have two rows at one moment"] if same.any() else []
 
 
-def pruning_violations(files: SegmentFiles, snapshot: LogState, moment: int, version: int | None = None) -> list[str]:
+def pruning_violations(files: SegmentFiles, log_state: LogState, moment: int, version: int | None = None) -> list[str]:
     """Check invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
-    window = _window(snapshot, moment, version)
-    clamped = window.clamped(snapshot)
-    pieces = {p.view.meta.name: p for p in plan(files, snapshot, window, ())}
-    found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        if view.meta.tombstone:
+    window = _window(log_state, moment, version)
+    clamped = window.clamped(log_state)
+    pieces = {p.segment.meta.name: p for p in plan(files, log_state, window, ())}
+    violations = []
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.tombstone:
             continue
-        starts = files.segment(view.meta).int64("valid_from")
-        live = (starts <= clamped.high) & (ends_at(files, view, window.version) > clamped.low)
-        piece = pieces.get(view.meta.name)
+        starts = files.open_segment(segment.meta).int64("valid_from")
+        live = (starts <= clamped.high) & (ends_at(files, segment, window.version) > clamped.low)
+        piece = pieces.get(segment.meta.name)
         read = np.zeros(len(starts), bool)
         if piece is not None:
             read[piece.start : piece.stop] = True
         if (live & ~read).any():
-            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} skips a live row")
+            violations.append(f"{segment.meta.name}: a read as of {moment} at {window.version} skips a live row")
         if piece is not None and not piece.cut and not live[read].all():
-            found.append(f"{view.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
-    return found
+            violations.append(f"{segment.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
+    return violations
 
 
-def _window(snapshot: LogState, moment: int, version: int | None) -> TimeRange:
-    chosen = snapshot.version if version is None else version
-    return TimeRange(moment, moment, chosen, chosen == snapshot.version)
+def _window(log_state: LogState, moment: int, version: int | None) -> TimeRange:
+    chosen = log_state.version if version is None else version
+    return TimeRange(moment, moment, chosen, chosen == log_state.version)

@@ -108,8 +108,8 @@ def _keyed_workload(faults: Faults, root: Path) -> None:
         for number in range(20):
             backend.set_current_key(f"k{number}")
             state.update(round_ * 100 + number)
-        handle = backend.snapshot("incremental" if round_ % 2 else "full").result()
-        version = store.commit([handle])
+        part = backend.snapshot("incremental" if round_ % 2 else "full").result()
+        version = store.commit([part])
         mark("commit", round_, version)
         backend.notify_complete(version)
         if round_ == 3:
