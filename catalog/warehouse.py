@@ -17,7 +17,7 @@ from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
@@ -171,9 +171,9 @@ class Inspection:
         """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
         return self.warehouse.tables()
 
-    def table(self, name: str) -> ReadableTable:
+    def table(self, name: str) -> Table:
         """Return a table by name. Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one."""
-        return ReadableTable(self.warehouse.table(name))
+        return Table(self.warehouse.table(name))
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:

@@ -33,7 +33,7 @@ from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable, Time
+from statestore.catalog.reads.table import Table, Time
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
@@ -234,14 +234,14 @@ class KeyedStore:
         entry = self._read().snapshot(version)
         return [] if entry is None else sorted({spec.name for part in entry.handles for spec in part.states})
 
-    def table(self, state: str) -> ReadableTable:
+    def table(self, state: str) -> Table:
         """Return a state as a table of every kept version.
 
         Its columns are the key, the namespace, the key of a map or the position of an element, and the value. A read of
         the table raises NotFoundError STATE_NOT_FOUND for an unknown state.
         """
         self._check_open()
-        return ReadableTable(keyed_table(self._folder, self.spec, state))
+        return Table(keyed_table(self._folder, self.spec, state))
 
     def scan(
         self,
@@ -270,7 +270,7 @@ class KeyedStore:
         end_timestamp: Time | None = None,
         columns: Iterable[str] | None = None,
     ) -> pa.RecordBatchReader:
-        """Read the rows of a state that differ between two snapshots (`ReadableTable.diff`)."""
+        """Read the rows of a state that differ between two snapshots (`Table.diff`)."""
         return self.table(state).diff(start_version, end_version, start_timestamp, end_timestamp, columns)
 
     # Upkeep

@@ -15,8 +15,8 @@ from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
@@ -73,7 +73,7 @@ class StoreHandle:
         Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
         """
         self._check_open()
-        return ReadableTable(self.table).scan(as_of, version, columns, filter)
+        return Table(self.table).scan(as_of, version, columns, filter)
 
     def history(
         self,
@@ -90,7 +90,7 @@ class StoreHandle:
         ``_commit_version``.
         """
         self._check_open()
-        return ReadableTable(self.table).history(key, start, end, version, columns, filter)
+        return Table(self.table).history(key, start, end, version, columns, filter)
 
     def changes(
         self,
@@ -108,7 +108,7 @@ class StoreHandle:
         """
         self._check_open()
         bounds = (start_version, end_version, start_timestamp, end_timestamp)
-        return ReadableTable(self.table).changes(*bounds, columns, filter)
+        return Table(self.table).changes(*bounds, columns, filter)
 
     def diff(
         self,
@@ -126,7 +126,7 @@ class StoreHandle:
         """
         self._check_open()
         bounds = (start_version, end_version, start_timestamp, end_timestamp)
-        return ReadableTable(self.table).diff(*bounds, columns)
+        return Table(self.table).diff(*bounds, columns)
 
     def versions(self) -> pa.Table:
         """Return one row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""

@@ -36,7 +36,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -276,7 +276,7 @@ def test_sql_filters_select_what_duckdb_selects(where: str) -> None:
         assert multiset(statestore.sql(path, f"SELECT * FROM {source} WHERE {where}")) == multiset(expected)
 
 
-REFUSED: list[tuple[str, Callable[[ReadableTable], Any]]] = [
+REFUSED: list[tuple[str, Callable[[Table], Any]]] = [
     ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.scan(version=6)),
     ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.history(version=-1)),
     ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.changes(end_version=6)),
@@ -311,7 +311,7 @@ def sql_of(text: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(("said", "ask"), REFUSED)
-def test_what_is_refused(said: str, ask: Callable[[ReadableTable], Any]) -> None:
+def test_what_is_refused(said: str, ask: Callable[[Table], Any]) -> None:
     with pytest.raises(statestore.StateStoreError, match=said):
         ask(tables(checkpoint_path(AGGREGATION))["state"])
 

@@ -18,7 +18,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.formats.state_table import Mode, Query
 from statestore.formats.values.times import to_datetime
 
@@ -35,7 +35,7 @@ class Subject:
 
     case: Case
     name: str
-    read: ReadableTable
+    read: Table
     states: dict[int, Counter[Row]]
 
     @property
@@ -226,7 +226,7 @@ def test_a_pinned_table_answers_alike(subjects: list[Subject]) -> None:
         assert pinned.pin() is pinned
         assert pinned.kept_versions() == subject.table.kept_versions() == (min(subject.states), subject.newest)
         assert pinned.identity == subject.table.identity != ""
-        assert rows_of(ReadableTable(pinned).scan().read_all()) == subject.states[subject.newest]
+        assert rows_of(Table(pinned).scan().read_all()) == subject.states[subject.newest]
         assert pinned.known_from(subject.newest) == (
             None if subject.case.whole else subject.case.times[min(subject.states)]
         )

@@ -25,7 +25,7 @@ from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -68,7 +68,7 @@ def test_purged_batches_are_told_and_the_others_read(
         assert [(row["oldest_version"], row["version"], row["status"]) for row in told] == [(first, last, "ok")]
 
 
-def check_refusals(table: ReadableTable, before: datetime, first: int, last: int) -> None:
+def check_refusals(table: Table, before: datetime, first: int, last: int) -> None:
     """Check that batches and moments before the first kept batch are refused."""
     kept = f"{first} to {last}"
     after = f"{first + 1} to {last}" if first < last else "none"

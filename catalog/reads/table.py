@@ -22,7 +22,7 @@ Time = int | datetime
 
 
 @dataclass(frozen=True)
-class ReadableTable:
+class Table:
     """A table with its reads. Times are epoch milliseconds or aware datetimes.
 
     Rows come by segment, not in key order. Every read raises NotFoundError for an unknown column and for a version or
