@@ -31,7 +31,7 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         about = warehouse.about(name)
         kept = about.retention
         item |= {"kind": about.kind, "retention": None if kept is None else format_duration(kept), "retention_ms": kept}
-        item |= _columns(warehouse.table(name))
+        item |= _columns(warehouse.open(name))
         found = warehouse.summary(name)
         item |= found.as_json()
         if found.kept is not None:

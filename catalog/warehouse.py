@@ -91,7 +91,7 @@ class Warehouse:
         return self.held.address(name)
 
     def tables(self) -> list[str]:
-        """Return the names of the tables with state, without their metadata tables."""
+        """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
         return list(self.held.names)
 
     def metadata_tables(self) -> list[str]:
@@ -108,11 +108,15 @@ class Warehouse:
     def about(self, name: str) -> TableInfo:
         return self.held.about(name)
 
-    def table(self, name: str) -> StateTable:
-        """Return a table, or a metadata table (`prices$versions`).
+    def table(self, name: str) -> Table:
+        """Return a table by name, or a metadata table (``prices$versions``), with its reads.
 
         Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one.
         """
+        return Table(self.open(name))
+
+    def open(self, name: str) -> StateTable:
+        """Return a table, or a metadata table, as doors read it. Raises NotFoundError TABLE_NOT_FOUND."""
         if not isinstance(name, str):
             raise InvalidInputError("INVALID_NAME", f"table name {shown(name)}; expected a text")
         base, _, suffix = name.partition("$")
@@ -157,26 +161,7 @@ class Warehouse:
         )
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """The tables at a path; no data is read before a table is read."""
-
-    warehouse: Warehouse
-
-    @property
-    def path(self) -> str:
-        return self.warehouse.path
-
-    def tables(self) -> list[str]:
-        """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
-        return self.warehouse.tables()
-
-    def table(self, name: str) -> Table:
-        """Return a table by name. Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one."""
-        return Table(self.warehouse.table(name))
-
-
-def inspect(path: str | os.PathLike[str]) -> Inspection:
+def inspect(path: str | os.PathLike[str]) -> Warehouse:
     """Return the tables at ``path``: a warehouse, one store, or the state of an engine, such as a Spark checkpoint.
 
     State of an engine may also be at s3://bucket/folder, gs://…, abfs://…, hdfs://… or a location that an installed
@@ -185,7 +170,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError INVALID_LOCATION or NO_ACCESS,
     UnsupportedError UNSUPPORTED_PATH.
     """
-    return Inspection(open_warehouse(path))
+    return open_warehouse(path)
 
 
 def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
@@ -239,7 +224,7 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     with disk_errors("look at", root):
         within = None if location.is_local and (root / STORE_FILE).is_file() else _engine_state(location.parent)
         if within is not None:
-            return Warehouse(location.parent, within).table(location.name)
+            return Warehouse(location.parent, within).open(location.name)
         if not location.is_local:
             raise _no_state(location)
         return _stored_table(path, root)

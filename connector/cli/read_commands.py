@@ -108,7 +108,7 @@ def scan(
     from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
     from statestore.formats.state_table import Query
 
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path).pin().open(store)
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
     rows = scan_rows(table, query, limit) if where is None else where_rows(path, table, query, where, limit)
     if as_json:
@@ -141,7 +141,7 @@ def diff(
     from statestore.connector.cli.differences import as_grid, first_and_counts, objects
     from statestore.connector.cli.reading import column_names, point
 
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path).pin().open(store)
     reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
     shown, counts = first_and_counts(reader, limit)
     if as_json:
@@ -168,7 +168,7 @@ def changes(
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
 
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path).pin().open(store)
     rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
     if as_json:
         show_json(rows.batches())

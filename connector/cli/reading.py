@@ -33,7 +33,7 @@ def read_key(
     end: str | None = None,
 ) -> pa.Table:
     """The rows of one key; InvalidInputError WRONG_KEY if the text is not a key of the store."""
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path).pin().open(store)
     query = Query(
         mode=mode,
         version=version,
@@ -149,7 +149,7 @@ def where_rows(path: str | Path, table: StateTable, query: Query, where: str, li
 
 
 def read_table(path: str | Path, name: str, query: Query | None = None) -> pa.Table:
-    return read_all(open_warehouse(path).pin().table(name), query or Query())
+    return read_all(open_warehouse(path).pin().open(name), query or Query())
 
 
 def read_all(table: StateTable, query: Query) -> pa.Table:

@@ -36,9 +36,9 @@ def attach(path: str, *, as_of: int | datetime | None = None, version: int | Non
     connection = connect()
     for name in warehouse.tables():
         with _left_out_before_its_time():
-            create_view(connection, name, warehouse.table(name), Query(as_of=moment, version=version))
+            create_view(connection, name, warehouse.open(name), Query(as_of=moment, version=version))
     for name in warehouse.metadata_tables():  # these describe the store, not its state at a moment
-        create_view(connection, name, warehouse.table(name), Query())
+        create_view(connection, name, warehouse.open(name), Query())
     create_schemas(connection, warehouse)
     return connection
 

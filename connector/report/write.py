@@ -38,7 +38,7 @@ def write_report(
     """
     bundle = _bundle()
     warehouse = open_warehouse(path).pin()
-    names = warehouse.tables() if store is None else [warehouse.table(store).name]
+    names = warehouse.tables() if store is None else [warehouse.open(store).name]
     described = [item for item in summaries(path) if item["store"] in names]
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}

@@ -110,7 +110,7 @@ class MemoryWarehouse:
     def schemas(self) -> list[str]:
         return []
 
-    def table(self, name: str) -> MemoryTable:
+    def open(self, name: str) -> MemoryTable:
         if name not in self.held:
             raise NotFoundError("TABLE_NOT_FOUND", f"no table {name!r}; there are {', '.join(self.tables())}")
         return self.held[name]
