@@ -10,6 +10,7 @@ from datetime import timedelta, timezone, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from statestore.catalog.reads.argument_names import RANGE, right_names
 from statestore.formats.engine import EngineOption
 from statestore.formats.engines import engine_options, engines
 from statestore.formats.errors import InvalidInputError
@@ -67,7 +68,7 @@ OPTIONS = (
         _READS,
         "time",
         "changes or history from this state time on, inclusive",
-        "changes(start_timestamp=), history(start=)",
+        "changes(start_time=), history(start_time=)",
         "changes --from, history --from",
     ),
     Option(
@@ -75,7 +76,7 @@ OPTIONS = (
         _BATCH,
         "time",
         "changes or history up to this state time, inclusive",
-        "changes(end_timestamp=), history(end=)",
+        "changes(end_time=), history(end_time=)",
         "changes --to, history --to",
     ),
     Option("columns", _READS, "names", "only these columns, separated by commas", "scan(columns=)", "scan --columns"),
@@ -113,6 +114,12 @@ def options_of_engines() -> list[Option]:
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
 UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", "checkpointLocation", SESSION_TIME_ZONE))
 LATEST = "latest"
+_RANGE = {
+    "start_version": "startingVersion",
+    "end_version": "endingVersion",
+    "start_time": "startingTimestamp",
+    "end_time": "endingTimestamp",
+}
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
@@ -140,8 +147,9 @@ def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
         if lowered in UNSEEN:
             continue
         if lowered not in known and not ("read" in uses and engine_options(lowered)):
-            close = difflib.get_close_matches(lowered, known, 1, 0.5)
-            hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
+            meant = [_RANGE[word] for word in right_names(name, RANGE) if _RANGE[word] in known.values()]
+            close = meant or [known[word] for word in difflib.get_close_matches(lowered, known, 1, 0.5)]
+            hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known.values())}"
             raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} does not exist for a {uses[0]}; {hint}")
         found[lowered] = value
     return found

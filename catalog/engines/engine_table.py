@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from statestore.catalog.engines.version_rules import (
 )
 from statestore.catalog.reads.changes import CHANGE_COLUMNS
 from statestore.catalog.reads.history_columns import HISTORY_COLUMNS
+from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
     ChecksResumption,
     DeltaPart,
@@ -33,6 +35,7 @@ from statestore.formats.engine import (
     Source,
     StateAt,
     StateInfo,
+    Version,
 )
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query
@@ -107,6 +110,10 @@ class EngineTable:
         """Return (oldest, newest) version that history covers. Raises NotFoundError if there is none."""
         kept = self.source.kept(self.state)
         return kept[0], kept[-1]
+
+    def versions(self) -> pa.Table:
+        """Return one row per known version, including those that can no longer be read."""
+        return rows_table(VERSIONS_SCHEMA, map(version_row, self.source.versions(self.state)))
 
     def lookup_floor(self, version: int) -> int | None:
         return None
@@ -189,6 +196,17 @@ class EngineTable:
         if isinstance(split, DeltaSplit):
             return read_deltas(split, query, columns)
         return read_compared(split, self.state, query)
+
+
+def version_row(version: Version) -> dict[str, Any]:
+    """Return a version as a row of ``$versions`` and ``$snapshots``."""
+    return {
+        "version": version.number,
+        "timestamp": version.time,
+        "stream_time": version.stream_time,
+        "readable": version.readable,
+        **version.facts,
+    }
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:

@@ -266,12 +266,12 @@ class KeyedStore:
         state: str,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_timestamp: Time | None = None,
-        end_timestamp: Time | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
         columns: Iterable[str] | None = None,
     ) -> pa.RecordBatchReader:
         """Read the rows of a state that differ between two snapshots (`Table.diff`)."""
-        return self.table(state).diff(start_version, end_version, start_timestamp, end_timestamp, columns)
+        return self.table(state).diff(start_version, end_version, start_time, end_time, columns)
 
     # Upkeep
 

@@ -52,6 +52,9 @@ class MemoryTable:
     def kept_versions(self) -> tuple[int, int]:
         return 0, len(self.commits) - 1
 
+    def versions(self) -> pa.Table:
+        return pa.table({"version": pa.array(range(len(self.commits)), pa.int64())})
+
     def pin(self) -> MemoryTable:
         return self
 

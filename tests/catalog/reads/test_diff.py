@@ -75,7 +75,7 @@ def test_no_end_is_now(tmp_path: Path) -> None:
         store.write(as_table([("a", 1, 1)]))
         store.write(as_table([("a", 2, 2), ("b", 1, 2)]))
     table = Table(open_table(tmp_path / "s"))
-    assert told(table.diff(start_timestamp=1)) == expected({"a": 1}, {"a": 2, "b": 1})
+    assert told(table.diff(start_time=1)) == expected({"a": 1}, {"a": 2, "b": 1})
     assert told(table.diff(start_version=2)) == expected({}, {})
 
 
@@ -165,7 +165,7 @@ def test_wrong_points_are_refused_before_anything_is_read(tmp_path: Path) -> Non
         with pytest.raises(NotFoundError, match="VERSION_NOT_FOUND"):
             table.diff(1, 99)
         with pytest.raises(NotFoundError, match="TIME_NOT_KEPT"):
-            table.diff(start_timestamp=4)
+            table.diff(start_time=4)
         with pytest.raises(InvalidInputError, match="MISSING_OPTION"):
             table.diff(end_version=1)
 

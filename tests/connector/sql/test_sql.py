@@ -146,7 +146,7 @@ def test_history_and_changes_take_a_range(tables: dict[str, MemoryTable]) -> Non
     assert _asked(tables, "changes('prices', 1, 4)").start_version == 1
     assert _asked(tables, "changes('prices', end_version => 4)").end_version == 4
     assert _asked(tables, "changes('prices', '1970-01-01T00:00:01Z')").start_time == 1_000_000
-    assert _asked(tables, "changes('prices', starting_timestamp => 1000)").start_time == 1_000_000
+    assert _asked(tables, "changes('prices', start_time => 1000)").start_time == 1_000_000
     assert _asked(tables, "history('prices') VERSION AS OF 0").version == 0
 
 

@@ -76,9 +76,9 @@ def check_refusals(table: Table, before: datetime, first: int, last: int) -> Non
         (f"VERSION_NOT_FOUND.*batches {kept} can be read", lambda: table.scan(version=first - 1)),
         (f"VERSION_NOT_FOUND.*batches {kept} can be read", lambda: table.history(version=first - 1)),
         ("TIME_NOT_KEPT.*or later, asked for", lambda: table.scan(as_of=before)),
-        (f"TIME_NOT_KEPT.*keeps batches {kept} and history from", lambda: table.history(start=before)),
+        (f"TIME_NOT_KEPT.*keeps batches {kept} and history from", lambda: table.history(start_time=before)),
         (f"VERSION_NOT_FOUND.*{after}", lambda: table.changes(start_version=first)),
-        (f"TIME_NOT_KEPT.*keeps batches {kept} and changes after", lambda: table.changes(start_timestamp=before)),
+        (f"TIME_NOT_KEPT.*keeps batches {kept} and changes after", lambda: table.changes(start_time=before)),
         (f"VERSION_NOT_FOUND.*batches {kept} can be read", lambda: table.diff(first - 1)),
     ]
     for said, ask in refused:
