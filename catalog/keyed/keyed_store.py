@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -30,10 +32,11 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
+from statestore.catalog.keyed.tables.keyed_versions import entries_table
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.table import Table, Time
+from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
@@ -47,6 +50,24 @@ from statestore.formats.errors import (
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.times import duration_ms
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def _of_state(
+    read: Callable[Concatenate[Table, Arguments], Answer],
+) -> Callable[Concatenate[KeyedStore, str, Arguments], Answer]:
+    """Return a read of `Table` as a method of a keyed store, which takes the name of a state first."""
+
+    def of_state(store: KeyedStore, state: str, *args: Arguments.args, **given: Arguments.kwargs) -> Answer:
+        return read(store.table(state), *args, **given)
+
+    itself, *others = inspect.signature(read).parameters.values()
+    state = inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
+    functools.update_wrapper(of_state, read)
+    of_state.__signature__ = inspect.Signature([itself, state, *others])  # type: ignore[attr-defined]
+    return of_state  # type: ignore[return-value]  # may be called with state= by name, too
 
 
 class KeyedStore:
@@ -194,10 +215,19 @@ class KeyedStore:
         self._check_writable()
         self._remove([name for part in handles for name in part.files()] + [file.name for file in outputs])
 
-    def versions(self) -> list[int]:
+    def retained(self) -> list[int]:
         """Return the versions of the kept snapshots, oldest first."""
         self._check_open()
         return list(self._read().retained())
+
+    def versions(self) -> pa.Table:
+        """Return one row per version, oldest first: time, operation, writer, transaction, bytes.
+
+        The columns are those of the metadata table ``$versions``. Discarding a snapshot is a version of its own; the
+        bytes of a discarded snapshot are null. `retained` has the versions that can be read.
+        """
+        self._check_open()
+        return entries_table(self._read())
 
     def transaction_version(self, transaction: tuple[str, int]) -> int | None:
         """Return the version that committed a transaction; None if no version did."""
@@ -243,35 +273,11 @@ class KeyedStore:
         self._check_open()
         return Table(keyed_table(self._folder, self.spec, state))
 
-    def scan(
-        self,
-        state: str,
-        *,
-        version: int | None = None,
-        as_of: Time | None = None,
-        columns: Iterable[str] | None = None,
-        filter: Any = None,
-    ) -> pa.RecordBatchReader:
-        """Read the rows of a state in a snapshot: in ``version``, in the newest at ``as_of``, or by default in the
-        newest.
-
-        ``as_of`` is epoch milliseconds or an aware datetime. Rows come by key group.
-
-        Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, STATE_NOT_FOUND or COLUMN_NOT_FOUND.
-        """
-        return self.table(state).scan(as_of, version, columns, filter)
-
-    def diff(
-        self,
-        state: str,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_time: Time | None = None,
-        end_time: Time | None = None,
-        columns: Iterable[str] | None = None,
-    ) -> pa.RecordBatchReader:
-        """Read the rows of a state that differ between two snapshots (`Table.diff`)."""
-        return self.table(state).diff(start_version, end_version, start_time, end_time, columns)
+    scan = _of_state(Table.scan)
+    get = _of_state(Table.get)
+    history = _of_state(Table.history)
+    changes = _of_state(Table.changes)
+    diff = _of_state(Table.diff)
 
     # Upkeep
 

@@ -349,4 +349,4 @@ def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, mo
             assert found.was_committed(raised.value.commit)
             assert not found.was_committed("7-" + raised.value.commit.split("-")[1])
             assert found.commit([part]) == 2
-    assert found.versions() == [1, 2]
+    assert found.retained() == [1, 2]

@@ -215,7 +215,7 @@ def test_metadata_says_what_is_there(subjects: list[Subject]) -> None:
         assert {"key", "value"} <= {*columns["role"].to_pylist(), "value"}
         files = found.table(f"{subject.name}$segments").scan().read_all()
         assert files.num_rows > 0 and min(files["bytes"].to_pylist()) > 0
-        summary = found.warehouse.summary(subject.name)
+        summary = found.summary(subject.name)
         assert (summary.oldest_version, summary.version) == (min(subject.states), subject.newest)
         assert summary.bytes is not None and summary.bytes > 0 and not summary.damaged
 

@@ -65,14 +65,14 @@ def test_moments_have_one_spelling_too(warehouse: Path, given: str, right: str) 
     table = statestore.inspect(warehouse).table("s")
     for call in (table.scan, table.get):
         with pytest.raises(InvalidInputError, match=rf"no argument '{given}'; write {right}"):
-            call(**{"key": "a", given: 1} if call == table.get else {given: 1})  # type: ignore[operator]
+            call(**{"key": "a", given: 1} if call == table.get else {given: 1})
 
 
 def test_history_is_a_range_of_times_only(warehouse: Path) -> None:
     """A version in its range had no effect in SQL before."""
     with pytest.raises(InvalidInputError, match=r"history\(…\) has no argument 'start_version'; write start_time"):
         statestore.sql(str(warehouse), "SELECT * FROM history('s', start_version => 1)")
-    with pytest.raises(InvalidInputError, match="changes.* is given start_version twice"):
+    with pytest.raises(InvalidInputError, match=r"changes.* is given start_version twice"):
         statestore.sql(str(warehouse), "SELECT * FROM changes('s', start_version => 1, start_version => 2)")
 
 

@@ -139,7 +139,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
         assert tracking.states() == versions[-1]
         expected = {STATE} if timeout is None else {STATE, UPDATED, IDLE}
         assert tracking.entries() == dict.fromkeys(expected, len(model.states)), "no time is left behind"
-    kept = tracking.store.versions()
+    kept = tracking.store.retained()
     assert len(kept) == len(versions) + seed % 2, "what failed is no version"
     assert [tracking.states(version) for version in kept[seed % 2 :]] == versions
     assert tracking.store.vacuum(0) == [], "nothing is left of what failed"
@@ -221,7 +221,7 @@ def test_rules_are_told_with_the_key(tmp_path: Path) -> None:
         with refused("FUNCTION_FAILED", "'bad'", told):
             tracking.batch([("a", 10), ("bad", value)], tasks=2)
         assert tracking.states() == {"a": 9}
-    assert tracking.store.versions() == [1]
+    assert tracking.store.retained() == [1]
 
 
 def test_empty_batches_are_versions(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_initial_states_that_are_refused(tmp_path: Path) -> None:
     for wrong in ({}, {"x": "bigint", "y": "bigint"}, {"x": "string"}):
         with refused("WRONG_INITIAL_STATE", "int64"):
             tracking.put_initial([("a", *([None] * len(wrong)))], kinds=wrong)
-    assert tracking.store.versions() == []
+    assert tracking.store.retained() == []
     assert tracking.store.vacuum(0) == []
 
 
@@ -486,7 +486,7 @@ def test_wrong_states_of_columns(tmp_path: Path, name: str) -> None:
     tracking = Tracking(tmp_path, StateSpec.vectorized(lambda batch_time, keys, rows, states: answer))
     with refused("FUNCTION_FAILED", told):
         tracking.batch([("a", 1), ("b", 1)])
-    assert tracking.store.versions() == []
+    assert tracking.store.retained() == []
     assert tracking.store.vacuum(0) == []
 
 
