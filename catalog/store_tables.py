@@ -107,6 +107,11 @@ class StoreTables:
         place = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
         return f"{place}{dollar}{suffix}"
 
+    @property
+    def options(self) -> dict[str, str]:
+        """None: the tables of stores have no options."""
+        return {}
+
     def store_of(self, name: str) -> str | None:
         """Return the store that a name of a store or table means; None if no store has it."""
         base = name.partition("$")[0]

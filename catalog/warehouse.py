@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
@@ -21,7 +21,8 @@ from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import Source
+from statestore.formats.engine import Engine, Source
+from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, engine_named, engine_options, expected, recognised
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
@@ -60,6 +61,10 @@ class Tables(Protocol):
     def address(self, name: str) -> str:
         """Return the path by which `open_table` opens a table."""
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options with which `open_table` opens a table."""
+
     def store_of(self, name: str) -> str | None:
         """Return the store that a name means; None if no store has it."""
 
@@ -85,10 +90,15 @@ class Warehouse:
         return str(self.location)
 
     def address(self, name: str) -> str:
-        """Return the path by which `open_table` opens a table; it has the credentials that were given with the
-        location.
+        """Return the path by which `open_table` opens a table, with `options`; it has the credentials that were given
+        with the location.
         """
         return self.held.address(name)
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of an engine that select the state, by their names in Spark."""
+        return self.held.options
 
     def tables(self) -> list[str]:
         """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
@@ -161,28 +171,32 @@ class Warehouse:
         )
 
 
-def inspect(path: str | os.PathLike[str]) -> Warehouse:
+def inspect(path: str | os.PathLike[str], **options: Any) -> Warehouse:
     """Return the tables at ``path``: a warehouse, one store, or the state of an engine, such as a Spark checkpoint.
 
     State of an engine may also be at s3://bucket/folder, gs://…, abfs://…, hdfs://… or a location that an installed
-    fsspec opens.
+    fsspec opens. ``options`` are those of engines that select state, such as ``operator_id=1`` and ``batch_id=3``
+    (docs/reference.md).
 
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError INVALID_LOCATION or NO_ACCESS,
     UnsupportedError UNSUPPORTED_PATH.
     """
-    return open_warehouse(path)
+    return open_warehouse(path, engine_options_of("inspect", options))
 
 
-def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
+def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Warehouse:
     """Open the warehouse at ``path``, or one store as a warehouse of its tables, or the state of an engine.
 
     State of an engine, such as a checkpoint of Structured Streaming, may lie in an object store or HDFS
-    (``statestore.formats.places.locations``).
+    (``statestore.formats.places.locations``). ``options`` of engines, by their names in Spark, select some of it, or
+    the version up to which it is read.
 
     Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds none of these; InvalidInputError
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
+    if options:
+        return Warehouse(location, _selected_state(location, options))
     if not location.is_local:
         found = _engine_state(location)
         if found is None:
@@ -286,16 +300,34 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
     """
     engine = recognised(location)
     given = {name.lower(): value for name, value in (options or {}).items()}
-    for name in given:
+    _check_owners(location, engine, given)
+    if engine is None:
+        return None
+    opening = EngineOpening(engine.name, location, given)
+    return _EngineState(location, opening, opening.open())
+
+
+def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:
+    """Raise InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location."""
+    for name in options:
         owners = [owner for owner, _ in engine_options(name)]
         if owners and engine not in owners:
             raise InvalidInputError(
                 "STATE_SELECTION", f"{location} is no {owners[0].expects}; option {name} selects state in one"
             )
-    if engine is None:
-        return None
-    opening = EngineOpening(engine.name, location, given)
-    return _EngineState(location, opening, opening.open())
+
+
+def _selected_state(location: Location, options: Mapping[str, str]) -> _EngineState:
+    """Return the state of an engine that options select; an option for a version alone selects no state.
+
+    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
+    """
+    aliases = {name for name in options for _, option in engine_options(name) if option.alias == "versionAsOf"}
+    _check_owners(location, recognised(location), options)
+    found = _engine_state(location, None if aliases == set(options) else options)
+    assert found is not None  # of the engine that has the options
+    bounds = [int(options[name]) for name in aliases]
+    return replace(found, given=options, bound=bounds[0] if bounds else None)
 
 
 @dataclass(frozen=True)
@@ -326,6 +358,8 @@ class _EngineState:
     opening: EngineOpening
     source: Source
     pinned: bool = False
+    given: Mapping[str, str] = field(default_factory=dict)
+    bound: int | None = None
 
     def pin(self) -> _EngineState:
         return replace(self, pinned=True)
@@ -347,7 +381,8 @@ class _EngineState:
 
     def open(self, name: str) -> StateTable:
         base, _, suffix = name.partition("$")
-        return _state_table(EngineTable(self.opening, base, base, self.source if self.pinned else None), suffix)
+        source = self.source if self.pinned else None
+        return _state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
 
     def only(self) -> StateTable:
         """Return the state that is read when none is named.
@@ -368,7 +403,14 @@ class _EngineState:
         return summarize_state(EngineTable(self.opening, name, name, self.source))
 
     def address(self, name: str) -> str:
-        return self.location.at(name).uri
+        """Return the path of a state; options that select it go with the path of all states."""
+        return self.location.uri if self.opening.options else self.location.at(name).uri
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        if self.opening.options:
+            return self.given
+        return {} if self.bound is None else {"versionAsOf": str(self.bound)}
 
     def store_of(self, name: str) -> str | None:
         base = name.partition("$")[0]

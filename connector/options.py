@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from statestore.catalog.reads.argument_names import RANGE, right_names
 from statestore.formats.engine import EngineOption
+from statestore.formats.engine_arguments import flag, python_name
 from statestore.formats.engines import engine_options, engines
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
@@ -104,7 +105,14 @@ OPTIONS = (
 def options_of_engines() -> list[Option]:
     """The options for reads that engines define."""
     return [
-        Option(option.name, _BATCH, option.kind, f"of a {engine.expects}: {option.meaning}", "")
+        Option(
+            option.name,
+            _BATCH,
+            option.kind,
+            f"of a {engine.expects}: {option.meaning}",
+            f"inspect({python_name(option.name)}=)",
+            flag(option.name),
+        )
         for engine in engines()
         for option in engine.options
     ]

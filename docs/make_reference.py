@@ -52,7 +52,9 @@ def _options() -> Iterator[str]:
     yield "\n## Options of reads and writes\n"
     yield (
         "One word in three spellings. Spark's ignores case; `read` and `write` are batches, `readStream` and "
-        "`writeStream` streams.\n"
+        "`writeStream` streams. Options of an engine's state are also arguments of `attach`, `sql` and "
+        "`write_report`, and flags of every command that reads; there, an option of a change feed implies "
+        "`readChangeFeed`.\n"
     )
     rows = (
         (_code(o.name), " ".join(o.uses), _code(o.python), _code(o.command), o.kind, o.meaning)
@@ -142,7 +144,7 @@ def _commands() -> Iterator[str]:
         options = (
             (_code(max(p.opts, key=len)), " ".join((getattr(p, "help", "") or "").split()))
             for p in command.params
-            if p.param_type_name == "option" and getattr(p, "help", "")
+            if p.param_type_name == "option" and getattr(p, "help", "") and not getattr(p, "hidden", False)
         )
         yield _table(("option", "meaning"), options)
 

@@ -14,7 +14,7 @@ from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkp
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, views
 from statestore.formats.spark.feed_source import FeedSource
-from statestore.formats.spark.source import CheckpointSource, Shown
+from statestore.formats.spark.source import CheckpointSource, Shown, state_name
 from statestore.formats.spark.state_options import StateSelection, wrong
 
 
@@ -27,16 +27,17 @@ def selected_source(location: Location, selection: StateSelection) -> Checkpoint
     checkpoint = open_located(location, _batch(location, selection))
     operator = _operator(checkpoint, selection)
     found = _view(checkpoint, operator, selection)
+    name = state_name(checkpoint, operator, found)
     if selection.feed is not None:
         first, last = selection.feed[0], checkpoint.batch.batch_id
         if first > last:
             raise wrong(f"changeStartBatchId is {first}; expected at most the last batch, {last}")
-        return FeedSource(location, remembered(checkpoint), replace(found, flat=selection.flat), first)
+        return FeedSource(location, remembered(checkpoint), replace(found, flat=selection.flat), first, name)
     if selection.snapshot is not None:
         _check_snapshot(checkpoint, found, *selection.snapshot)
     kind = operator.name or "Spark state"
     shown = Shown(operator.operator_id, found.name, kind, selection.flat, selection.snapshot)
-    return CheckpointSource(location, remembered(open_located(location)), {found.name: shown})
+    return CheckpointSource(location, remembered(open_located(location)), {name: shown})
 
 
 def _batch(location: Location, selection: StateSelection) -> int | None:
