@@ -38,7 +38,7 @@ from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.rebuild import check_rebuild, replay
 from statestore.catalog.upkeep.store_folders import (
     rebuilt_folder,

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -99,11 +100,28 @@ def _python() -> Iterator[str]:
     yield _table(("call", "what it does"), rows)
     stores = [_members(thing) for thing in classes.values() if issubclass(thing, StoreHandle)]
     everywhere = {row for row in stores[0] if all(row in members for members in stores)}
-    yield "\n### Every store of rows\n"
+    yield "\n### Every store of rows and, where it reads, every table\n"
     yield _table(("member", "what it does"), [row for row in stores[0] if row in everywhere])
     for name, thing in classes.items():
         yield f"\n### {name}\n\n{_first_line(thing)}\n"
         yield _table(("member", "what it does"), [row for row in _members(thing) if row not in everywhere])
+    for module in (statestore.joins, statestore.tracked):
+        yield from _module(module)
+    yield f"\n## {statestore.engines.__name__}\n\n{_first_line(statestore.engines)} See [engines.md](engines.md).\n"
+    things = {name: getattr(statestore.engines, name) for name in statestore.engines.__all__}
+    yield _table(("name", "what it is"), ((_code(name), _first_line(thing)) for name, thing in things.items()))
+
+
+def _module(module: ModuleType) -> Iterator[str]:
+    """The classes and functions of a module of the public face."""
+    yield f"\n## {module.__name__}\n\n{_first_line(module)}\n"
+    things = {name: getattr(module, name) for name in module.__all__}
+    functions = {name: thing for name, thing in things.items() if not inspect.isclass(thing)}
+    yield _table(("call", "what it does"), ((_code(_call(n, t)), _first_line(t)) for n, t in functions.items()))
+    for name, thing in things.items():
+        if inspect.isclass(thing):
+            yield f"\n### {name}\n\n{_first_line(thing)}\n"
+            yield _table(("member", "what it does"), _members(thing))
 
 
 def _members(thing: type) -> list[tuple[str, str]]:

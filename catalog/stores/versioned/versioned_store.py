@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,13 +26,14 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import Found, PointLookup
-from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, Time, check_transaction
+from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, Time, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.live.live_state import LiveState
 from statestore.catalog.stores.overwriting import overwrite_records
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows, records_of
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
+from statestore.catalog.stores.versioned.versioned_kind import PutResult, Record, VersionedStore
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.forks import leave_in_forks
@@ -44,26 +45,14 @@ from statestore.formats.values.times import from_us, to_us
 Key = tuple[Any, ...]
 
 
-class Record(NamedTuple):
-    """One version: ``value`` (a bare scalar for one value column, else a dict), interval in epoch milliseconds."""
-
-    value: Any
-    valid_from: int
-    valid_to: int | None
-
-
 _make_record = Record._make  # without keyword arguments: every point read makes a record
 
 
-class PutResult(NamedTuple):
-    """``accepted`` is False for a put older than the retention; ``valid_to`` is None for the key's newest version."""
+class NaturalVersionedStore(VersionedStore):
+    """A live handle on a versioned store with serde "natural".
 
-    accepted: bool
-    valid_to: int | None
-
-
-class VersionedStore(StoreHandle):
-    """A live handle on a versioned store. Several handles may be open; each sees the commits of all."""
+    Several handles may be open; each sees the commits of all.
+    """
 
     def __init__(
         self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False

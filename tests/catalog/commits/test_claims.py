@@ -25,7 +25,7 @@ from statestore.catalog.log import storage
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep import maintenance
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
 

@@ -13,7 +13,7 @@ import pytest
 from support.command_line import at_terminal, cells, run
 
 import statestore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.connector.terminal.output import cell, human_bytes
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

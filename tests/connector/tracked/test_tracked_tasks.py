@@ -20,11 +20,11 @@ from support.keyed.tracked_cases import CASES, Case, count
 from support.keyed.tracked_tasks import GROUPS, Tracking, as_table
 from support.parameters import mostly_slow
 
-from statestore import StateSpec
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.connector.keyed import backend_cache as kept_backends
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import IDLE, STATE, UPDATED
+from statestore.tracked import StateSpec
 
 Seen = tuple[str, int | None, int | None, bool]
 """Key, value, state before, and whether it was timing out."""

@@ -12,7 +12,7 @@ from statestore.catalog.checks.invariants import (
     pruning_violations,
     uniqueness_violations,
 )
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from support.stores.versioned_model import Model, Row
 
 HORIZON = 24  # state times of tests are 0 … HORIZON - 1
