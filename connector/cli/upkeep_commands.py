@@ -30,7 +30,7 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
         if problems.rows:
             show_grid(problems, title="Problems", full=full)
         for item in found:
-            outcome = f"verified: {item['vouches']}" if item["ok"] else "not verified"
+            outcome = f"verified: {item['verified']}" if item["ok"] else "not verified"
             show_text(f"{item['store']}: {outcome}")
             for text in (*item["notes"], *(problem["message"] for problem in item["problems"])):
                 show_text(f"  {text}")

@@ -35,7 +35,7 @@ def verifications(path: str | Path, store: str | None) -> list[Verification]:
 
 def as_object(found: Verification) -> dict[str, Any]:
     """A verification as an object for JSON: counts, bytes, and problems with their effects."""
-    item = {"store": found.store, "ok": found.ok, "result": _result(found), "vouches": found.vouches}
+    item = {"store": found.store, "ok": found.ok, "result": _result(found), "verified": found.verified}
     counts = {name: getattr(found, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
     spare = [{"file": name, "bytes": size} for name, size in found.unreferenced]
     return {**item, **counts, "problems": [_problem(p) for p in found.problems], "unreferenced": spare}

@@ -56,12 +56,12 @@ def files(root: Path, *folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (root / "s" / folder).glob("*") if path.is_file())
 
 
-def test_a_healthy_store_is_vouched_for(healthy: Path) -> None:
+def test_a_healthy_store_is_verified(healthy: Path) -> None:
     found = verified(healthy)
     assert found.ok and not found.notes and not found.unreferenced
     assert (found.snapshots, found.versions, found.log_entries) == (2, (1, 4), 5)
     assert found.rows == (20 + 20) + (20 + 40)
-    assert "each of 2 kept snapshots has every key group once" in found.vouches
+    assert "each of 2 kept snapshots has every key group once" in found.verified
 
 
 def flipped(path: Path) -> None:
@@ -92,7 +92,7 @@ def test_damage_of_any_file_is_told_by_its_name(damage: Callable[[Path], None], 
         if name.name == f"{4:020d}.json" and damage is removed:
             continue  # the newest entry goes unnoticed, except that files of the snapshot it discarded are missed
         assert str(name.relative_to("s")) in {problem.file for problem in found.problems}, name
-        assert found.vouches == "not for this store: see the problems"
+        assert found.verified == "nothing: see the problems"
 
 
 def rewritten(root: Path, version: int, change: Callable[[dict[str, Any]], None]) -> None:

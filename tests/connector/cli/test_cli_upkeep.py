@@ -42,7 +42,7 @@ def state(warehouse: Path, name: str) -> list[Any]:
     return sorted(found.to_pylist(), key=str)
 
 
-def test_verify_vouches(warehouse: Path) -> None:
+def test_verify_says_what_is_verified(warehouse: Path) -> None:
     found = run("verify", warehouse)
     assert found.code == 0 and "two: verified: every byte of" in found.out
     rows = run("verify", warehouse, "--json").rows
@@ -52,7 +52,7 @@ def test_verify_vouches(warehouse: Path) -> None:
         values = [row[name.replace(" ", "_")] for name in header]
         shown = [human_bytes(v) if n == "bytes" else cell(v) for n, v in zip(header, values, strict=True)]
         assert line == shown
-        assert f"{row['store']}: verified: {row['vouches']}" in found.out.splitlines()
+        assert f"{row['store']}: verified: {row['verified']}" in found.out.splitlines()
     assert [row["store"] for row in run("verify", warehouse, "two", "--json").rows] == ["two"]
     assert [row["store"] for row in run("verify", warehouse / "one", "--json").rows] == ["one"]
 
