@@ -18,7 +18,8 @@ import pyarrow as pa
 from statestore.catalog.checks.verification import Verification, verify
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
-from statestore.catalog.keyed.keyed_store import KeyedStore, check_keyed_spec
+from statestore.catalog.keyed.keyed_spec import check_keyed_spec
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.kinds import open_handle
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY

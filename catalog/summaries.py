@@ -38,6 +38,8 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         if found.kept is not None:
             item["retention"] = found.kept
     except StateStoreError as error:
+        if error.code in ("CONFLICTING_OPTIONS", "STATE_SELECTION"):  # the question is wrong, not the state
+            raise
         what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
         item |= {"health": [f"{what}: {error}"], "status": "damaged"}
     return item

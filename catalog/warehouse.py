@@ -5,25 +5,24 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
-from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.engines.engine_metadata import EngineMetadata
-from statestore.catalog.engines.engine_summary import summarize_state
+from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+from statestore.catalog.engines.engine_states import EngineStates, state_table
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
+from statestore.catalog.store_tables import StoreTables, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import Engine, Source
+from statestore.formats.engine import Engine
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import EngineOpening, engine_named, engine_options, expected, recognised
+from statestore.formats.engines import EngineOpening, engine_options, expected, recognised
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import Location, holds_anything, parse_location
@@ -276,24 +275,20 @@ def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
     folder = root.parent / base
     keyed = keyed_spec(folder)
     if keyed is not None:
-        return _state_table(only_state(folder, keyed), suffix)
+        return state_table(only_state(folder, keyed), suffix)
     if (folder / STORE_FILE).is_file():
         return StoreTables(root.parent, (base,)).open(root.name)
     keyed = keyed_spec(root.parent)
     if keyed is not None:
-        return _state_table(state_at(root.parent, keyed, base), suffix)
+        return state_table(state_at(root.parent, keyed, base), suffix)
     store, _, state = base.rpartition(".")
     keyed = keyed_spec(root.parent / store) if store else None
     if keyed is not None:
-        return _state_table(state_at(root.parent / store, keyed, state), suffix)
+        return state_table(state_at(root.parent / store, keyed, state), suffix)
     raise NotFoundError("STORE_NOT_FOUND", f"no store at {folder}; create it with statestore.connect(…).create_store")
 
 
-def _state_table(table: EngineTable, suffix: str) -> StateTable:
-    return MetadataTable(EngineMetadata(table), suffix) if suffix else table
-
-
-def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> _EngineState | None:
+def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> EngineStates | None:
     """Return the state of an engine at a location; None if there is none.
 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
@@ -304,7 +299,7 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
     if engine is None:
         return None
     opening = EngineOpening(engine.name, location, given)
-    return _EngineState(location, opening, opening.open())
+    return EngineStates(location, opening, opening.open())
 
 
 def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:
@@ -317,7 +312,7 @@ def _check_owners(location: Location, engine: Engine | None, options: Iterable[s
             )
 
 
-def _selected_state(location: Location, options: Mapping[str, str]) -> _EngineState:
+def _selected_state(location: Location, options: Mapping[str, str]) -> EngineStates:
     """Return the state of an engine that options select; an option for a version alone selects no state.
 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
@@ -348,76 +343,6 @@ class _OneStore(StoreTables):
 
     def address(self, name: str) -> str:
         return f"{self.folder}{self.place(name).removeprefix(self.stores[0])}"
-
-
-@dataclass(frozen=True)
-class _EngineState:
-    """The states of one source."""
-
-    location: Location
-    opening: EngineOpening
-    source: Source
-    pinned: bool = False
-    given: Mapping[str, str] = field(default_factory=dict)
-    bound: int | None = None
-
-    def pin(self) -> _EngineState:
-        return replace(self, pinned=True)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.source.states())
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        return self.names
-
-    @property
-    def schemas(self) -> tuple[str, ...]:
-        return ()
-
-    def knows(self, name: str) -> bool:
-        return name in self.names
-
-    def open(self, name: str) -> StateTable:
-        base, _, suffix = name.partition("$")
-        source = self.source if self.pinned else None
-        return _state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
-
-    def only(self) -> StateTable:
-        """Return the state that is read when none is named.
-
-        Raises NotFoundError TABLE_NOT_FOUND, which names all states, if there is no such state.
-        """
-        if self.source.default is not None:
-            return self.open(self.source.default)
-        names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
-        options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
-        hint = f"; or select one by an option of the engine: {options}" if options else ""
-        raise NotFoundError("TABLE_NOT_FOUND", f"{self.location} has several tables; name one of them: {names}{hint}")
-
-    def about(self, name: str) -> TableInfo:
-        return TableInfo(self.source.info(name).kind, None)
-
-    def summary(self, name: str) -> TableSummary:
-        return summarize_state(EngineTable(self.opening, name, name, self.source))
-
-    def address(self, name: str) -> str:
-        """Return the path of a state; options that select it go with the path of all states."""
-        return self.location.uri if self.opening.options else self.location.at(name).uri
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        if self.opening.options:
-            return self.given
-        return {} if self.bound is None else {"versionAsOf": str(self.bound)}
-
-    def store_of(self, name: str) -> str | None:
-        base = name.partition("$")[0]
-        return base if base in self.names else None
-
-    def upkeep(self, store: str) -> Upkeep:
-        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is read-only")
 
 
 def _no_state(location: Location) -> NotFoundError:

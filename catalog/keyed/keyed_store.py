@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import pyarrow as pa
 
 from statestore.catalog.commits.publish_commit import writer_name
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.catalog.keyed.rows.row_keys import prefix_encoder
-from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, widest
+from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.keyed.snapshots.shared_log import newer_log
 from statestore.catalog.keyed.snapshots.snapshot_log import (
@@ -33,6 +30,7 @@ from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.keyed.tables.keyed_versions import entries_table
+from statestore.catalog.keyed.tables.state_reads import of_state
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -50,24 +48,6 @@ from statestore.formats.errors import (
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.times import duration_ms
-
-Arguments = ParamSpec("Arguments")
-Answer = TypeVar("Answer")
-
-
-def _of_state(
-    read: Callable[Concatenate[Table, Arguments], Answer],
-) -> Callable[Concatenate[KeyedStore, str, Arguments], Answer]:
-    """Return a read of `Table` as a method of a keyed store, which takes the name of a state first."""
-
-    def of_state(store: KeyedStore, state: str, *args: Arguments.args, **given: Arguments.kwargs) -> Answer:
-        return read(store.table(state), *args, **given)
-
-    itself, *others = inspect.signature(read).parameters.values()
-    state = inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
-    functools.update_wrapper(of_state, read)
-    of_state.__signature__ = inspect.Signature([itself, state, *others])  # type: ignore[attr-defined]
-    return of_state  # type: ignore[return-value]  # may be called with state= by name, too
 
 
 class KeyedStore:
@@ -273,11 +253,11 @@ class KeyedStore:
         self._check_open()
         return Table(keyed_table(self._folder, self.spec, state))
 
-    scan = _of_state(Table.scan)
-    get = _of_state(Table.get)
-    history = _of_state(Table.history)
-    changes = _of_state(Table.changes)
-    diff = _of_state(Table.diff)
+    scan = of_state(Table.scan)
+    get = of_state(Table.get)
+    history = of_state(Table.history)
+    changes = of_state(Table.changes)
+    diff = of_state(Table.diff)
 
     # Upkeep
 
@@ -389,19 +369,6 @@ class KeyedStore:
             raise InvalidInputError(
                 "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
             )
-
-
-def check_keyed_spec(spec: StoreSpec) -> None:
-    """Raise InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
-    if spec.serde != "natural":
-        raise InvalidInputError("UNKNOWN_OPTION", f"serde={spec.serde!r}: a keyed store has its own; leave it out")
-    taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
-    if taken:
-        raise InvalidInputError(
-            "WRONG_SCHEMA",
-            f"key columns {taken}: tables of states already have columns of these names; rename the key columns",
-        )
-    prefix_encoder(spec.key)
 
 
 def _parts(given: Any) -> tuple[SnapshotPart, ...]:

@@ -108,7 +108,6 @@ def test_every_command_that_reads_has_the_flags() -> None:
     key = json.dumps(statestore.inspect(path, batch_id=1).table("state").scan().read_all()["key"][0].as_py())
     old = multiset(expected("batchId"))
     for command in (
-        ("inspect", path),
         ("get", path, "state", key),
         ("history", path, "state", key),
         ("diff", path, "state", "--from", "0"),
@@ -117,8 +116,12 @@ def test_every_command_that_reads_has_the_flags() -> None:
         found = run(*command, "--json", *at)
         assert found.code == 0 and found.rows, (command, found.err)
     assert len(run("scan", path, "state", "--json", *at).rows) == len(list(old.elements()))
-    (gone,) = {run(*c, *at).err for c in [("changes", path, "state")]}
-    assert "CONFLICTING_OPTIONS" in gone
+    for command in (("inspect", path), ("changes", path, "state")):
+        refused = run(*command, *at)
+        assert refused.code == 2 and "CONFLICTING_OPTIONS" in refused.err
+    assert [row["store"] for row in run("inspect", path, "--operator-id", "0", "--json").rows] == ["state"]
+    feed = run("inspect", path, "--change-start-batch-id", "1")
+    assert feed.code == 2 and "STATE_SELECTION" in feed.err
 
 
 def test_a_version_alone_selects_no_state() -> None:
@@ -134,6 +137,7 @@ def test_a_version_alone_selects_no_state() -> None:
         history = found.table(side).history().read_all()
         assert multiset(history) == multiset(whole.history(version=1).read_all())
         assert found.table(side).table.kept_versions() == (0, 1)
+        assert multiset(found.table(side).diff(0).read_all()) == multiset(whole.diff(0, 1).read_all())
 
 
 def test_what_does_not_go_with_a_version() -> None:
