@@ -116,8 +116,7 @@ def test_every_command_that_reads_has_the_flags() -> None:
         found = run(*command, "--json", *at)
         assert found.code == 0 and found.rows, (command, found.err)
     assert len(run("scan", path, "state", "--json", *at).rows) == len(list(old.elements()))
-    for command in (("inspect", path), ("changes", path, "state")):
-        refused = run(*command, *at)
+    for refused in (run("inspect", path, *at), run("changes", path, "state", *at)):
         assert refused.code == 2 and "CONFLICTING_OPTIONS" in refused.err
     assert [row["store"] for row in run("inspect", path, "--operator-id", "0", "--json").rows] == ["state"]
     feed = run("inspect", path, "--change-start-batch-id", "1")

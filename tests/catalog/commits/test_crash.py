@@ -166,7 +166,7 @@ def _operate(root: Path, operation: Operation, model: Model, die_at: int) -> boo
         _release_locks(store)
 
 
-def _release_locks(store: VersionedStore) -> None:
+def _release_locks(store: NaturalVersionedStore) -> None:
     """Release the locks, as the system does when a process dies."""
     if store._changelogs._writer is not None:
         store._changelogs._writer.close()

@@ -172,7 +172,7 @@ def test_damaged_changelog(warehouse: Warehouse) -> None:
     with warehouse.open() as store:
         store.put("e", 8, timestamp=12)
         store.put("e", 9, timestamp=13)
-        path = store._changelogs._writer.path  # type: ignore[union-attr]
+        path = store._changelogs._writer.path  # type: ignore[attr-defined]
     saved = path.read_bytes()
     _replaced(path, _flip)
     refused(CorruptError, "CHANGELOG_CORRUPT", warehouse.open, path.name)
