@@ -114,10 +114,10 @@ def build(catalog: statestore.Catalog, history: History) -> statestore.Versioned
         commit_ms.append((middle - begin) * 1000)
         raw_ms.append((end - middle) * 1000)
         begin = time.perf_counter()
-        before = {m.name for m in store._snapshot.segments}
+        before = {m.name for m in store._log_state.segments}
         store.compact()
         compact_s += time.perf_counter() - begin
-        compacted += sum(m.rows for m in store._snapshot.segments if m.name not in before)
+        compacted += sum(m.rows for m in store._log_state.segments if m.name not in before)
     total = history.commits * history.commit_rows
     later = slice(history.commits // 5, None)
     report(
@@ -181,7 +181,7 @@ def measure_scans(path: Path, store: statestore.VersionedStore, history: History
             live_rows=live.num_rows,
         )
         measure_aggregate(path, store, label, moment, runs)
-        rows = touched(store._files, store._snapshot, moment * 1000)
+        rows = touched(store._files, store._log_state, moment * 1000)
         report(
             f"rows touched, {label} T",
             ratio=round(rows.rows / rows.live, 3),
@@ -271,7 +271,7 @@ def measure_disk(path: Path, store: statestore.VersionedStore) -> None:
     write_raw(latest, store.scan(columns=["item", "price", "stock"]).read_all())
     store.vacuum(older_than=0)
     data = sum(f.stat().st_size for f in (path / "warehouse" / "prices").rglob("*") if f.is_file())
-    versions = sum(m.rows for m in store._snapshot.segments if m.role != "belief")
+    versions = sum(m.rows for m in store._log_state.segments if m.role != "belief")
     report(
         "bytes on disk / latest-only",
         ratio=round(data / latest.stat().st_size, 2),
@@ -317,7 +317,7 @@ def main() -> None:
         begin = time.perf_counter()
         store = build(statestore.connect(path / "warehouse"), history)
         (path / "warehouse" / "raw.arrow").unlink()
-        roles = pc.value_counts(pa.array([m.role for m in store._snapshot.segments])).to_pylist()
+        roles = pc.value_counts(pa.array([m.role for m in store._log_state.segments])).to_pylist()
         report(
             "history",
             keys=keys,

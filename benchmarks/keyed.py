@@ -70,13 +70,13 @@ def update(backend: KeyedBackend, numbers: list[int]) -> None:
 
 
 def committed(store: KeyedStore, backend: KeyedBackend, kind: SnapshotKind) -> SnapshotPart:
-    handle = backend.snapshot(kind).result()
-    backend.notify_complete(store.commit([handle]))
-    return handle
+    part = backend.snapshot(kind).result()
+    backend.notify_complete(store.commit([part]))
+    return part
 
 
-def size(handle: SnapshotPart, *, new: bool) -> int:
-    return sum(file.bytes for name, file in handle.files().items() if not (new and name in handle.reused))
+def size(part: SnapshotPart, *, new: bool) -> int:
+    return sum(file.bytes for name, file in part.files().items() if not (new and name in part.reused))
 
 
 def measure_incremental(store: KeyedStore, backend: KeyedBackend, entries: int) -> None:

@@ -225,9 +225,9 @@ class Catalog:
         Raises ConflictError STORE_LOCKED, UnsupportedError REBUILD_KIND, and InvalidInputError as ``create_store``
         does.
         """
-        known = self.locate(name)[1].kind
-        new_kind = kind or known
-        check_rebuild(name, known, new_kind)
+        old_kind = self.locate(name)[1].kind
+        new_kind = kind or old_kind
+        check_rebuild(name, old_kind, new_kind)
         with rebuilt_folder(self.root, name) as folder:
             with self.open_store(name) as old:
                 spec = old.spec
@@ -269,9 +269,9 @@ class Catalog:
         with disk_errors("list the stores of", self.root):
             if not self.root.is_dir():
                 return []
-            found = {path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()}
-            found |= replaced_stores(self.root)  # opening such a store restores it
-        return sorted(name for name in found if not name.startswith("."))  # the remains of an interrupted drop
+            names = {path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()}
+            names |= replaced_stores(self.root)  # opening such a store restores it
+        return sorted(name for name in names if not name.startswith("."))  # the remains of an interrupted drop
 
     def drop_store(self, name: str) -> None:
         """Remove a store and everything in it. Handles that are open on it raise STORE_REPLACED from then on.
@@ -383,8 +383,8 @@ def _exists(name: str, root: Path) -> InvalidInputError:
     )
 
 
-def _not_found(name: str, root: Path, known: list[str]) -> NotFoundError:
-    close = difflib.get_close_matches(name, known, 1)
+def _not_found(name: str, root: Path, names: list[str]) -> NotFoundError:
+    close = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {close[0]!r}?" if close else "create it with create_store"
-    there = ", ".join(known[:20]) if known else "no store"
+    there = ", ".join(names[:20]) if names else "no store"
     return NotFoundError("STORE_NOT_FOUND", f"no store {name!r} in {root}, which has {there}; {hint}")

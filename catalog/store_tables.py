@@ -47,10 +47,10 @@ class StoreTables:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the tables of plain stores, and of the states in the newest snapshots of keyed stores."""
-        found = set(self._plain)
+        names = set(self._plain)
         for name, spec in self._keyed.items():
-            found |= self._state_tables(name, spec)
-        return tuple(sorted(found))
+            names |= self._state_tables(name, spec)
+        return tuple(sorted(names))
 
     @property
     def schemas(self) -> tuple[str, ...]:
@@ -92,12 +92,12 @@ class StoreTables:
         keyed = self._state(name)
         return summarize(*self._located(name)) if keyed is None else summarize_state(keyed)
 
-    def place(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return the path of a table below ``root``, with the suffix of a metadata table."""
         base, dollar, suffix = name.partition("$")
         keyed = self._state(base)
-        place = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
-        return f"{place}{dollar}{suffix}"
+        path = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
+        return f"{path}{dollar}{suffix}"
 
     @property
     def options(self) -> dict[str, str]:
@@ -172,7 +172,7 @@ def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
     states = _states(folder, spec)
     if len(states) == 1:
         return keyed_table(folder, spec, states[0])
-    if not shared_log(folder, spec.store_id).retained():
+    if not shared_log(folder, spec.store_id).kept_snapshots():
         raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
     addresses = ", ".join(f"{folder}/{state}" for state in states) or "none"
     raise NotFoundError(
@@ -183,7 +183,7 @@ def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
 def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
     """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
     if state not in _states(folder, spec, every=True):
-        addresses = ", ".join(f"{folder}/{known}" for known in _states(folder, spec)) or "none"
+        addresses = ", ".join(f"{folder}/{other}" for other in _states(folder, spec)) or "none"
         raise NotFoundError(
             "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them"
         )
@@ -192,5 +192,5 @@ def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
 
 def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:
     """Return the states of the newest kept snapshot, or of all kept snapshots."""
-    entries = list(shared_log(folder, spec.store_id).retained().values())
-    return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.handles for s in part.states})
+    entries = list(shared_log(folder, spec.store_id).kept_snapshots().values())
+    return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.parts for s in part.states})

@@ -157,8 +157,8 @@ class Warehouse:
         return [name for name in self.held.names if name == store or name.rpartition(".")[0] == store]
 
     def _not_found(self, name: str) -> NotFoundError:
-        known = [*self.tables(), *self.metadata_tables()]
-        close = difflib.get_close_matches(name, known, 1)
+        names = [*self.tables(), *self.metadata_tables()]
+        close = difflib.get_close_matches(name, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else "name one of them"
         if name in self.held.schemas:
             hint = (
@@ -197,10 +197,10 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     if options:
         return Warehouse(location, _selected_state(location, options))
     if not location.is_local:
-        found = _engine_state(location)
-        if found is None:
+        engine_state = _engine_state(location)
+        if engine_state is None:
             raise _no_state(location)
-        return Warehouse(location, found)
+        return Warehouse(location, engine_state)
     root = Path(location.path)
     with disk_errors("look at", root):
         if not root.is_dir():
@@ -210,9 +210,9 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
             return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
-        found = _engine_state(location)
-        if found is not None:
-            return Warehouse(location, found)
+        engine_state = _engine_state(location)
+        if engine_state is not None:
+            return Warehouse(location, engine_state)
         stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError(
@@ -230,9 +230,9 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     several.
     """
     location = parse_location(path)
-    found = _engine_state(location, dict(options or {}))
-    if found is not None:
-        return found.only()
+    engine_state = _engine_state(location, dict(options or {}))
+    if engine_state is not None:
+        return engine_state.only()
     root = Path(location.path)
     with disk_errors("look at", root):
         within = None if location.is_local and (root / STORE_FILE).is_file() else _engine_state(location.parent)
@@ -294,11 +294,11 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
     """
     engine = recognised(location)
-    given = {name.lower(): value for name, value in (options or {}).items()}
-    _check_owners(location, engine, given)
+    chosen = {name.lower(): value for name, value in (options or {}).items()}
+    _check_owners(location, engine, chosen)
     if engine is None:
         return None
-    opening = EngineOpening(engine.name, location, given)
+    opening = EngineOpening(engine.name, location, chosen)
     return EngineStates(location, opening, opening.open())
 
 
@@ -332,7 +332,7 @@ class _Stores(StoreTables):
     location: Location
 
     def address(self, name: str) -> str:
-        return self.location.at(self.place(name)).uri
+        return self.location.at(self.path_of(name)).uri
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ class _OneStore(StoreTables):
     folder: Path
 
     def address(self, name: str) -> str:
-        return f"{self.folder}{self.place(name).removeprefix(self.stores[0])}"
+        return f"{self.folder}{self.path_of(name).removeprefix(self.stores[0])}"
 
 
 def _no_state(location: Location) -> NotFoundError:

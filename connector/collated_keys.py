@@ -16,9 +16,9 @@ def check_not_collated(schema: pa.Schema, names: Iterable[str]) -> None:
     """Raise UnsupportedError COLLATED_KEY for a column among ``names`` in which texts with different bytes can be
     equal."""
     for name in names:
-        place = schema.get_field_index(name)
-        if place >= 0 and has_collation(schema.field(place)):
-            raise collated_key(name, shown_field(schema.field(place)))
+        index = schema.get_field_index(name)
+        if index >= 0 and has_collation(schema.field(index)):
+            raise collated_key(name, shown_field(schema.field(index)))
 
 
 def collated_key(column: str, kind: str) -> UnsupportedError:

@@ -146,47 +146,47 @@ class StreamStart:
     limit: int | None = None
 
 
-def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
+def checked_options(options: Mapping[str, str], *uses: Use) -> dict[str, str]:
     """Options by lower-case name; InvalidInputError UNKNOWN_OPTION names the nearest valid option for ``uses``."""
-    known = {option.name.lower(): option.name for option in OPTIONS if set(uses) & set(option.uses)}
-    found = {}
-    for name, value in given.items():
+    names = {option.name.lower(): option.name for option in OPTIONS if set(uses) & set(option.uses)}
+    checked = {}
+    for name, value in options.items():
         lowered = name.lower()
         if lowered in UNSEEN:
             continue
-        if lowered not in known and not ("read" in uses and engine_options(lowered)):
-            meant = [_RANGE[word] for word in right_names(name, RANGE) if _RANGE[word] in known.values()]
-            close = meant or [known[word] for word in difflib.get_close_matches(lowered, known, 1, 0.5)]
-            hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known.values())}"
+        if lowered not in names and not ("read" in uses and engine_options(lowered)):
+            meant = [_RANGE[word] for word in right_names(name, RANGE) if _RANGE[word] in names.values()]
+            close = meant or [names[word] for word in difflib.get_close_matches(lowered, names, 1, 0.5)]
+            hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names.values())}"
             raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} does not exist for a {uses[0]}; {hint}")
-        found[lowered] = value
-    return found
+        checked[lowered] = value
+    return checked
 
 
-def shape_of(given: Mapping[str, str]) -> Query:
+def shape_of(written: Mapping[str, str]) -> Query:
     """The part of a query that decides the columns: Spark asks for them before it reports whether the read is a
     stream."""
-    options = checked_options(given, "read", "readStream")
+    options = checked_options(written, "read", "readStream")
     history, changes = _bool(options, "history"), _bool(options, "readChangeFeed")
     _refuse_mixed(options, history, changes)
     if options.get("startingversion", "").strip().lower() != LATEST and "maxversionspertrigger" not in options:
-        return query_of(given)
-    return Query(columns=_names(options, "columns"), mode="changes" if changes else "snapshot")
+        return query_of(written)
+    return Query(columns=_names(options, "columns"), mode="changes" if changes else "state")
 
 
-def intervals_as_numbers(given: Mapping[str, str]) -> bool:
+def intervals_as_numbers(written: Mapping[str, str]) -> bool:
     """Return whether intervals that PySpark cannot represent are read as numbers."""
-    return _bool({name.lower(): value for name, value in given.items()}, "intervalsAsNumbers")
+    return _bool({name.lower(): value for name, value in written.items()}, "intervalsAsNumbers")
 
 
-def query_of(given: Mapping[str, str]) -> Query:
+def query_of(written: Mapping[str, str]) -> Query:
     """The query that read options describe.
 
     Times are ISO-8601 with a zone, or epoch milliseconds. A time without a zone is taken in the session's zone, if
     `register` has passed it on. Raises InvalidInputError UNKNOWN_OPTION, INVALID_OPTION, NAIVE_DATETIME, …
     """
-    options = checked_options(given, "read")
-    times = {name: _time(options, name, given) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
+    options = checked_options(written, "read")
+    times = {name: _time(options, name, written) for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp")}
     numbers = {name: _int(options, name) for name in ("versionAsOf", "startingVersion", "endingVersion")}
     # An engine's own change feed is a table of its own, and all its rows are read.
     own_feed = any(option.feed for option in _engine_options(options))
@@ -200,7 +200,7 @@ def query_of(given: Mapping[str, str]) -> Query:
         columns=columns,
         as_of=times["timestampAsOf"],
         version=version,
-        mode="history" if history else "changes" if changes else "snapshot",
+        mode="history" if history else "changes" if changes else "state",
         start_version=numbers["startingVersion"],
         end_version=numbers["endingVersion"],
         start_time=times["startingTimestamp"],
@@ -208,9 +208,9 @@ def query_of(given: Mapping[str, str]) -> Query:
     )
 
 
-def stream_query_of(given: Mapping[str, str]) -> tuple[Query, StreamStart]:
+def stream_query_of(written: Mapping[str, str]) -> tuple[Query, StreamStart]:
     """The query that the options of a stream describe, and its start; errors as `query_of`."""
-    options = checked_options(given, "readStream")
+    options = checked_options(written, "readStream")
     if not _bool(options, "readChangeFeed"):
         raise InvalidInputError(
             "CHANGE_FEED_ONLY",
@@ -222,19 +222,22 @@ def stream_query_of(given: Mapping[str, str]) -> tuple[Query, StreamStart]:
     if limit is not None and limit < 1:
         raise InvalidInputError("INVALID_OPTION", f"option maxVersionsPerTrigger is {limit}; expected 1 or more")
     start = StreamStart(
-        None if latest else _int(options, "startingVersion"), latest, _time(options, "startingTimestamp", given), limit
+        None if latest else _int(options, "startingVersion"),
+        latest,
+        _time(options, "startingTimestamp", written),
+        limit,
     )
     return Query(columns=_names(options, "columns"), mode="changes"), start
 
 
-def application_of(given: Mapping[str, str]) -> str | None:
+def application_of(written: Mapping[str, str]) -> str | None:
     """The application for the transaction ids of a streaming write, if its options name one."""
-    return checked_options(given, "writeStream").get("txnappid")
+    return checked_options(written, "writeStream").get("txnappid")
 
 
-def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
+def transaction_of(written: Mapping[str, str]) -> tuple[str, int] | None:
     """The transaction id in the options of a write, which must have both parts or neither."""
-    options = checked_options(given, "write")
+    options = checked_options(written, "write")
     application, batch = options.get("txnappid"), _int(options, "txnVersion")
     if (application is None) != (batch is None):
         raise InvalidInputError("INVALID_OPTION", "txnAppId and txnVersion make one transaction id; give both or none")
@@ -244,13 +247,13 @@ def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
 def _engine_options(options: Mapping[str, str]) -> list[EngineOption]:
     """The options in use that only an engine defines."""
     ours = {option.name.lower() for option in OPTIONS}
-    return [found[0][1] for name in options if name not in ours and (found := engine_options(name))]
+    return [accepted[0][1] for name in options if name not in ours and (accepted := engine_options(name))]
 
 
-def _alias(options: Mapping[str, str], name: str, given: int | None) -> int | None:
+def _alias(options: Mapping[str, str], name: str, own: int | None) -> int | None:
     """The number given under an engine's name for an option, or else under the option's own name."""
     spelled = [_int(options, option.name) for option in _engine_options(options) if option.alias == name]
-    return spelled[0] if spelled else given
+    return spelled[0] if spelled else own
 
 
 def _refuse_two_feeds(options: Mapping[str, str], own_feed: bool) -> None:
@@ -291,8 +294,8 @@ def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> N
         raise InvalidInputError("INVALID_OPTION", "versionAsOf does not go with readChangeFeed; give startingVersion")
 
 
-def _zone(given: Mapping[str, str]) -> tzinfo | None:
-    name = next((value for key, value in given.items() if key.lower() == SESSION_TIME_ZONE.lower()), None)
+def _zone(written: Mapping[str, str]) -> tzinfo | None:
+    name = next((value for key, value in written.items() if key.lower() == SESSION_TIME_ZONE.lower()), None)
     if name is None:
         return None
     offset = _OFFSET.fullmatch(name)
@@ -310,14 +313,14 @@ def _zone(given: Mapping[str, str]) -> tzinfo | None:
         ) from None
 
 
-def _time(options: Mapping[str, str], name: str, given: Mapping[str, str]) -> int | None:
+def _time(options: Mapping[str, str], name: str, written: Mapping[str, str]) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
     try:
         return parse_time(text, f"option {name}")
     except InvalidInputError as error:
-        zone = _zone(given) if error.code == "NAIVE_DATETIME" else None
+        zone = _zone(written) if error.code == "NAIVE_DATETIME" else None
         if zone is None:
             raise
     return parse_time(text, f"option {name}", zone)
@@ -330,8 +333,10 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     names = tuple(part.strip() for part in text.split(","))
     twice = sorted({part for part in names if names.count(part) > 1})
     if not all(names) or twice:
-        found = f"names {twice[0]!r} twice" if twice and all(names) else "holds an empty name"
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}, which {found}; expected names like a,b")
+        problem = f"names {twice[0]!r} twice" if twice and all(names) else "holds an empty name"
+        raise InvalidInputError(
+            "INVALID_OPTION", f"option {name} is {text!r}, which {problem}; expected names like a,b"
+        )
     return names
 
 

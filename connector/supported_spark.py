@@ -55,8 +55,8 @@ def check_frame(rows: Any) -> None:
         raise InvalidInputError("WRONG_INPUT", f"rows is {_shown(rows)}; expected a DataFrame of Spark")
 
 
-def _stopped(found: str) -> InvalidInputError:
-    return InvalidInputError("WRONG_INPUT", f"the SparkSession {found}; make a new one")
+def _stopped(state: str) -> InvalidInputError:
+    return InvalidInputError("WRONG_INPUT", f"the SparkSession {state}; make a new one")
 
 
 def stand_in() -> Callable[..., NoReturn] | None:
@@ -83,10 +83,10 @@ def _problem() -> UnsupportedError | None:
     return None if _is_enough(version) else _unsupported(f"PySpark {version}", install)
 
 
-def _unsupported(found: str, cure: str) -> UnsupportedError:
+def _unsupported(version: str, cure: str) -> UnsupportedError:
     return UnsupportedError(
         "UNSUPPORTED_SPARK",
-        f"found {found}; reads and writes in Spark need {_named(LEAST)} or later: {cure}; {_WITHOUT}",
+        f"found {version}; reads and writes in Spark need {_named(LEAST)} or later: {cure}; {_WITHOUT}",
     )
 
 

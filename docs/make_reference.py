@@ -137,7 +137,7 @@ def _members(thing: type) -> list[tuple[str, str]]:
 
 
 def _call(name: str, member: Any) -> str:
-    """As it is written: ``get(key, as_of=None)``; a property has no brackets."""
+    """Return a call as users write it: ``get(key, as_of=None)``; a property has no brackets."""
     if not callable(member):
         return name
     parameters = list(inspect.signature(member).parameters.values())

@@ -154,7 +154,7 @@ class Source(Protocol):
         """A state by its name, listed or not. Raises NotFoundError."""
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """These versions, by default all that are known, ascending, including purged ones."""
+        """Return these versions, by default all that are known, ascending, including purged ones."""
 
     def at(self, state: str, version: int) -> StateAt:
         """The state as of a version that is readable."""

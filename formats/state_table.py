@@ -15,7 +15,7 @@ import pyarrow as pa
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.filters import Filter
 
-Mode = Literal["snapshot", "history", "changes"]
+Mode = Literal["state", "history", "changes"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Query:
     filters: tuple[Filter, ...] = ()
     as_of: int | None = None
     version: int | None = None
-    mode: Mode = "snapshot"
+    mode: Mode = "state"
     start_version: int | None = None
     end_version: int | None = None
     start_time: int | None = None

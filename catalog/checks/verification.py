@@ -100,10 +100,10 @@ def verify_store(
     """
     for _ in range(ATTEMPTS):
         before = _state_of(storage)
-        found = _verified(storage, name, progress)
-        if found.ok or _state_of(storage) == before:
+        verified = _verified(storage, name, progress)
+        if verified.ok or _state_of(storage) == before:
             break
-    return found
+    return verified
 
 
 def _state_of(storage: Storage) -> Hashable:
@@ -120,7 +120,7 @@ def _verified(storage: Storage, name: str, progress: Callable[[Progress], None])
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report, "" if spec is None else spec.store_id)
     verify_data(storage, spec, log, listed, report)
-    uncommitted = verify_changelogs(storage, spec, log.snapshot, report)
+    uncommitted = verify_changelogs(storage, spec, log.log_state, report)
     _drop_overtaken(storage, log, report)
     report.finish()
     return _verification(name, listed, log, report, uncommitted)
@@ -128,12 +128,12 @@ def _verified(storage: Storage, name: str, progress: Callable[[Progress], None])
 
 def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFindings, report: Report) -> Verification:
     report.finish()
-    known = {*report.checked, *NOTHING_IN_IT}
-    spare = [(item.name, item.bytes) for item in listed if item.name not in known]
+    needed = {*report.checked, *NOTHING_IN_IT}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in needed]
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no kept snapshot")
     log = findings.log
-    kept = None if log is None else list(log.retained())
+    kept = None if log is None else list(log.kept_snapshots())
     return Verification(
         store=name,
         problems=tuple(report.problems),
@@ -143,7 +143,7 @@ def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFind
         segments=findings.files,
         rows=findings.rows,
         log_entries=findings.entries,
-        checkpoints=findings.checkpoints,
+        checkpoints=findings.log_checkpoints,
         versions=None if log is None else (min(kept or (log.newest,)), log.newest),
         uncommitted=0,
         unreferenced=tuple(spare),
@@ -155,26 +155,26 @@ def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFind
 def _verification(
     name: str, listed: list[ObjectInfo], log: LogFindings, report: Report, uncommitted: int
 ) -> Verification:
-    snapshot = log.snapshot
-    known = {*report.checked, *log.references, *NOTHING_IN_IT}
-    spare = [(item.name, item.bytes) for item in listed if item.name not in known and not item.name.startswith(CACHE)]
+    log_state = log.log_state
+    needed = {*report.checked, *log.references, *NOTHING_IN_IT}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in needed and not item.name.startswith(CACHE)]
     cache = sum(item.bytes for item in listed if item.name.startswith(CACHE))
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no commit")
     if cache:
         report.note(f"{CACHE} ({cache} bytes) is a cache and was not read; it is recreated if it is lost")
-    oldest = 0 if snapshot is None or snapshot.horizon is None else snapshot.horizon.version
+    oldest = 0 if log_state is None or log_state.horizon is None else log_state.horizon.version
     return Verification(
         store=name,
         problems=tuple(report.problems),
         notes=tuple(report.notes),
         files=len(report.checked),
         bytes=report.compared,
-        segments=0 if snapshot is None else len(snapshot.segments),
-        rows=0 if snapshot is None else sum(meta.rows for meta in snapshot.segments),
+        segments=0 if log_state is None else len(log_state.segments),
+        rows=0 if log_state is None else sum(meta.rows for meta in log_state.segments),
         log_entries=log.entries,
-        checkpoints=log.checkpoints,
-        versions=None if snapshot is None else (oldest, snapshot.version),
+        checkpoints=log.log_checkpoints,
+        versions=None if log_state is None else (oldest, log_state.version),
         uncommitted=uncommitted,
         unreferenced=tuple(spare),
         cache_bytes=cache,
@@ -228,14 +228,14 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
             there = [root.resolve()]
         else:
             there = sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
-    found = [folder for folder in there if not folder.name.startswith(".")]
-    if not found:
+    folders = [folder for folder in there if not folder.name.startswith(".")]
+    if not folders:
         raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
-    chosen = [folder for folder in found if store is None or (isinstance(store, str) and folder.name == store)]
+    chosen = [folder for folder in folders if store is None or (isinstance(store, str) and folder.name == store)]
     if not chosen:
         raise NotFoundError(
             "STORE_NOT_FOUND",
-            f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in found)}",
+            f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in folders)}",
         )
     return chosen
 

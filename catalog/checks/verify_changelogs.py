@@ -22,25 +22,25 @@ from statestore.formats.places.file_presence import names_in
 AFFECTS = "acknowledged puts that are not committed, and opening the store to write"
 
 
-def verify_changelogs(storage: Storage, spec: StoreSpec | None, snapshot: LogState | None, report: Report) -> int:
+def verify_changelogs(storage: Storage, spec: StoreSpec | None, log_state: LogState | None, report: Report) -> int:
     """Return the number of acknowledged puts that wait for a commit."""
     root = local_root(storage)
     if root is None:
         return 0
     paths = [root / FOLDER / name for name in names_in(root / FOLDER) if OURS.fullmatch(name)]
     done: dict[str, int] = {}
-    if snapshot is not None:
+    if log_state is not None:
         try:
-            done = consumed_ends(storage, snapshot, [path.name for path in paths])
+            done = consumed_ends(storage, log_state, [path.name for path in paths])
         except StateStoreError:  # a damaged log entry is a problem of its own
-            done = dict(snapshot.changelogs)
+            done = dict(log_state.changelogs)
     schema = None if spec is None else spec.record_schema() if _logs_records(spec) else ROW_SCHEMA
     waiting = 0
     for path in paths:
         if not _is_foreign(path, spec, report):
             waiting += _verify_changelog(path, schema, done.get(path.name, 0), report)
-    if spec is not None and snapshot is not None:
-        _verify_extents(storage, root, spec, snapshot, report)
+    if spec is not None and log_state is not None:
+        _verify_extents(storage, root, spec, log_state, report)
     return waiting
 
 
@@ -58,33 +58,33 @@ def _is_foreign(path: Path, spec: StoreSpec | None, report: Report) -> bool:
 def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: Report) -> int:
     """Return the number of records of one file that no commit has taken in."""
     name = f"{FOLDER}/{path.name}"
-    found = read_changelog(path, schema)
+    changelog = read_changelog(path, schema)
     try:
-        waiting: int = sum(batch.num_rows for batch, _ in found)
+        waiting: int = sum(batch.num_rows for batch, _ in changelog)
         if done:
             waiting = sum(batch.num_rows for batch, _ in read_changelog(path, schema, done))
     except FileNotFoundError:  # committed in the meantime
         return 0
     except StateStoreError as error:
-        report.read(name, found.size)
+        report.read(name, changelog.size)
         report.add(problem_of(error, name, AFFECTS))
         return 0
-    report.read(name, found.size)
-    if found.passed_over:
-        report.note(passed_over_note(name, found.end, found.passed_over))
-    elif not found.end:
+    report.read(name, changelog.size)
+    if changelog.passed_over:
+        report.note(passed_over_note(name, changelog.end, changelog.passed_over))
+    elif not changelog.end:
         report.note(f"{name}: nothing in it can be read; the machine may have stopped before the file was written")
-    elif found.end < found.size:
-        lost = found.size - found.end
+    elif changelog.end < changelog.size:
+        lost = changelog.size - changelog.end
         report.note(
             f"{name}: the last {lost} bytes are not a whole record; a put that was cut off there was never acknowledged"
         )
     return waiting
 
 
-def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState, report: Report) -> None:
-    known = {problem.file for problem in report.problems}
-    problems = [p for p in _extent_problems(storage, root, spec, snapshot) if p.file not in known]
+def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, log_state: LogState, report: Report) -> None:
+    reported = {problem.file for problem in report.problems}
+    problems = [p for p in _extent_problems(storage, root, spec, log_state) if p.file not in reported]
     if problems:  # check again: a missing file may have been committed in the meantime
         try:
             again = _extent_problems(storage, root, spec, load_log_state(storage))
@@ -95,22 +95,22 @@ def _verify_extents(storage: Storage, root: Path, spec: StoreSpec, snapshot: Log
                 report.add(problem)
 
 
-def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, snapshot: LogState) -> list[Problem]:
-    checkpoint = read_position(root / "live")
-    if checkpoint is None:
+def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, log_state: LogState) -> list[Problem]:
+    position = read_position(root / "live")
+    if position is None:
         return []
     try:
-        extents = list(expected_extents(checkpoint, storage, spec, snapshot))
+        extents = list(expected_extents(position, storage, spec, log_state))
     except StateStoreError:  # a damaged log entry is a problem of its own
         return []
     problems = []
     for extent in extents:
-        found = read_changelog(root / FOLDER / extent.name, None)
+        changelog = read_changelog(root / FOLDER / extent.name, None)
         end: int | None
         try:
-            for _ in found:
+            for _ in changelog:
                 pass
-            end = found.end
+            end = changelog.end
         except FileNotFoundError:
             end = None
         except StateStoreError:  # reported already

@@ -19,7 +19,7 @@ from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
 from statestore.formats.errors import NotFoundError, StateStoreError
@@ -40,15 +40,15 @@ def verify_data(
     storage: Storage, spec: StoreSpec | None, log: LogFindings, listed: list[ObjectInfo], report: Report
 ) -> None:
     """Check all files that a commit added and that exist or have to exist."""
-    snapshot = log.snapshot
+    log_state = log.log_state
     there = {item.name for item in listed}
-    needed = file_names(snapshot) if snapshot is not None else set()
+    needed = file_names(log_state) if log_state is not None else set()
     references = dict(log.references)
-    if snapshot is not None:
-        references |= _of_snapshot(snapshot, references)
-    extents = _extents(snapshot)
+    if log_state is not None:
+        references |= _of_log_state(log_state, references)
+    extents = _extents(log_state)
     report.total += (
-        0 if snapshot is None else sum(_row_bytes(meta) for meta in snapshot.segments)
+        0 if log_state is None else sum(_row_bytes(meta) for meta in log_state.segments)
     )  # rows are read a second time
     intact = set()
     for name in sorted(references):
@@ -56,23 +56,23 @@ def verify_data(
             continue
         problems = _file_problems(storage, references[name].ref, report)
         for problem in problems:
-            report.add(_affecting(problem, extents.get(name), UNKNOWN if snapshot is None else SUPERSEDED))
+            report.add(_affecting(problem, extents.get(name), UNKNOWN if log_state is None else SUPERSEDED))
         if not problems:
             intact.add(name)
-    if spec is not None and snapshot is not None:
-        _verify_rows(SegmentFiles(storage, spec), snapshot, intact, report)
+    if spec is not None and log_state is not None:
+        _verify_rows(SegmentFiles(storage, spec), log_state, intact, report)
 
 
-def _of_snapshot(snapshot: LogState, known: dict[str, Reference]) -> dict[str, Reference]:
+def _of_log_state(log_state: LogState, references: dict[str, Reference]) -> dict[str, Reference]:
     """Return the files that only a checkpoint names, because the log entries that added them are lost."""
-    found = {}
-    for meta in snapshot.segments:
-        found[meta.name] = Reference(meta.file, "segment", meta.max_added)
+    named = {}
+    for meta in log_state.segments:
+        named[meta.name] = Reference(meta.file, "segment", meta.max_added)
         if meta.index is not None:
-            found[meta.index.name] = Reference(meta.index, "index", meta.max_added)
-        for piece in snapshot.closures.get(meta.name, ()):
-            found[piece.file.name] = Reference(piece.file, "closures", piece.version)
-    return {name: reference for name, reference in found.items() if name not in known}
+            named[meta.index.name] = Reference(meta.index, "index", meta.max_added)
+        for piece in log_state.closures.get(meta.name, ()):
+            named[piece.file.name] = Reference(piece.file, "closures", piece.version)
+    return {name: reference for name, reference in named.items() if name not in references}
 
 
 # Bytes
@@ -84,16 +84,16 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
         data = storage.map(ref.name)
     except NotFoundError as error:
         return [problem_of(error, ref.name, "")]
-    found = []
+    problems = []
     if data.size != ref.bytes:
         message = f"{ref.name} has {data.size} bytes, the commit says {ref.bytes}; restore the file from a copy"
-        found = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
-    view = memoryview(data)
+        problems = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
+    memory = memoryview(data)
     for region, start in enumerate(range(0, min(data.size, ref.bytes), REGION_BYTES)):
         stop = min(start + REGION_BYTES, ref.bytes)
         if stop > data.size:
             break
-        checksum = xxhash.xxh3_64_hexdigest(view[start:stop])
+        checksum = xxhash.xxh3_64_hexdigest(memory[start:stop])
         expected = ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
         report.compared += stop - start
         report.advance(ref.name, stop - start)
@@ -102,9 +102,9 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
                 f"{ref.name}: region {region} (bytes {start} to {stop}) has checksum {checksum}, "
                 f"the commit says {expected}; restore the file from a copy"
             )
-            found.append(Problem("SEGMENT_CORRUPT", ref.name, message, "", region, expected, checksum))
+            problems.append(Problem("SEGMENT_CORRUPT", ref.name, message, "", region, expected, checksum))
     report.checked.add(ref.name)
-    return found
+    return problems
 
 
 @dataclass(frozen=True)
@@ -123,23 +123,23 @@ class _Extent:
         return _Extent(first, last, min(self.start, other.start), max(self.end, other.end))
 
 
-def _extents(snapshot: LogState | None) -> dict[str, _Extent]:
+def _extents(log_state: LogState | None) -> dict[str, _Extent]:
     """Return the extent of each file that the newest version needs."""
-    found: dict[str, _Extent] = {}
-    if snapshot is None:
-        return found
-    for meta in snapshot.segments:
-        whole = found[meta.name] = _extent(meta, snapshot)
+    extents: dict[str, _Extent] = {}
+    if log_state is None:
+        return extents
+    for meta in log_state.segments:
+        whole = extents[meta.name] = _extent(meta, log_state)
         if meta.index is not None:
-            found[meta.index.name] = whole
-        for piece in snapshot.closures.get(meta.name, ()):
+            extents[meta.index.name] = whole
+        for piece in log_state.closures.get(meta.name, ()):
             name = piece.file.name
-            found[name] = replace(whole, first=piece.version).joined(found.get(name))
-    return found
+            extents[name] = replace(whole, first=piece.version).joined(extents.get(name))
+    return extents
 
 
-def _extent(meta: SegmentMeta, snapshot: LogState) -> _Extent:
-    last = meta.max_dropped - 1 if meta.role == "belief" else snapshot.version
+def _extent(meta: SegmentMeta, log_state: LogState) -> _Extent:
+    last = meta.max_dropped - 1 if meta.role == "belief" else log_state.version
     return _Extent(meta.min_added, last, meta.min_valid_from, meta.max_valid_to)
 
 
@@ -158,23 +158,23 @@ def _affecting(problem: Problem, extent: _Extent | None, unknown: str) -> Proble
 # Rows
 
 
-def _verify_rows(files: SegmentFiles, snapshot: LogState, intact: set[str], report: Report) -> None:
+def _verify_rows(files: SegmentFiles, log_state: LogState, intact: set[str], report: Report) -> None:
     whole = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        names = {view.meta.name, *(piece.file.name for piece in view.closures)}
-        if view.meta.index is not None:
-            names.add(view.meta.index.name)
-        if view.meta.name in intact:
-            problems = _segment_problems(files, snapshot, view, intact)
+    for segment in with_closures(log_state.segments, log_state.closures):
+        names = {segment.meta.name, *(piece.file.name for piece in segment.closures)}
+        if segment.meta.index is not None:
+            names.add(segment.meta.index.name)
+        if segment.meta.name in intact:
+            problems = _segment_problems(files, log_state, segment, intact)
             for problem in problems:
-                report.add(_affecting(problem, _extent(view.meta, snapshot), UNKNOWN))
+                report.add(_affecting(problem, _extent(segment.meta, log_state), UNKNOWN))
             if names <= intact and not problems:
-                whole.append(view)
+                whole.append(segment)
         files.forget()
-        report.advance(view.meta.name, _row_bytes(view.meta))
-    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
-    for version in sorted({oldest, snapshot.version}):
-        _verify_keys(files, snapshot, whole, version, report)
+        report.advance(segment.meta.name, _row_bytes(segment.meta))
+    oldest = 0 if log_state.horizon is None else log_state.horizon.version
+    for version in sorted({oldest, log_state.version}):
+        _verify_keys(files, log_state, whole, version, report)
 
 
 def _row_bytes(meta: SegmentMeta) -> int:
@@ -182,63 +182,65 @@ def _row_bytes(meta: SegmentMeta) -> int:
 
 
 def _segment_problems(
-    files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, intact: set[str]
+    files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures, intact: set[str]
 ) -> list[Problem]:
-    meta = view.meta
+    meta = segment.meta
     index_intact = meta.index is None or meta.index.name in intact
-    closures_intact = all(piece.file.name in intact for piece in view.closures)
+    closures_intact = all(piece.file.name in intact for piece in segment.closures)
     steps: list[tuple[str, Callable[[], list[str] | None]]] = [
-        (meta.name, lambda: files.segment(meta).verify_all()),
+        (meta.name, lambda: files.open_segment(meta).verify_all()),
         (meta.name, lambda: _key_violations(files, meta)),
     ]
     if index_intact:
         index = meta.name if meta.index is None else meta.index.name
         steps.append((index, lambda: files.index(meta).verify_all()))
-        steps.append((meta.name, lambda: segment_violations(files, snapshot, view)))
-    if closures_intact and view.closures:
-        steps.append((view.closures[0].file.name, lambda: closure_violations(files, view)))
-    found: list[Problem] = []
+        steps.append((meta.name, lambda: segment_violations(files, log_state, segment)))
+    if closures_intact and segment.closures:
+        steps.append((segment.closures[0].file.name, lambda: closure_violations(files, segment)))
+    problems: list[Problem] = []
     for name, step in steps:
         try:
-            found += [Problem("INVARIANT", name, text, "") for text in step() or ()]
+            problems += [Problem("INVARIANT", name, text, "") for text in step() or ()]
         except StateStoreError as error:
-            found.append(problem_of(error, name, ""))
+            problems.append(problem_of(error, name, ""))
             break
         except (pa.ArrowException, ValueError, IndexError, TypeError) as error:
-            found.append(Problem("SEGMENT_CORRUPT", name, f"{name}: {type(error).__name__}: {error}", ""))
+            problems.append(Problem("SEGMENT_CORRUPT", name, f"{name}: {type(error).__name__}: {error}", ""))
             break
-    return found
+    return problems
 
 
 def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
     """Check the statistics about keys by which reads skip a segment."""
-    segment = files.segment(meta)
-    hashes = hash_keys([segment.column_array(name) for name in files.spec.key_names])
+    file = files.open_segment(meta)
+    hashes = hash_keys([file.column_array(name) for name in files.spec.key_names])
     groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), files.spec.key_groups)
-    found = []
+    violations = []
     if not meta.key_groups[0] <= groups[0] <= groups[1] <= meta.key_groups[1]:
-        found.append(
+        violations.append(
             f"{meta.name}: key groups are {meta.key_groups[0]} to {meta.key_groups[1]} in the log, "
             f"{groups[0]} to {groups[1]} in the rows"
         )
     for number, name in enumerate(files.spec.key_names):
         for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
             bound = None if bounds is None else bounds[number]
-            if bound is not None and pc.min_max(segment.column(name)).as_py()[what] != bound:
-                found.append(f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log")
-    return found
+            if bound is not None and pc.min_max(file.column(name)).as_py()[what] != bound:
+                violations.append(
+                    f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log"
+                )
+    return violations
 
 
 def _verify_keys(
-    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], version: int, report: Report
+    files: SegmentFiles, log_state: LogState, segments: list[SegmentWithClosures], version: int, report: Report
 ) -> None:
     """Check that no key has two rows at one moment in the belief of a version.
 
     Keys are compared range by range of their hashes.
     """
-    total = sum(view.meta.rows for view in views)
+    total = sum(segment.meta.rows for segment in segments)
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
-    twice = sum(_overlaps(files, views, version, part, bits) for part in range(1 << bits))
+    twice = sum(_overlaps(files, segments, version, part, bits) for part in range(1 << bits))
     files.forget()
     if twice:
         message = f"version {version}: {twice} keys have two rows at one moment"
@@ -246,20 +248,20 @@ def _verify_keys(
         report.add(Problem("INVARIANT", "log/", message, affects, versions=(version, version)))
 
 
-def _overlaps(files: SegmentFiles, views: list[SegmentWithClosures], version: int, part: int, bits: int) -> int:
+def _overlaps(files: SegmentFiles, segments: list[SegmentWithClosures], version: int, part: int, bits: int) -> int:
     keys: list[list[pa.Array]] = []
     hashes, starts, ends = [], [], []
-    for view in views:
-        if view.meta.min_added > version:
+    for segment in segments:
+        if segment.meta.min_added > version:
             continue
-        index = files.index(view.meta)
+        index = files.index(segment.meta)
         low, high = _range(index.hashes, part, bits)
         rows = index.rows[low:high].astype(np.int64)
-        end = ends_at(files, view, version)[rows]
-        start = files.segment(view.meta).int64("valid_from")[rows]
+        end = ends_at(files, segment, version)[rows]
+        start = files.open_segment(segment.meta).int64("valid_from")[rows]
         valid = end > start
         keys.append(
-            [files.segment(view.meta).column_array(n).take(pa.array(rows[valid])) for n in files.spec.key_names]
+            [files.open_segment(segment.meta).column_array(n).take(pa.array(rows[valid])) for n in files.spec.key_names]
         )
         hashes.append(index.hashes[low:high][valid])
         starts.append(start[valid])

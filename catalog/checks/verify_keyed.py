@@ -15,13 +15,13 @@ import numpy as np
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
-from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.restore_snapshot import link_database, table_rows
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
     SnapshotLog,
     check_complete,
-    checkpoints,
     folded,
+    log_checkpoints,
     read_log,
     read_log_checkpoint,
     read_snapshot_entry,
@@ -48,7 +48,7 @@ class KeyedFindings:
 
     log: SnapshotLog | None = None
     entries: int = 0
-    checkpoints: int = 0
+    log_checkpoints: int = 0
     files: int = 0
     rows: int = 0
 
@@ -72,12 +72,12 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
     findings.log = _log(storage, sizes, findings, report)
     if findings.log is None:
         return findings
-    _verify_checkpoints(storage, sizes, findings.log, findings, report)
+    _verify_log_checkpoints(storage, sizes, findings.log, findings, report)
     users = _users(findings.log)
     findings.files = len(users)
     damaged = {name for name, (file, needed_by) in users.items() if not _whole(root, file, needed_by, report)}
     if spec is not None:
-        for entry in findings.log.retained().values():
+        for entry in findings.log.kept_snapshots().values():
             _verify_snapshot(root, spec, entry, damaged, findings, report)
     _drop_overtaken(storage, report)
     return findings
@@ -100,7 +100,7 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
         name = entry_name(version)
         message = f"{name} is missing; restore the file from a copy"
         report.add(Problem("LOG_CORRUPT", name, message, EVERYTHING, versions=(version, version)))
-    found: list[SnapshotEntry] = []
+    entries: list[SnapshotEntry] = []
     for version in versions:
         name = entry_name(version)
         try:
@@ -108,15 +108,15 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
             if version == 0:
                 read_entry(storage, version)
             else:
-                found.append(read_snapshot_entry(storage, version))
+                entries.append(read_snapshot_entry(storage, version))
             findings.entries += 1
         except StateStoreError as error:
             report.add(replace(problem_of(error, name, EVERYTHING), versions=(version, version)))
-    if absent or len(found) != versions[-1]:
+    if absent or len(entries) != versions[-1]:
         return None
-    for problem in _wrong_entries(found):
+    for problem in _wrong_entries(entries):
         report.add(problem)
-    return SnapshotLog(tuple(found))
+    return SnapshotLog(tuple(entries))
 
 
 def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
@@ -138,18 +138,18 @@ def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
         transactions |= set() if entry.transaction is None else {entry.transaction}
 
 
-def _wrong(entry: SnapshotEntry, found: str) -> Problem:
+def _wrong(entry: SnapshotEntry, what: str) -> Problem:
     name = entry_name(entry.version)
     versions = (entry.version, entry.version)
-    return Problem("LOG_WRONG", name, f"{name} {found}", f"what version {entry.version} recorded", versions=versions)
+    return Problem("LOG_WRONG", name, f"{name} {what}", f"what version {entry.version} recorded", versions=versions)
 
 
-def _verify_checkpoints(
+def _verify_log_checkpoints(
     storage: Storage, sizes: dict[str, int], log: SnapshotLog, findings: KeyedFindings, report: Report
 ) -> None:
-    for name in checkpoints(storage):
+    for name in log_checkpoints(storage):
         try:
-            found = read_log_checkpoint(name, storage.read(name))
+            checkpoint = read_log_checkpoint(name, storage.read(name))
         except StateStoreError as error:
             report.add(
                 problem_of(error, name, "only the time to open the store: readers skip the checkpoint and read the log")
@@ -157,20 +157,20 @@ def _verify_checkpoints(
             continue
         finally:
             report.read(name, sizes.get(name, 0))
-        findings.checkpoints += 1
-        if found != folded(SnapshotLog(log.entries[: found.newest])):
+        findings.log_checkpoints += 1
+        if checkpoint != folded(SnapshotLog(log.entries[: checkpoint.newest])):
             message = f"{name} differs from the sum of the log entries; remove it"
-            report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, found.newest)))
+            report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, checkpoint.newest)))
 
 
 def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
     """Return the needed files by name, each with the snapshots that need it."""
     users: dict[str, list[int]] = {}
-    for version, entry in log.retained().items():
-        for part in entry.handles:
+    for version, entry in log.kept_snapshots().items():
+        for part in entry.parts:
             for name in part.files():
                 users.setdefault(name, []).append(version)
-    needed_by = {name: f"snapshots {', '.join(map(str, found))}" for name, found in users.items()}
+    needed_by = {name: f"snapshots {', '.join(map(str, versions))}" for name, versions in users.items()}
     return {name: (file, needed_by.get(name, "emitted records of a batch")) for name, file in log.files().items()}
 
 
@@ -193,11 +193,11 @@ def _verify_snapshot(
 ) -> None:
     affects, name = f"snapshot {entry.version}", entry_name(entry.version)
     try:
-        check_complete(entry.handles, spec.key_groups)
-        widest(state for part in entry.handles for state in part.states)
+        check_complete(entry.parts, spec.key_groups)
+        widest(state for part in entry.parts for state in part.states)
     except StateStoreError as error:
         report.add(problem_of(error, name, affects))
-    for part in entry.handles:
+    for part in entry.parts:
         if damaged & part.files().keys():
             continue  # the damage of the file is reported already
         try:
@@ -215,42 +215,42 @@ def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
         return sum(_verify_table(root, spec, part, state) for state in part.tables)
     with temporary_directory() as folder:
         directory = folder / "database"
-        place(root, part, directory)
+        link_database(root, part, directory)
         count = 0
         for state in part.states:
-            for found in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):
-                _check_groups(spec, part, state.name, found)
-                count += found.rows.num_rows
+            for grouped in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):
+                _check_groups(spec, part, state.name, grouped)
+                count += grouped.rows.num_rows
         return count
 
 
 def _verify_table(root: Path, spec: StoreSpec, part: SnapshotPart, state: str) -> int:
     table = part.tables[state]
     count = 0
-    schema = next(table_schema(spec.key, known) for known in part.states if known.name == state)
-    for found in table_rows(root, table, part.key_groups):
-        if found.rows.schema != schema:
-            raise CorruptError("ROW_CORRUPT", f"{table.file.name}: columns {found.rows.schema}, expected {schema}")
-        _check_groups(spec, part, state, found)
-        count += found.rows.num_rows
+    schema = next(table_schema(spec.key, described) for described in part.states if described.name == state)
+    for grouped in table_rows(root, table, part.key_groups):
+        if grouped.rows.schema != schema:
+            raise CorruptError("ROW_CORRUPT", f"{table.file.name}: columns {grouped.rows.schema}, expected {schema}")
+        _check_groups(spec, part, state, grouped)
+        count += grouped.rows.num_rows
     if count != table.groups[-1]:
         raise CorruptError("ROW_CORRUPT", f"{table.file.name} has {count} rows, the log says {table.groups[-1]}")
     return count
 
 
-def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, found: Grouped) -> None:
-    groups = key_groups([found.rows.column(name) for name in spec.key.names], spec.key_groups)
-    wrong = np.flatnonzero(groups != found.groups)
+def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, grouped: Grouped) -> None:
+    groups = key_groups([grouped.rows.column(name) for name in spec.key.names], spec.key_groups)
+    wrong = np.flatnonzero(groups != grouped.groups)
     if len(wrong):
-        row = found.rows.slice(int(wrong[0]), 1).to_pylist()[0]
+        row = grouped.rows.slice(int(wrong[0]), 1).to_pylist()[0]
         raise CorruptError(
             "WRONG_KEY_GROUP",
-            f"state {state!r}: {row} is stored in key group {found.groups[wrong[0]]}, expected {groups[wrong[0]]}",
+            f"state {state!r}: {row} is stored in key group {grouped.groups[wrong[0]]}, expected {groups[wrong[0]]}",
         )
-    outside = (found.groups < part.key_groups.start) | (found.groups >= part.key_groups.stop)
+    outside = (grouped.groups < part.key_groups.start) | (grouped.groups >= part.key_groups.stop)
     if outside.any():
         raise CorruptError(
             "WRONG_KEY_GROUP",
-            f"state {state!r} has rows of key group {found.groups[outside][0]} in a "
+            f"state {state!r} has rows of key group {grouped.groups[outside][0]} in a "
             "part that does not contain this group",
         )

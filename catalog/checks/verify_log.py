@@ -32,14 +32,14 @@ class Reference:
 class LogFindings:
     """Findings about a log.
 
-    ``snapshot``: the log state of the newest version, None if it cannot be determined. ``references``: all files that
+    ``log_state``: the log state of the newest version, None if it cannot be determined. ``references``: all files that
     were ever added.
     """
 
-    snapshot: LogState | None = None
+    log_state: LogState | None = None
     references: dict[str, Reference] = field(default_factory=dict)
     entries: int = 0
-    checkpoints: int = 0
+    log_checkpoints: int = 0
 
 
 def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store: str = "") -> LogFindings:
@@ -48,26 +48,26 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     Checkpoints bridge gaps in the log.
     """
     sizes = {item.name: item.bytes for item in listed}
-    marks = {int(found[1]): item.name for item in listed if (found := NAME.fullmatch(item.name))}
+    marks = {int(match[1]): item.name for item in listed if (match := NAME.fullmatch(item.name))}
     entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
     findings = LogFindings()
     if not entries and not marks:
         report.add(_missing(0, 0, "every read and write of the store: its log is empty"))
         return findings
-    snapshot: LogState | None = replace(EMPTY, store=store)
+    log_state: LogState | None = replace(EMPTY, store=store)
     expected = 0
     for version in sorted({*entries, *marks}):
         absent = version - 1 if version in entries else version
         if expected <= absent:
             report.add(_missing(expected, absent, ""))
-            snapshot = None
+            log_state = None
         expected = version + 1
         if version in entries:
             entry = _entry(storage, version, sizes, report, findings)
-            snapshot = None if entry is None or snapshot is None else _advanced(snapshot, entry, report)
+            log_state = None if entry is None or log_state is None else _advanced(log_state, entry, report)
         if version in marks:
-            snapshot = _checkpoint(storage, marks[version], sizes, snapshot, report, findings)
-    findings.snapshot = _checked_layout(snapshot, report)
+            log_state = _verify_log_checkpoint(storage, marks[version], sizes, log_state, report, findings)
+    findings.log_state = _checked_layout(log_state, report)
     _say_what_is_affected(findings, report)
     return findings
 
@@ -90,8 +90,8 @@ def _entry(
         report.add(_wrong(name, f"adds {again[0]}, which an earlier version added", version))
     total = sum(reference.ref.bytes for reference in new.values())
     if total != entry.bytes:
-        found = f"records {entry.bytes} added bytes, its files have {total}"
-        report.add(_wrong(name, found, version))
+        what = f"records {entry.bytes} added bytes, its files have {total}"
+        report.add(_wrong(name, what, version))
     findings.references |= new
     return entry
 
@@ -105,9 +105,9 @@ def _references(entry: CommitEntry) -> Iterator[Reference]:
         yield Reference(piece.file, "closures", entry.version)
 
 
-def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogState | None:
-    if snapshot.version >= 0:
-        versions = snapshot.versions
+def _advanced(log_state: LogState, entry: CommitEntry, report: Report) -> LogState | None:
+    if log_state.version >= 0:
+        versions = log_state.versions
         if entry.timestamp < versions.timestamp[-1]:
             report.add(
                 _wrong(entry_name(entry.version), "was committed before the version that precedes it", entry.version)
@@ -115,21 +115,21 @@ def _advanced(snapshot: LogState, entry: CommitEntry, report: Report) -> LogStat
         if entry.stream_time is not None and entry.stream_time < versions.stream_time[-1]:
             report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
         if entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None:
-            found = f"commits transaction {entry.transaction}, which an earlier version committed"
-            report.add(_wrong(entry_name(entry.version), found, entry.version))
+            what = f"commits transaction {entry.transaction}, which an earlier version committed"
+            report.add(_wrong(entry_name(entry.version), what, entry.version))
     try:
-        return advance(snapshot, entry)
+        return advance(log_state, entry)
     except StateStoreError as error:
         report.add(problem_of(error, entry_name(entry.version), f"version {entry.version} and all later ones"))
         return None
 
 
-def _checkpoint(
+def _verify_log_checkpoint(
     storage: Storage, name: str, sizes: dict[str, int], replayed: LogState | None, report: Report, findings: LogFindings
 ) -> LogState | None:
     """Return the log state to continue from: the replayed one, or the checkpoint's where the replayed one is lost."""
     try:
-        found = read_log_checkpoint(name, storage.read(name))
+        folded = read_log_checkpoint(name, storage.read(name))
     except NotFoundError:  # a writer has replaced it by a newer one in the meantime
         return replayed
     except StateStoreError as error:
@@ -139,24 +139,26 @@ def _checkpoint(
         )
         return replayed
     report.read(name, sizes[name])
-    findings.checkpoints += 1
+    findings.log_checkpoints += 1
     if replayed is None:
-        return found
-    different = _difference(found, replayed)
+        return folded
+    different = _difference(folded, replayed)
     if different:
-        affects = f"every read and write of the store that starts from version {found.version}"
+        affects = f"every read and write of the store that starts from version {folded.version}"
         message = f"{name}: {different} differ from the sum of the log entries; remove it"
-        report.add(Problem("CHECKPOINT_WRONG", name, message, affects, versions=(0, found.version)))
+        report.add(Problem("CHECKPOINT_WRONG", name, message, affects, versions=(0, folded.version)))
     return replayed
 
 
 def _difference(left: LogState, right: LogState) -> str:
     parts = ("segments", "horizon")
-    found = [name for name in parts if getattr(left, name) != getattr(right, name)]
-    found += [name for name in ("closures", "changelogs") if dict(getattr(left, name)) != dict(getattr(right, name))]
+    different = [name for name in parts if getattr(left, name) != getattr(right, name)]
+    different += [
+        name for name in ("closures", "changelogs") if dict(getattr(left, name)) != dict(getattr(right, name))
+    ]
     if not _same_versions(left.versions, right.versions):
-        found.append("commits")
-    return ", ".join(found)
+        different.append("commits")
+    return ", ".join(different)
 
 
 def _same_versions(left: Versions, right: Versions) -> bool:
@@ -165,21 +167,21 @@ def _same_versions(left: Versions, right: Versions) -> bool:
     )
 
 
-def _checked_layout(snapshot: LogState | None, report: Report) -> LogState | None:
-    if snapshot is not None:
+def _checked_layout(log_state: LogState | None, report: Report) -> LogState | None:
+    if log_state is not None:
         try:
-            check_layout(snapshot)
+            check_layout(log_state)
         except StateStoreError as error:
-            report.add(problem_of(error, entry_name(snapshot.version), "every read and write of the store"))
+            report.add(problem_of(error, entry_name(log_state.version), "every read and write of the store"))
             return None
-    return snapshot
+    return log_state
 
 
 def _say_what_is_affected(findings: LogFindings, report: Report) -> None:
     """State what missing or damaged entries affect: everything, or nothing where a later checkpoint has their
     content."""
     affects = "every read and write of the store"
-    if findings.snapshot is not None:
+    if findings.log_state is not None:
         affects = "no read as long as the next checkpoint exists; its record of these versions cannot be verified"
     report.problems[:] = [p if p.affects else replace(p, affects=affects) for p in report.problems]
 
@@ -191,7 +193,5 @@ def _missing(first: int, last: int, affects: str) -> Problem:
     return Problem("LOG_CORRUPT", name, message, affects, versions=(first, last))
 
 
-def _wrong(name: str, found: str, version: int) -> Problem:
-    return Problem(
-        "LOG_WRONG", name, f"{name} {found}", f"what version {version} recorded", versions=(version, version)
-    )
+def _wrong(name: str, what: str, version: int) -> Problem:
+    return Problem("LOG_WRONG", name, f"{name} {what}", f"what version {version} recorded", versions=(version, version))

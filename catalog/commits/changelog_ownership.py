@@ -180,8 +180,8 @@ class Changelogs:
 
     def extents(self) -> tuple[tuple[str, int, int], ...]:
         """Return (name, length forced to the disk, length written) that each held changelog has at least."""
-        known = ((name, file, self._floors.get(name, (0, 0))) for name, file in self._held().items())
-        return tuple((name, max(file.synced, synced), max(file.end, end)) for name, file, (synced, end) in known)
+        floors = ((name, file, self._floors.get(name, (0, 0))) for name, file in self._held().items())
+        return tuple((name, max(file.synced, synced), max(file.end, end)) for name, file, (synced, end) in floors)
 
     def uncommitted(self, after: tuple[str, int] = ("", 0)) -> Iterator[pa.RecordBatch]:
         """Yield all acknowledged and uncommitted records from the files, in order.
@@ -194,18 +194,18 @@ class Changelogs:
                 continue
             start = max(self._done.get(name, 0), after[1] if name == after[0] else 0)
             is_own = file is self._writer
-            found = read_changelog(file.path, self._schema, start, file.end if is_own else None)
+            changelog = read_changelog(file.path, self._schema, start, file.end if is_own else None)
             try:
-                for batch, _ in found:
+                for batch, _ in changelog:
                     yield self._in_schema(batch)
             except FileNotFoundError:
-                raise _short(found, file.end) from None
+                raise _short(changelog, file.end) from None
             _, floor = self._floors.get(name, (0, 0))
             floor = max(file.end, floor)
-            if found.end < floor:
-                raise _short(found, floor)
+            if changelog.end < floor:
+                raise _short(changelog, floor)
             if not is_own:
-                file.take_note(found)
+                file.take_note(changelog)
 
     def _in_schema(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if batch.schema == self._schema else self._from_rows(batch)
@@ -216,10 +216,10 @@ class Changelogs:
 
     def mark_committed(self, committed: Mapping[str, int]) -> None:
         """Record up to which offset the log has the files that this handle continues."""
-        known = {name: committed[name] for name in self._held() if name in committed}
-        self._done |= known
+        own = {name: committed[name] for name in self._held() if name in committed}
+        self._done |= own
         if self._writer is not None:  # committed records are never cut off: the log has their offsets
-            self._own_from = max(self._own_from, known.get(self._writer.path.name, 0))
+            self._own_from = max(self._own_from, own.get(self._writer.path.name, 0))
 
     def discard_own(self) -> None:
         """Remove the records that this handle wrote, but not those that it adopted."""
@@ -292,10 +292,10 @@ def _remove(file: ChangelogWriter) -> None:
     file.close()
 
 
-def _short(found: Changelog, floor: int) -> CorruptError:
+def _short(changelog: Changelog, floor: int) -> CorruptError:
     return CorruptError(
         "CHANGELOG_CORRUPT",
-        f"{found.path}: whole frames end at byte {found.end}, but {floor} bytes were acknowledged; "
+        f"{changelog.path}: whole frames end at byte {changelog.end}, but {floor} bytes were acknowledged; "
         "restore the file from a copy, or close the store and move the file away to continue without "
         "its writes",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from statestore.catalog.commits.changelog_ownership import FOLDER
-from statestore.catalog.log import log_state as snapshots
+from statestore.catalog.log import log_state as log_states
 from statestore.catalog.log.entries import read_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
@@ -14,27 +14,27 @@ from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import StateStoreError
 
 
-def consumed_ends(storage: Storage, snapshot: LogState, names: Iterable[str]) -> dict[str, int]:
-    """Return the offset up to which each changelog is committed, for those that a commit up to ``snapshot`` names.
+def consumed_ends(storage: Storage, log_state: LogState, names: Iterable[str]) -> dict[str, int]:
+    """Return the offset up to which each changelog is committed, for those that a commit up to ``log_state`` names.
 
     The log state keeps only the newest names. Where it may have forgotten a name, the log entries are read, newest
     first, back to the version at which the file was created. Raises NotFoundError or CorruptError for an entry that
     cannot be read.
     """
-    known = snapshot.changelogs
-    wanted = set(names)
-    found = {name: known[name] for name in wanted & known.keys()}
-    if len(known) < snapshots.KEPT_CHANGELOGS:  # no name was forgotten yet
-        return found
+    named = log_state.changelogs
+    asked = set(names)
+    ends = {name: named[name] for name in asked & named.keys()}
+    if len(named) < log_states.KEPT_CHANGELOGS:  # no name was forgotten yet
+        return ends
     root = local_root(storage)
-    missing = {name: _made_at(root, name, snapshot.version) for name in wanted - found.keys()}
-    version = snapshot.version
+    missing = {name: _made_at(root, name, log_state.version) for name in asked - ends.keys()}
+    version = log_state.version
     while missing and version > min(missing.values()):
         for name, end in read_entry(storage, version).changelogs:
             if missing.pop(name, None) is not None:
-                found[name] = end
+                ends[name] = end
         version -= 1
-    return found
+    return ends
 
 
 def _made_at(root: Path | None, name: str, newest: int) -> int:
@@ -42,7 +42,7 @@ def _made_at(root: Path | None, name: str, newest: int) -> int:
     if root is None:
         return -1
     try:
-        found = made_at(root / FOLDER / name)
+        version = made_at(root / FOLDER / name)
     except (StateStoreError, FileNotFoundError):
         return -1
-    return found if found <= newest else -1
+    return version if version <= newest else -1

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from statestore.catalog.commits.record_timelines import Resolution
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import Windowing
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -25,18 +25,18 @@ TICK = 1_000  # microseconds in a millisecond
 
 
 def end_expired(
-    files: SegmentFiles, snapshot: LogState, found: Resolution, rule: Windowing, stream_time: int
+    files: SegmentFiles, log_state: LogState, resolution: Resolution, rule: Windowing, stream_time: int
 ) -> Resolution:
     """Return the resolution of a commit, with the rows ended that are no longer visible at ``stream_time`` (epoch
     us)."""
     first = rule.first_visible(stream_time // TICK) * TICK
-    starts, ends = found.values.start, found.values.end
+    starts, ends = resolution.values.start, resolution.values.end
     born = np.where(starts < first, np.minimum(ends, expiry_of(starts, rule)), ends)
-    closed = {name: (rows, new_ends) for name, rows, new_ends in found.closures}
-    for name, rows, new_ends in _expired(files, snapshot, first, rule):
+    closed = {name: (rows, new_ends) for name, rows, new_ends in resolution.closures}
+    for name, rows, new_ends in _expired(files, log_state, first, rule):
         closed[name] = _merged(closed.get(name), rows, new_ends)
     closures = [(name, rows, new_ends) for name, (rows, new_ends) in closed.items()]
-    return replace(found, values=replace(found.values, end=born), closures=closures)
+    return replace(resolution, values=replace(resolution.values, end=born), closures=closures)
 
 
 def expiry_of(starts: Ints, rule: Windowing) -> Ints:
@@ -48,19 +48,19 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
     return starts + (rule.retention + (1 if rule.time_ordered else 0)) * TICK
 
 
-def _expired(files: SegmentFiles, snapshot: LogState, first: int, rule: Windowing) -> list[Closure]:
+def _expired(files: SegmentFiles, log_state: LogState, first: int, rule: Windowing) -> list[Closure]:
     """Return the closures of open value rows that began before ``first``."""
-    found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        meta = view.meta
+    closures = []
+    for segment in with_closures(log_state.segments, log_state.closures):
+        meta = segment.meta
         if meta.tombstone or meta.role == "belief" or meta.min_valid_from >= first or meta.max_valid_to != OPEN:
             continue
-        starts = files.segment(meta).int64("valid_from")
+        starts = files.open_segment(meta).int64("valid_from")
         stop = int(np.searchsorted(starts, first, side="left"))
-        rows = np.flatnonzero(newest_ends(files, view)[:stop] == OPEN)
+        rows = np.flatnonzero(newest_ends(files, segment)[:stop] == OPEN)
         if len(rows):
-            found.append((meta.name, rows, expiry_of(starts[rows], rule)))
-    return found
+            closures.append((meta.name, rows, expiry_of(starts[rows], rule)))
+    return closures
 
 
 def _merged(closed: tuple[Ints, Ints] | None, rows: Ints, ends: Ints) -> tuple[Ints, Ints]:

@@ -63,8 +63,8 @@ class Timeline:
     def get(self, time: int) -> KeyVersion | None:
         """Return the entry (possibly a tombstone) that is valid at ``time``."""
         at = bisect_right(self.entries, time, key=lambda e: e.start)
-        found = self.entries[at - 1] if at else None
-        return found if found is not None and time < found.end else None
+        entry = self.entries[at - 1] if at else None
+        return entry if entry is not None and time < entry.end else None
 
     def newest(self) -> KeyVersion | None:
         """Return the entry that is still valid."""
@@ -72,8 +72,8 @@ class Timeline:
 
     def versions(self, low: int, high: int, ascending: bool) -> Iterator[KeyVersion]:
         """Iterate over the values that were valid at some moment from ``low`` to ``high``, both inclusive."""
-        found = [e for e in self.entries if e.value is not None and e.start <= high and e.end > low]
-        return iter(found if ascending else found[::-1])
+        entries = [e for e in self.entries if e.value is not None and e.start <= high and e.end > low]
+        return iter(entries if ascending else entries[::-1])
 
     def changes(self) -> tuple[list[tuple[Any, int]], list[tuple[int, int, Value]]]:
         """Return the differences from the committed rows.

@@ -122,9 +122,9 @@ def block_table(spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool) -
     return pa.Table.from_arrays([*block.columns, *system], schema=schema)
 
 
-def late_rows(snapshot: LogState, block: RowBlock) -> Bools:
+def late_rows(log_state: LogState, block: RowBlock) -> Bools:
     """Return a mask of the rows whose start was not after the stream time before the commit that wrote them."""
-    late: Bools = block.start <= snapshot.versions.stream_time_before(block.added)
+    late: Bools = block.start <= log_state.versions.stream_time_before(block.added)
     return late
 
 

@@ -34,7 +34,7 @@ class OpenMatches:
 
 def match_open_rows(
     files: SegmentFiles,
-    views: Sequence[SegmentWithClosures],
+    segments: Sequence[SegmentWithClosures],
     index: OpenRows,
     entries: Ints,
     keys: Sequence[pa.Array],
@@ -45,14 +45,14 @@ def match_open_rows(
     row = (address & ROW_MASK).astype(np.int64)
     records = records[position]
     borders = np.searchsorted(address, np.arange(len(index.names) + 1, dtype=np.uint64) << ROW_BITS).tolist()
-    numbers = {view.meta.name: number for number, view in enumerate(views)}
+    numbers = {segment.meta.name: number for number, segment in enumerate(segments)}
     equal = np.ones(len(row), bool)
     parts = []
     for name, begin, stop in zip(index.names, borders[:-1], borders[1:], strict=True):
         if begin < stop:
             number = numbers[name]
-            segment = files.segment(views[number].meta)
-            stored = [segment.column_array(column) for column in files.spec.key_names]
+            file = files.open_segment(segments[number].meta)
+            stored = [file.column_array(column) for column in files.spec.key_names]
             equal[begin:stop] = keys_equal(keys, records[begin:stop], stored, row[begin:stop])
             parts.append((number, begin, stop))
     return OpenMatches(position, row, equal, parts)

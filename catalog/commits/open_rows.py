@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -53,8 +53,8 @@ class OpenRows:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         at = self._near(hashes) if self._directory is not None else np.searchsorted(self.hashes, hashes)
         np.minimum(at, len(self.hashes) - 1, out=at)
-        known = np.flatnonzero(self.hashes[at] == hashes)
-        return known, at if len(known) == len(at) else at[known]
+        hits = np.flatnonzero(self.hashes[at] == hashes)
+        return hits, at if len(hits) == len(at) else at[hits]
 
     def _near(self, hashes: Hashes) -> Ints:
         """Return the first entry that is not smaller (the last entry where all are), for each hash.
@@ -72,9 +72,10 @@ class OpenRows:
             before = before[self.hashes[at[before]] < hashes[before]]
         return at
 
-    def replace(self, hashes: Hashes, address: Addresses, start: Ints, known: tuple[Ints, Ints]) -> None:
-        """Make these rows (by hash) the open ones of their keys; ``known`` is the result of ``find`` for ``hashes``."""
-        position, entry = known
+    def replace(self, hashes: Hashes, address: Addresses, start: Ints, indexed: tuple[Ints, Ints]) -> None:
+        """Make these rows (by hash) the open ones of their keys; ``indexed`` is the result of ``find`` for
+        ``hashes``."""
+        position, entry = indexed
         if len(position) == len(hashes):
             self.address[entry], self.start[entry] = address, start
             if self._directory is None:
@@ -83,10 +84,10 @@ class OpenRows:
         self.address[entry], self.start[entry] = address[position], start[position]
         new = np.ones(len(hashes), bool)
         new[position] = False
-        places = np.searchsorted(self.hashes, hashes[new])
-        self.address = np.insert(self.address, places, address[new])
-        self.start = np.insert(self.start, places, start[new])
-        self.hashes = np.insert(self.hashes, places, hashes[new])
+        positions = np.searchsorted(self.hashes, hashes[new])
+        self.address = np.insert(self.address, positions, address[new])
+        self.start = np.insert(self.start, positions, start[new])
+        self.hashes = np.insert(self.hashes, positions, hashes[new])
         self._directory = None  # new keys arrive in series: the directory is built when a series has ended
 
 
@@ -94,7 +95,7 @@ class OpenRows:
 class NewOpenRows:
     """Rows of one new segment that no version ends."""
 
-    segment: str
+    segment_name: str
     hashes: Hashes
     row: Ints
     start: Ints
@@ -114,25 +115,25 @@ class OpenRowsChange:
     known: tuple[Ints, Ints] | None
 
 
-def take_index(files: SegmentFiles, snapshot: LogState, keys: int) -> OpenRows | None:
+def take_index(files: SegmentFiles, log_state: LogState, keys: int) -> OpenRows | None:
     """Take the index of this log state, if a commit of so many keys is worth it and is not the first such commit.
 
     The index belongs to the caller until ``carry_on`` or ``give_back``.
     """
     if keys < MIN_KEYS or files.spec.windowing is not None:
         return None
-    found = files.exchange_current(None)
+    index = files.exchange_current(None)
     uses = 0
-    if isinstance(found, OpenRows):
-        uses = found.uses
-        if found.version > snapshot.version:
-            files.exchange_current(found)
+    if isinstance(index, OpenRows):
+        uses = index.uses
+        if index.version > log_state.version:
+            files.exchange_current(index)
             return None
-        if found.version == snapshot.version or _catch_up(files, found, snapshot):
-            found.uses += 1
-            return found
+        if index.version == log_state.version or _catch_up(files, index, log_state):
+            index.uses += 1
+            return index
     files.bulk_commits += 1
-    return _build(files, snapshot) if files.bulk_commits > 1 or uses >= MIN_USES else None
+    return _build(files, log_state) if files.bulk_commits > 1 or uses >= MIN_USES else None
 
 
 def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
@@ -143,21 +144,21 @@ def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
             files.exchange_current(other)
 
 
-def carry_on(files: SegmentFiles, snapshot: LogState, change: OpenRowsChange) -> None:
-    """Bring the index that a commit took to ``snapshot``, the log state that the commit made.
+def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -> None:
+    """Bring the index that a commit took to ``log_state``, the log state that the commit made.
 
     Where the added and the ended rows do not replace each other one for one, the index stays behind.
     """
     index, added = change.index, change.added
     if index is None:
         return
-    if index.version == snapshot.version - 1 and change.ended >= 0:
+    if index.version == log_state.version - 1 and change.ended >= 0:
         hashes, address, start = _joined(len(index.names), added)
-        known = index.find(hashes) if change.known is None else change.known
-        if len(known[0]) == change.ended and not _has_equal(hashes):
-            index.names += [rows.segment for rows in added]
-            index.replace(hashes, address, start, known)
-            index.version = snapshot.version
+        indexed = index.find(hashes) if change.known is None else change.known
+        if len(indexed[0]) == change.ended and not _has_equal(hashes):
+            index.names += [rows.segment_name for rows in added]
+            index.replace(hashes, address, start, indexed)
+            index.version = log_state.version
     give_back(files, index)
 
 
@@ -173,76 +174,78 @@ def _joined(first: int, added: tuple[NewOpenRows, ...]) -> tuple[Hashes, Address
     return hashes[order], address[order], np.concatenate([rows.start for rows in added])[order]
 
 
-def _addresses(segment: int, rows: npt.NDArray[np.integer]) -> Addresses:
-    return (np.uint64(segment) << ROW_BITS) | rows.astype(np.uint64)
+def _addresses(segment_index: int, rows: npt.NDArray[np.integer]) -> Addresses:
+    return (np.uint64(segment_index) << ROW_BITS) | rows.astype(np.uint64)
 
 
 def _has_equal(hashes: Hashes) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _open_views(snapshot: LogState) -> list[SegmentWithClosures]:
-    views = views_of(snapshot.segments, snapshot.closures)
-    return [v for v in views if v.meta.role != "belief" and v.meta.max_valid_to == OPEN]
+def _open_segments(log_state: LogState) -> list[SegmentWithClosures]:
+    segments = with_closures(log_state.segments, log_state.closures)
+    return [v for v in segments if v.meta.role != "belief" and v.meta.max_valid_to == OPEN]
 
 
-def _open_rows(files: SegmentFiles, view: SegmentWithClosures) -> NewOpenRows:
+def _open_rows(files: SegmentFiles, segment: SegmentWithClosures) -> NewOpenRows:
     """Return the open rows of a segment, by hash."""
-    index = files.index(view.meta)
+    index = files.index(segment.meta)
     hashes, rows = index.hashes, index.rows.astype(np.int64)
-    is_open = newest_ends(files, view)[rows] == OPEN
+    is_open = newest_ends(files, segment)[rows] == OPEN
     if not is_open.all():
         hashes, rows = hashes[is_open], rows[is_open]
-    return NewOpenRows(view.meta.name, hashes, rows, files.segment(view.meta).int64("valid_from")[rows])
+    return NewOpenRows(segment.meta.name, hashes, rows, files.open_segment(segment.meta).int64("valid_from")[rows])
 
 
-def _build(files: SegmentFiles, snapshot: LogState) -> OpenRows | None:
+def _build(files: SegmentFiles, log_state: LogState) -> OpenRows | None:
     """Build the index; return None if there are too many rows, or if two keys share a hash."""
-    views = _open_views(snapshot)
-    if sum(v.meta.rows for v in views) > MAX_ROWS:
+    segments = _open_segments(log_state)
+    if sum(v.meta.rows for v in segments) > MAX_ROWS:
         files.bulk_commits = GIVEN_UP
         return None
-    hashes, address, start = _joined(0, tuple(_open_rows(files, view) for view in views))
+    hashes, address, start = _joined(0, tuple(_open_rows(files, segment) for segment in segments))
     if _has_equal(hashes):
         files.bulk_commits = GIVEN_UP
         return None
-    return OpenRows(snapshot.version, hashes.copy(), address, start, [view.meta.name for view in views])
+    return OpenRows(log_state.version, hashes.copy(), address, start, [segment.meta.name for segment in segments])
 
 
-def _catch_up(files: SegmentFiles, index: OpenRows, snapshot: LogState) -> bool:
+def _catch_up(files: SegmentFiles, index: OpenRows, log_state: LogState) -> bool:
     """Bring the index to a later log state by the segments and closures that were added; return whether that was
     possible.
 
     It is not possible after a compaction, nor if the open rows that were ended are not exactly those of the added keys.
     After False the index must not be used.
     """
-    views = {view.meta.name: view for view in _open_views(snapshot)}
+    segments = {segment.meta.name: segment for segment in _open_segments(log_state)}
     known_names = set(index.names)
-    new = [view for name, view in views.items() if name not in known_names]
-    if not known_names <= views.keys() or any(view.meta.min_added <= index.version for view in new):
+    new = [segment for name, segment in segments.items() if name not in known_names]
+    if not known_names <= segments.keys() or any(segment.meta.min_added <= index.version for segment in new):
         return False
-    if sum(view.meta.rows for view in new) > len(index.hashes):
+    if sum(segment.meta.rows for segment in new) > len(index.hashes):
         return False
-    hashes, address, start = _joined(len(index.names), tuple(_open_rows(files, view) for view in new))
-    known = index.find(hashes)
-    if _has_equal(hashes) or not np.array_equal(np.sort(index.address[known[1]]), _ended(files, index, views)):
+    hashes, address, start = _joined(len(index.names), tuple(_open_rows(files, segment) for segment in new))
+    indexed = index.find(hashes)
+    if _has_equal(hashes) or not np.array_equal(np.sort(index.address[indexed[1]]), _ended(files, index, segments)):
         return False
-    index.names += [view.meta.name for view in new]
-    index.replace(hashes, address, start, known)
-    index.version = snapshot.version
+    index.names += [segment.meta.name for segment in new]
+    index.replace(hashes, address, start, indexed)
+    index.version = log_state.version
     return True
 
 
-def _ended(files: SegmentFiles, index: OpenRows, views: dict[str, SegmentWithClosures]) -> Addresses:
+def _ended(files: SegmentFiles, index: OpenRows, segments: dict[str, SegmentWithClosures]) -> Addresses:
     """Return the addresses, ascending, of rows that were open at the index's version and are no longer open."""
-    found = [np.empty(0, np.uint64)]
+    addresses = [np.empty(0, np.uint64)]
     for number, name in enumerate(index.names):
-        view = views[name]
-        later = [files.closures(piece, view.meta.rows)[0] for piece in view.closures if piece.version > index.version]
+        segment = segments[name]
+        later = [
+            files.closures(piece, segment.meta.rows)[0] for piece in segment.closures if piece.version > index.version
+        ]
         if later:
             rows = np.unique(np.concatenate(later))
-            found.append(_addresses(number, rows[newest_ends(files, view.until(index.version))[rows] == OPEN]))
-    return np.concatenate(found)
+            addresses.append(_addresses(number, rows[newest_ends(files, segment.until(index.version))[rows] == OPEN]))
+    return np.concatenate(addresses)
 
 
 def _directory_shift(count: int) -> np.uint64:
@@ -255,5 +258,5 @@ def _directory(hashes: Hashes) -> npt.NDArray[np.int32]:
     directory = np.zeros(size + 1, np.int32)
     # Of equal slots the last assignment counts: the number of hashes up to that slot.
     directory[(hashes >> _directory_shift(len(hashes))).astype(np.int64) + 1] = np.arange(1, len(hashes) + 1)
-    found: npt.NDArray[np.int32] = np.maximum.accumulate(directory)
-    return found
+    starts: npt.NDArray[np.int32] = np.maximum.accumulate(directory)
+    return starts

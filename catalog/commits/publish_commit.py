@@ -24,7 +24,7 @@ from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, ca
 from statestore.catalog.commits.record_timelines import Closure, Hashes, Ints, Records, Resolution, resolve
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
-from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
@@ -56,15 +56,15 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     log already has is not repeated: the newest log state is returned. If an error is raised, the commit was not made,
     except for CommitUnknownError, after which `statestore.catalog.log.entries.was_committed` reports the outcome.
     """
-    snapshot = base
+    log_state = base
     files.check_identity()
     files.settle()
     for _ in range(MAX_ATTEMPTS):
-        snapshot = load_log_state(files.storage, base=snapshot)
-        wanted = change(snapshot)
-        if wanted is None or is_committed(snapshot, wanted.transaction):
-            return snapshot
-        committed = _attempt(files, snapshot, wanted)
+        log_state = load_log_state(files.storage, base=log_state)
+        attempted = change(log_state)
+        if attempted is None or is_committed(log_state, attempted.transaction):
+            return log_state
+        committed = _attempt(files, log_state, attempted)
         if committed is not None:
             return committed
     raise ConflictError(
@@ -74,10 +74,10 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     )
 
 
-def _attempt(files: SegmentFiles, snapshot: LogState, wanted: Change) -> LogState | None:
+def _attempt(files: SegmentFiles, log_state: LogState, change: Change) -> LogState | None:
     """Return the log state with the change as the next version; None if another commit took the version."""
     with claim(files.storage) as claimed:
-        prepared = _prepare(files, snapshot, wanted, claimed)
+        prepared = _prepare(files, log_state, change, claimed)
         try:
             if not prepared.written:
                 files.storage.create_many(prepared.new.buffers)
@@ -90,14 +90,14 @@ def _attempt(files: SegmentFiles, snapshot: LogState, wanted: Change) -> LogStat
     if not published:
         give_back(files, prepared.opened.index)
         return None
-    committed = after_publish(files.storage, snapshot, prepared.entry)
+    committed = after_publish(files.storage, log_state, prepared.entry)
     with contextlib.suppress(Exception):  # the commit exists, with or without an index for the next one
         carry_on(files, committed, prepared.opened)
     return committed
 
 
-def is_committed(snapshot: LogState, transaction: tuple[str, int] | None) -> bool:
-    return transaction is not None and snapshot.versions.find_transaction(*transaction) is not None
+def is_committed(log_state: LogState, transaction: tuple[str, int] | None) -> bool:
+    return transaction is not None and log_state.versions.find_transaction(*transaction) is not None
 
 
 def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
@@ -113,16 +113,16 @@ def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
     return True
 
 
-def after_publish(storage: Storage, snapshot: LogState, entry: CommitEntry) -> LogState:
+def after_publish(storage: Storage, log_state: LogState, entry: CommitEntry) -> LogState:
     """Return the log state with the new entry, and write a log checkpoint when one is due.
 
     The commit exists. A failure here must not look like a failed commit, because that would be repeated.
     """
-    snapshot = advance(snapshot, entry)
-    if snapshot.version % CHECKPOINT_INTERVAL == 0:
+    log_state = advance(log_state, entry)
+    if log_state.version % LOG_CHECKPOINT_INTERVAL == 0:
         with contextlib.suppress(Exception):  # the log has the same content, read more slowly
-            write_log_checkpoint(storage, snapshot)
-    return snapshot
+            write_log_checkpoint(storage, log_state)
+    return log_state
 
 
 def remove_files(storage: Storage, new: NewFiles) -> None:
@@ -134,13 +134,13 @@ def remove_files(storage: Storage, new: NewFiles) -> None:
             continue
 
 
-def commit_time(snapshot: LogState) -> int:
+def commit_time(log_state: LogState) -> int:
     """Return the current time in epoch microseconds, but at least the time of the newest commit.
 
     Commit times therefore never decrease.
     """
     now = time.time_ns() // 1_000_000 * 1_000
-    return now if snapshot.version < 0 else max(now, int(snapshot.versions.timestamp[snapshot.version]))
+    return now if log_state.version < 0 else max(now, int(log_state.versions.timestamp[log_state.version]))
 
 
 def writer_name() -> str:
@@ -148,7 +148,7 @@ def writer_name() -> str:
 
 
 def new_entry(
-    snapshot: LogState,
+    log_state: LogState,
     operation: str,
     new: NewFiles,
     *,
@@ -162,13 +162,13 @@ def new_entry(
     horizon: Horizon | None = None,
     changelogs: tuple[tuple[str, int], ...] = (),
 ) -> CommitEntry:
-    """Return the log entry for the version after ``snapshot``; stream time never decreases."""
-    known = snapshot.stream_time
-    if stream_time is None or (known is not None and known > stream_time):
-        stream_time = known
+    """Return the log entry for the version after ``log_state``; stream time never decreases."""
+    newest_time = log_state.stream_time
+    if stream_time is None or (newest_time is not None and newest_time > stream_time):
+        stream_time = newest_time
     return CommitEntry(
-        version=snapshot.version + 1,
-        timestamp=commit_time(snapshot),
+        version=log_state.version + 1,
+        timestamp=commit_time(log_state),
         operation=operation,  # type: ignore[arg-type]
         writer=writer_name(),
         transaction=transaction,
@@ -183,7 +183,7 @@ def new_entry(
         dropped=dropped,
         horizon=horizon,
         changelogs=changelogs,
-        store=snapshot.store,
+        store=log_state.store,
     )
 
 
@@ -197,28 +197,28 @@ class _Prepared:
     written: bool
 
 
-def _prepare(files: SegmentFiles, snapshot: LogState, change: Change, claimed: str) -> _Prepared:
-    found = resolve(files, snapshot, change.records, checked=False)
-    if found.unchecked is not None:
-        prepared = _prepare_at_once(files, snapshot, change, found, found.unchecked, claimed)
+def _prepare(files: SegmentFiles, log_state: LogState, change: Change, claimed: str) -> _Prepared:
+    resolution = resolve(files, log_state, change.records, checked=False)
+    if resolution.unchecked is not None:
+        prepared = _prepare_at_once(files, log_state, change, resolution, resolution.unchecked, claimed)
         if prepared is not None:
             return prepared
-        give_back(files, found.index)
-        found = resolve(files, snapshot, change.records)
+        give_back(files, resolution.index)
+        resolution = resolve(files, log_state, change.records)
     if change.expiring is not None:
-        stream_time = max(change.stream_time or snapshot.stream_time_us, snapshot.stream_time_us)
-        found = end_expired(files, snapshot, found, change.expiring, stream_time)
+        stream_time = max(change.stream_time or log_state.stream_time_us, log_state.stream_time_us)
+        resolution = end_expired(files, log_state, resolution, change.expiring, stream_time)
     new = NewFiles(claimed)
-    opened = _add_rows(files, snapshot, change.records, found, new)
-    new.add_closures(_closure_parts(snapshot, found.closures))
-    return _prepared(snapshot, change, found, new, opened, written=False)
+    opened = _add_rows(files, log_state, change.records, resolution, new)
+    new.add_closures(_closure_parts(log_state, resolution.closures))
+    return _prepared(log_state, change, resolution, new, opened, written=False)
 
 
 def _prepare_at_once(
     files: SegmentFiles,
-    snapshot: LogState,
+    log_state: LogState,
     change: Change,
-    found: Resolution,
+    resolution: Resolution,
     check: Callable[[], list[Closure] | None],
     claimed: str,
 ) -> _Prepared | None:
@@ -233,7 +233,7 @@ def _prepare_at_once(
         closures = check()
         if closures is None:
             return False
-        closing.add_closures(_closure_parts(snapshot, closures))
+        closing.add_closures(_closure_parts(log_state, closures))
         files.storage.create_many(closing.buffers)
         return True
 
@@ -241,7 +241,7 @@ def _prepare_at_once(
     try:
         with ThreadPoolExecutor(1) as other:  # one for each commit: a permanent thread would not survive a fork
             closed_rows = other.submit(close_rows)
-            opened = _add_rows(files, snapshot, change.records, found, new)
+            opened = _add_rows(files, log_state, change.records, resolution, new)
             files.storage.create_many(new.buffers)
         closed = closed_rows.result()
     finally:
@@ -252,60 +252,60 @@ def _prepare_at_once(
         return None
     new.buffers |= closing.buffers
     new.closures += closing.closures
-    return _prepared(snapshot, change, found, new, opened, written=True)
+    return _prepared(log_state, change, resolution, new, opened, written=True)
 
 
 def _prepared(
-    snapshot: LogState,
+    log_state: LogState,
     change: Change,
-    found: Resolution,
+    resolution: Resolution,
     new: NewFiles,
     opened: tuple[NewOpenRows, ...],
     written: bool,
 ) -> _Prepared:
     entry = new_entry(
-        snapshot,
+        log_state,
         change.operation,
         new,
         transaction=change.transaction,
         stream_time=change.stream_time,
-        rows=len(found.values.record),
-        tombstones=len(found.tombstones.record),
+        rows=len(resolution.values.record),
+        tombstones=len(resolution.tombstones.record),
         closed=sum(piece.count for piece in new.closures),
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return _Prepared(new, entry, OpenRowsChange(found.index, opened, found.ended, found.known), written)
+    return _Prepared(new, entry, OpenRowsChange(resolution.index, opened, resolution.ended, resolution.known), written)
 
 
 def _add_rows(
-    files: SegmentFiles, snapshot: LogState, records: Records, found: Resolution, new: NewFiles
+    files: SegmentFiles, log_state: LogState, records: Records, resolution: Resolution, new: NewFiles
 ) -> tuple[NewOpenRows, ...]:
     """Add segments of the new rows; return the open rows among them, if there is an index to carry forward."""
-    version, opened = snapshot.version + 1, []
-    for rows, tombstone in ((found.values, False), (found.tombstones, True)):
+    version, opened = log_state.version + 1, []
+    for rows, tombstone in ((resolution.values, False), (resolution.tombstones, True)):
         if len(rows.record):
             everything = _is_everything(records, rows)
             block = _block(records, rows, version, tombstone, everything)
-            late = rows.start <= snapshot.stream_time_us
-            hashes = found.hashes if everything else found.hashes[rows.record]
+            late = rows.start <= log_state.stream_time_us
+            hashes = resolution.hashes if everything else resolution.hashes[rows.record]
             meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
             if rows.by_hash is not None:
                 files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
-            if found.index is not None:
+            if resolution.index is not None:
                 opened.append(_open_rows(meta.name, rows, hashes))
     return tuple(opened)
 
 
-def _closure_parts(snapshot: LogState, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
-    return [(segment, snapshot.version + 1, rows, ends) for segment, rows, ends in closures]
+def _closure_parts(log_state: LogState, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
+    return [(segment, log_state.version + 1, rows, ends) for segment, rows, ends in closures]
 
 
-def _open_rows(segment: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
+def _open_rows(segment_name: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
     """Return the rows of a new segment that no version ends, in hash order where that order is known."""
     order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
     still = order[rows.end[order] == OPEN]
-    return NewOpenRows(segment, hashes[still], still, rows.start[still])
+    return NewOpenRows(segment_name, hashes[still], still, rows.start[still])
 
 
 def _is_everything(records: Records, rows: NewRows) -> bool:

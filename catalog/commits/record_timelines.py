@@ -21,9 +21,9 @@ import pyarrow as pa
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.catalog.commits.open_row_match import match_open_rows, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows, take_index
-from statestore.catalog.commits.version_ends import Existing, NewRows, merged, place
+from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_equality import keys_equal
@@ -81,38 +81,38 @@ class _Sorted:
         return self.time[self.first]
 
 
-def resolve(files: SegmentFiles, snapshot: LogState, records: Records, *, checked: bool = True) -> Resolution:
-    """Place ``records`` into the history of ``snapshot``; the result has ``unchecked`` only if ``checked`` is False."""
+def resolve(files: SegmentFiles, log_state: LogState, records: Records, *, checked: bool = True) -> Resolution:
+    """Place ``records`` into the history of ``log_state``; ``unchecked`` is filled only without ``checked``."""
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
     hashes = hash_keys(records.keys)
-    views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
+    segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     ordered = _sort(records, hashes)
-    index = take_index(files, snapshot, len(ordered.first))
+    index = take_index(files, log_state, len(ordered.first))
     if index is None:
-        existing = _find_existing(files, views, records, ordered, ordered.earliest)
+        existing = _find_existing(files, segments, records, ordered, ordered.earliest)
     else:
-        known = index.find(ordered.hashes)
-        plain = None if checked else _follow_on(files, views, records, hashes, ordered, index, known)
+        indexed = index.find(ordered.hashes)
+        plain = None if checked else _follow_on(files, segments, records, hashes, ordered, index, indexed)
         if plain is not None:
             return plain
-        existing = _find_current(files, views, records, ordered, index, known)
+        existing = _find_current(files, segments, records, ordered, index, indexed)
     kept = _last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
-    new, closures, ended = place(
+    new, closures, ended = insert_versions(
         _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
     )
     if len(odd):
         ended = -1
-        replayed, more = _replay(files, views, records, ordered, odd)
+        replayed, more = _replay(files, segments, records, ordered, odd)
         new = NewRows(*(np.concatenate(pair) for pair in zip(_columns(new), _columns(replayed), strict=True)))
         closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
     dead = records.tombstones[new.record]
     hash_order = not len(odd)
     count = len(records)
     values, tombstones = (_by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
-    return Resolution(values, tombstones, _by_segment(views, *closures), hashes, ended, index)
+    return Resolution(values, tombstones, _by_segment(segments, *closures), hashes, ended, index)
 
 
 def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
@@ -156,33 +156,33 @@ def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
 
 
 def _find_existing(
-    files: SegmentFiles, views: list[SegmentWithClosures], records: Records, ordered: _Sorted, after: Ints
+    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: _Sorted, after: Ints
 ) -> Existing:
     """Return the rows of each group that end after its ``after`` time, without rows that were replaced."""
-    found: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
+    parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
     after = after.copy()
     # Search the newest rows first: a key whose open row began early enough has no other row that ends later.
-    for number in sorted(range(len(views)), key=lambda n: -views[n].meta.max_valid_to):
-        view = views[number]
-        groups = np.flatnonzero(after < view.meta.max_valid_to)
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_to):
+        segment = segments[number]
+        groups = np.flatnonzero(after < segment.meta.max_valid_to)
         if not len(groups):
             continue
-        probe, rows = files.match(view.meta, ordered.hashes[groups])
+        probe, rows = files.match(segment.meta, ordered.hashes[groups])
         groups = groups[probe]
-        segment = files.segment(view.meta)
-        starts, ends = segment.int64("valid_from")[rows], newest_ends(files, view)[rows]
-        wanted = np.flatnonzero((ends > after[groups]) & (ends > starts))
-        if not len(wanted):
+        file = files.open_segment(segment.meta)
+        starts, ends = file.int64("valid_from")[rows], newest_ends(files, segment)[rows]
+        later = np.flatnonzero((ends > after[groups]) & (ends > starts))
+        if not len(later):
             continue
-        stored = [segment.column_array(name) for name in files.spec.key_names]
-        mine = ordered.record[ordered.first[groups[wanted]]]
-        wanted = wanted[keys_equal(records.keys, mine, stored, rows[wanted])]
-        groups, starts, ends = groups[wanted], starts[wanted], ends[wanted]
-        flags = np.full(len(wanted), view.meta.tombstone, np.int64)
-        found.append((groups, starts, ends, np.full(len(wanted), number, np.int64), rows[wanted], flags))
+        stored = [file.column_array(name) for name in files.spec.key_names]
+        mine = ordered.record[ordered.first[groups[later]]]
+        later = later[keys_equal(records.keys, mine, stored, rows[later])]
+        groups, starts, ends = groups[later], starts[later], ends[later]
+        flags = np.full(len(later), segment.meta.tombstone, np.int64)
+        parts.append((groups, starts, ends, np.full(len(later), number, np.int64), rows[later], flags))
         after[groups[(ends == OPEN) & (starts <= after[groups])]] = OPEN
-    group, start, end, view_number, row, dead = (np.concatenate(column) for column in zip(*found, strict=True))
-    existing = Existing(group, start, end, view_number, row, dead.astype(bool))
+    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
+    existing = Existing(group, start, end, segment_index, row, dead.astype(bool))
     if (group[1:] > group[:-1]).all():
         return existing
     return existing.take(np.lexsort((start, group)))
@@ -190,12 +190,12 @@ def _find_existing(
 
 def _follow_on(
     files: SegmentFiles,
-    views: list[SegmentWithClosures],
+    segments: list[SegmentWithClosures],
     records: Records,
     hashes: Hashes,
     ordered: _Sorted,
     index: OpenRows,
-    known: tuple[Ints, Ints],
+    indexed: tuple[Ints, Ints],
 ) -> Resolution | None:
     """Return the result of the simplest case, None for any other.
 
@@ -205,52 +205,54 @@ def _follow_on(
     count = len(records)
     if not ordered.in_order or len(ordered.first) < count or records.tombstones.any():
         return None
-    group, entry = known
+    group, entry = indexed
     times = ordered.time[group]
     if (index.start[entry] > times).any():
         return None
 
     def check() -> list[Closure] | None:
-        found = match_open_rows(files, views, index, entry, records.keys, ordered.record[group])
-        ends = times[found.position]
-        closures = [(views[n].meta.name, found.row[begin:stop], ends[begin:stop]) for n, begin, stop in found.parts]
-        return closures if found.equal.all() else None
+        matched = match_open_rows(files, segments, index, entry, records.keys, ordered.record[group])
+        ends = times[matched.position]
+        closures = [
+            (segments[n].meta.name, matched.row[begin:stop], ends[begin:stop]) for n, begin, stop in matched.parts
+        ]
+        return closures if matched.equal.all() else None
 
     values = NewRows(np.arange(count), records.times, np.full(count, OPEN), ordered.record)
     nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
-    return Resolution(values, nothing, [], hashes, len(group), index, known, check)
+    return Resolution(values, nothing, [], hashes, len(group), index, indexed, check)
 
 
 def _find_current(
     files: SegmentFiles,
-    views: list[SegmentWithClosures],
+    segments: list[SegmentWithClosures],
     records: Records,
     ordered: _Sorted,
     index: OpenRows,
-    known: tuple[Ints, Ints],
+    indexed: tuple[Ints, Ints],
 ) -> Existing:
     """Find existing rows like ``_find_existing``, with the index of open rows.
 
     An open row that began before all records of its key is the only one that matters, and a key without an open row has
     no other. Late records are looked up in all segments.
     """
-    group, entry = known
+    group, entry = indexed
     start = index.start[entry]
     early = start <= ordered.earliest[group]
     elsewhere = [group[~early]]
     group, entry, start = group[early], entry[early], start[early]
-    found = match_open_rows(files, views, index, entry, records.keys, ordered.record[ordered.first[group]])
+    matched = match_open_rows(files, segments, index, entry, records.keys, ordered.record[ordered.first[group]])
     number, dead = np.empty(len(group), np.int64), np.empty(len(group), bool)
-    for view, begin, stop in found.parts:
-        number[begin:stop], dead[begin:stop] = view, views[view].meta.tombstone
-    mine = found.position
-    existing = Existing(group[mine], start[mine], np.full(len(mine), OPEN), number, found.row, dead)
-    elsewhere.append(existing.group[~found.equal])
+    for segment_index, begin, stop in matched.parts:
+        number[begin:stop], dead[begin:stop] = segment_index, segments[segment_index].meta.tombstone
+    mine = matched.position
+    existing = Existing(group[mine], start[mine], np.full(len(mine), OPEN), number, matched.row, dead)
+    elsewhere.append(existing.group[~matched.equal])
     late = np.concatenate(elsewhere)
     after = np.full(len(ordered.first), OPEN, np.int64)
     after[late] = ordered.earliest[late]
-    others = _find_existing(files, views, records, ordered, after)
-    return merged(existing.take(found.equal), others)
+    others = _find_existing(files, segments, records, ordered, after)
+    return merged(existing.take(matched.equal), others)
 
 
 def _last_of_each_time(ordered: _Sorted) -> Ints:
@@ -286,29 +288,29 @@ def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> I
     order = np.lexsort((np.arange(len(both_group)), both_time, both_group))
     is_pair = order < len(group)
     last_pair = np.maximum.accumulate(np.where(is_pair, order, -1))
-    found = np.full(len(wanted_group), -1, np.int64)
+    index_of = np.full(len(wanted_group), -1, np.int64)
     asked = ~is_pair
     candidate = last_pair[asked]
     number = order[asked] - len(group)
     hit = (candidate >= 0) & (group[candidate] == wanted_group[number]) & (time[candidate] == wanted_time[number])
-    found[number[hit]] = candidate[hit]
-    return found
+    index_of[number[hit]] = candidate[hit]
+    return index_of
 
 
 def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (record, group, time) of the records to place in bulk."""
+    """Return (record, group, time) of the records that are inserted in bulk."""
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
     return ordered.record[kept], ordered.group[kept], ordered.time[kept]
 
 
 def _replay(
-    files: SegmentFiles, views: list[SegmentWithClosures], records: Records, ordered: _Sorted, odd: Ints
+    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: _Sorted, odd: Ints
 ) -> tuple[NewRows, list[Ints]]:
     """Resolve the keys whose result depends on the order of their puts, with one timeline each."""
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
-    existing = _find_existing(files, views, records, ordered, touching)
+    existing = _find_existing(files, segments, records, ordered, touching)
     sizes = np.diff(np.append(ordered.first, len(ordered.record)))
     rows: list[tuple[int, int, int]] = []
     closures: list[tuple[int, int, int]] = []
@@ -316,7 +318,7 @@ def _replay(
         mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
         entries = [
             KeyVersion(int(s), int(e), None if dead else (), (int(v), int(r)))
-            for s, e, dead, v, r in zip(mine.start, mine.end, mine.tombstone, mine.view, mine.row, strict=True)
+            for s, e, dead, v, r in zip(mine.start, mine.end, mine.tombstone, mine.segment_index, mine.row, strict=True)
         ]
         timeline = Timeline(entries)
         first = int(ordered.first[group])
@@ -324,7 +326,7 @@ def _replay(
         for number in numbers:
             timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
         shortened, added = timeline.changes()
-        closures += [(view, row, end) for (view, row), end in shortened]
+        closures += [(segment_index, row, end) for (segment_index, row), end in shortened]
         some_tombstone = next(n for n in numbers if records.tombstones[n])
         rows += [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
     columns = np.array(rows, np.int64).reshape(-1, 3)
@@ -346,18 +348,20 @@ def _by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> N
         picked = positions[np.argsort(rows.start[positions], kind="stable")]
     by_hash = None
     if hash_order:
-        place = np.empty(len(rows.record), np.int64)
-        place[picked] = np.arange(len(picked))
-        by_hash = place[positions]
+        rank = np.empty(len(rows.record), np.int64)
+        rank[picked] = np.arange(len(picked))
+        by_hash = rank[positions]
     return NewRows(rows.record[picked], rows.start[picked], rows.end[picked], by_hash)
 
 
-def _by_segment(views: list[SegmentWithClosures], view: Ints, row: Ints, end: Ints) -> list[tuple[str, Ints, Ints]]:
+def _by_segment(
+    segments: list[SegmentWithClosures], segment_index: Ints, row: Ints, end: Ints
+) -> list[tuple[str, Ints, Ints]]:
     closures = []
-    for number in np.flatnonzero(np.bincount(view, minlength=1)).tolist():
-        mine = np.flatnonzero(view == number)
+    for number in np.flatnonzero(np.bincount(segment_index, minlength=1)).tolist():
+        mine = np.flatnonzero(segment_index == number)
         # Sorting numbers beats sorting positions: row numbers have 32 bits, so both fit one integer.
         packed = np.sort((row[mine].astype(np.uint64) << np.uint64(32)) | mine.astype(np.uint64))
         order = (packed & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        closures.append((views[number].meta.name, row[order], end[order]))
+        closures.append((segments[number].meta.name, row[order], end[order]))
     return closures

@@ -37,7 +37,7 @@ class Existing:
     group: Ints
     start: Ints
     end: Ints
-    view: Ints
+    segment_index: Ints
     row: Ints
     tombstone: Bools
 
@@ -46,7 +46,7 @@ class Existing:
             self.group[chosen],
             self.start[chosen],
             self.end[chosen],
-            self.view[chosen],
+            self.segment_index[chosen],
             self.row[chosen],
             self.tombstone[chosen],
         )
@@ -58,8 +58,8 @@ def merged(left: Existing, right: Existing) -> Existing:
     return both.take(np.lexsort((both.start, both.group)))
 
 
-def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
-    """Return the new rows with their ends, closures as parallel arrays (view, row, end), and how many closed rows were
+def insert_versions(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
+    """Return the new rows with their ends, closures as arrays (segment index, row, end), and how many closed rows were
     open.
     """
     record, group, time = new
@@ -69,18 +69,18 @@ def place(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, li
     earliest[group[::-1]] = time[::-1]
     alone = bool((existing.group[1:] > existing.group[:-1]).all())
     if not alone or (existing.start > earliest[existing.group]).any():
-        return _place_among(new, existing)
+        return _insert_among(new, existing)
     # Each key has at most one stored row that matters, and it began before all of the key's new rows.
     container = np.full(count, OPEN, np.int64)
     container[existing.group] = existing.end
     bound = container[group]
     ends = np.minimum(next_new, np.where(bound > time, bound, OPEN))
-    closures = [existing.view, existing.row, earliest[existing.group]]
+    closures = [existing.segment_index, existing.row, earliest[existing.group]]
     return NewRows(record, time, ends), closures, int(np.count_nonzero(existing.end == OPEN))
 
 
-def _place_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
-    """Place new rows like `place` where late records fall among several stored rows of their key."""
+def _insert_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewRows, list[Ints], int]:
+    """Insert new rows like `insert_versions` where late records fall among several stored rows of their key."""
     record, group, time = new
     count = len(record) + len(existing.group)
     all_group = np.concatenate((existing.group, group))
@@ -101,7 +101,7 @@ def _place_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[NewR
     at = np.minimum(follower, count - 1)
     shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
     closed = order[shortened]
-    placed = order[new_at] - len(existing.group)
-    closures = [existing.view[closed], existing.row[closed], start_at[at[shortened]]]
+    inserted = order[new_at] - len(existing.group)
+    closures = [existing.segment_index[closed], existing.row[closed], start_at[at[shortened]]]
     ended = int(np.count_nonzero(existing.end[closed] == OPEN))
-    return NewRows(record[placed], start_at[new_at], ends[new_at]), closures, ended
+    return NewRows(record[inserted], start_at[new_at], ends[new_at]), closures, ended

@@ -130,7 +130,7 @@ class MetadataTable:
 
     def schema(self, query: Query) -> pa.Schema:
         schema = TABLES[self.suffix]
-        if query.mode != "snapshot" or query.as_of is not None:
+        if query.mode != "state" or query.as_of is not None:
             raise InvalidInputError(
                 "INVALID_OPTION",
                 f"{self.name} is a metadata table: it has no history, no changes and no state time; ask for a version",

@@ -17,9 +17,9 @@ from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import type_name
 
 
-def segments_table(snapshot: LogState) -> pa.Table:
+def segments_table(log_state: LogState) -> pa.Table:
     """Return one row per segment file of the newest version, with the statistics by which reads prune."""
-    metas = snapshot.segments
+    metas = log_state.segments
     columns = [
         pa.array([m.name for m in metas], pa.string()),
         pa.array([m.role for m in metas], pa.string()),
@@ -33,15 +33,15 @@ def segments_table(snapshot: LogState) -> pa.Table:
         times_column([m.max_valid_to for m in metas], OPEN),
         pa.array([m.min_added for m in metas], pa.int64()),
         pa.array([m.max_added for m in metas], pa.int64()),
-        pa.array([sum(c.count for c in snapshot.closures.get(m.name, ())) for m in metas], pa.int64()),
+        pa.array([sum(c.count for c in log_state.closures.get(m.name, ())) for m in metas], pa.int64()),
     ]
     return pa.Table.from_arrays(columns, schema=SEGMENTS_SCHEMA)
 
 
-def snapshots_table(snapshot: LogState) -> pa.Table:
+def kept_versions_table(log_state: LogState) -> pa.Table:
     """Return one row per version: its commit time, its stream time, and whether it can still be read."""
-    versions = versions_table(snapshot)
-    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version
+    versions = versions_table(log_state)
+    oldest = 0 if log_state.horizon is None else log_state.horizon.version
     readable = pa.array(np.arange(versions.num_rows) >= oldest)
     columns = [versions["version"], versions["timestamp"], versions["stream_time"], readable]
     return pa.Table.from_arrays(columns, schema=SNAPSHOTS_SCHEMA)
@@ -73,7 +73,9 @@ class StoreMetadata:
         return 0, load_log_state(self.storage, store=self.spec.store_id).version
 
     def table(self, suffix: str, version: int) -> pa.Table:
-        snapshot = load_log_state(self.storage, version=version, store=self.spec.store_id)
+        log_state = load_log_state(self.storage, version=version, store=self.spec.store_id)
         if suffix == "schema":
             return schema_table(self.spec)
-        return {"versions": versions_table, "segments": segments_table, "snapshots": snapshots_table}[suffix](snapshot)
+        return {"versions": versions_table, "segments": segments_table, "snapshots": kept_versions_table}[suffix](
+            log_state
+        )

@@ -21,7 +21,7 @@ from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND, file_names, run_vacuum
@@ -42,35 +42,35 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     """Return the summary of a store. Raises CorruptError LOG_CORRUPT if the content of the store cannot be
     determined."""
     files = SegmentFiles(storage, spec)
-    snapshot = files.snapshot()
+    log_state = files.log_state()
     listed = storage.list("")
-    needed = file_names(snapshot)
+    needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
     damage = _missing(listed, needed)
-    unfolded = _unless_damaged(damage, lambda: _open_rows(files, snapshot))
-    pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, snapshot)) or (0, None)
-    problems = [f"damaged: {found}" for found in damage]
-    values = [m for m in snapshot.segments if not m.tombstone and m.role != "belief"]
+    unfolded = _unless_damaged(damage, lambda: _open_rows(files, log_state))
+    pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, log_state)) or (0, None)
+    problems = [f"damaged: {problem}" for problem in damage]
+    values = [m for m in log_state.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
-    deltas = sum(m.role == "delta" for m in snapshot.segments)
-    if unfolded is not None and _compaction_due(snapshot, unfolded):
+    deltas = sum(m.role == "delta" for m in log_state.segments)
+    if unfolded is not None and _compaction_due(log_state, unfolded):
         problems.append(f"needs compaction ({deltas} deltas)")
     if pending or (pending is None and pending_bytes):
         count = "" if pending is None else f"{pending} "
         problems.append(f"{count}uncommitted puts ({pending_bytes} bytes of changelog)")
-    removable = _removable(files, snapshot, spare)
+    removable = _removable(files, log_state, spare)
     if removable:
         problems.append(f"needs vacuum ({removable} bytes of unreferenced files)")
-    versions = snapshot.versions
+    versions = log_state.versions
     return TableSummary(
-        version=snapshot.version,
-        oldest_version=0 if snapshot.horizon is None else snapshot.horizon.version,
+        version=log_state.version,
+        oldest_version=0 if log_state.horizon is None else log_state.horizon.version,
         keys=None if unfolded is None else sum(unfolded[m.name] for m in values),
         rows=rows,
         first_time=min((m.min_valid_from for m in values), default=None),
-        last_time=snapshot.stream_time,
-        kept_from=None if snapshot.horizon is None else snapshot.horizon.time,
-        segments=len(snapshot.segments),
+        last_time=log_state.stream_time,
+        kept_from=None if log_state.horizon is None else log_state.horizon.time,
+        segments=len(log_state.segments),
         deltas=deltas,
         bytes=sum(item.bytes for item in listed if item.name in needed),
         changelog_bytes=pending_bytes,
@@ -89,7 +89,7 @@ def _unless_damaged(damage: list[str], find: Callable[[], Found]) -> Found | Non
     try:
         return find()
     except (CorruptError, NotFoundError) as error:
-        if not any(known in error.message for known in damage):
+        if not any(reported in error.message for reported in damage):
             damage.append(str(error))
         return None
 
@@ -98,13 +98,16 @@ def _missing(listed: list[ObjectInfo], needed: set[str]) -> list[str]:
     return [f"{name} is missing" for name in sorted(needed - {item.name for item in listed})]
 
 
-def _open_rows(files: SegmentFiles, snapshot: LogState) -> dict[str, int]:
+def _open_rows(files: SegmentFiles, log_state: LogState) -> dict[str, int]:
     """Return the number of open rows of each segment."""
-    return {view.meta.name: _open_rows_of(files, view) for view in views_of(snapshot.segments, snapshot.closures)}
+    return {
+        segment.meta.name: _open_rows_of(files, segment)
+        for segment in with_closures(log_state.segments, log_state.closures)
+    }
 
 
-def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
-    meta, closures = view.meta, view.closures
+def _open_rows_of(files: SegmentFiles, segment: SegmentWithClosures) -> int:
+    meta, closures = segment.meta, segment.closures
     if meta.max_valid_to != OPEN or meta.role == "belief":
         return 0
     if meta.min_valid_to == OPEN and len(closures) < 2:
@@ -112,13 +115,13 @@ def _open_rows_of(files: SegmentFiles, view: SegmentWithClosures) -> int:
     if meta.min_valid_to == OPEN:  # a row may be closed more than once
         closed = [files.closures(piece, meta.rows)[0] for piece in closures]
         return meta.rows - len(np.unique(np.concatenate(closed)))
-    return int(np.count_nonzero(newest_ends(files, view) == OPEN))
+    return int(np.count_nonzero(newest_ends(files, segment) == OPEN))
 
 
-def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
+def _compaction_due(log_state: LogState, unfolded: dict[str, int]) -> bool:
     """Return whether a compaction of the segments that are not sealed is due."""
     for tombstone in (False, True):
-        recent = [m for m in snapshot.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
+        recent = [m for m in log_state.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
         live = sum(unfolded[m.name] for m in recent)
         closed = sum(m.rows for m in recent) - live
         if sum(m.role == "delta" for m in recent) >= MINOR_DELTAS or closed >= max(SEAL_RATIO * live, SEAL_MIN_ROWS):
@@ -126,14 +129,14 @@ def _compaction_due(snapshot: LogState, unfolded: dict[str, int]) -> bool:
     return False
 
 
-def _uncommitted(storage: Storage, snapshot: LogState) -> tuple[int, int | None]:
+def _uncommitted(storage: Storage, log_state: LogState) -> tuple[int, int | None]:
     """Return (bytes, puts) that are acknowledged and not committed; puts is None where counting would take long."""
     root = local_root(storage)
     if root is None:
         return 0, 0
     size, puts = 0, 0
     paths = [root / CHANGELOGS / name for name in names_in(root / CHANGELOGS) if OURS.fullmatch(name)]
-    ends = consumed_ends(storage, snapshot, [path.name for path in paths])
+    ends = consumed_ends(storage, log_state, [path.name for path in paths])
     for path in paths:
         done = ends.get(path.name, 0)
         with contextlib.suppress(FileNotFoundError):  # committed in the meantime
@@ -156,9 +159,9 @@ def _size(path: Path) -> int:
         raise storage_error(error, "look at", path) from error
 
 
-def _removable(files: SegmentFiles, snapshot: LogState, spare: list[ObjectInfo]) -> int:
+def _removable(files: SegmentFiles, log_state: LogState, spare: list[ObjectInfo]) -> int:
     """Return the bytes that `vacuum` would free; the log is read only if a file is old enough."""
     cutoff = time.time_ns() // 1000 - KEPT_US
     if not any(item.modified_us <= cutoff for item in spare):
         return 0
-    return sum(item.bytes for item in run_vacuum(files, snapshot, KEPT_US, dry_run=True))
+    return sum(item.bytes for item in run_vacuum(files, log_state, KEPT_US, dry_run=True))

@@ -78,9 +78,9 @@ class Slice:
         """Return the batches as one, in the shared columns; columns that a version lacks are null."""
         columns = []
         for field in self.schema:
-            found = [cast_wider(batch.column(field.name), field.type) if field.name in batch.schema.names
+            columns_read = [cast_wider(batch.column(field.name), field.type) if field.name in batch.schema.names
                      else pa.nulls(batch.num_rows, field.type) for batch in batches]  # fmt: skip
-            columns.append(pa.concat_arrays([pa.array([], field.type), *found]))
+            columns.append(pa.concat_arrays([pa.array([], field.type), *columns_read]))
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         keys = [batch.column(name) for name in self.info.row_key]
         outside = {*self.info.row_key, *self.info.placement}
@@ -125,22 +125,22 @@ def _steps(piece: Slice, versions: Sequence[Version], before: StateAt | None) ->
 
 def _changes(steps: Iterator[tuple[Version, Rows | None]], before: Rows) -> Iterator[pa.RecordBatch]:
     """Yield the changes of each version."""
-    for version, found in steps:
-        if found is None:
+    for version, after in steps:
+        if after is None:
             continue
-        left, right, changed = _compared(before.side, found.side)
-        removed, added = others(before.batch.num_rows, left), others(found.batch.num_rows, right)
+        left, right, changed = _compared(before.side, after.side)
+        removed, added = others(before.batch.num_rows, left), others(after.batch.num_rows, right)
         kinds = (
-            (INSERT, found, added),
+            (INSERT, after, added),
             (PREIMAGE, before, left[changed]),
-            (POSTIMAGE, found, right[changed]),
+            (POSTIMAGE, after, right[changed]),
             (DELETE, before, removed),
         )
         for kind, rows, chosen in kinds:
             if len(chosen):
                 batch = rows.batch.take(pa.array(chosen))
                 yield _with_columns(batch, _change_cells(kind, version, len(chosen)), CHANGE_COLUMNS)
-        before = found
+        before = after
 
 
 def _history(
@@ -148,17 +148,17 @@ def _history(
 ) -> Iterator[pa.RecordBatch]:
     """Yield every row with the times of the versions between which it was unchanged."""
     current, since, begun = empty, np.empty(0, np.int64), np.empty(0, np.int64)
-    for version, found in steps:
-        if found is None:
+    for version, after in steps:
+        if after is None:
             continue
-        left, right, changed = _compared(current.side, found.side)
+        left, right, changed = _compared(current.side, after.side)
         same = ~changed
         gone = others(current.batch.num_rows, left[same])
         yield from _ended(current.batch, gone, since, begun, version.time, query)
-        count, known = found.batch.num_rows, origin or current is not empty
+        count, known = after.batch.num_rows, origin or current is not empty
         numbers, times = np.full(count, version.number if known else UNKNOWN), np.full(count, version.time)
         numbers[right[same]], times[right[same]] = since[left[same]], begun[left[same]]
-        current, since, begun = found, numbers, times
+        current, since, begun = after, numbers, times
     yield from _ended(current.batch, np.arange(current.batch.num_rows), since, begun, None, query)
 
 

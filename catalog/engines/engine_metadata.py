@@ -34,8 +34,8 @@ class EngineMetadata:
         return f"{self.state.identity}/{self.state.state}"
 
     def versions(self) -> tuple[int, int]:
-        known = self.state.source.versions(self.state.state)
-        return known[0].number, known[-1].number
+        listed = self.state.source.versions(self.state.state)
+        return listed[0].number, listed[-1].number
 
     def table(self, suffix: str, version: int) -> pa.Table:
         """Return a metadata table as of a version; unknown counts are null."""
@@ -43,10 +43,10 @@ class EngineMetadata:
             return rows_table(SCHEMA_SCHEMA, self._columns(version))
         if suffix == "segments":
             return rows_table(SEGMENTS_SCHEMA, self._files(version))
-        known = [each for each in self.state.source.versions(self.state.state) if each.number <= version]
+        listed = [each for each in self.state.source.versions(self.state.state) if each.number <= version]
         if suffix == "snapshots":
-            return rows_table(SNAPSHOTS_SCHEMA, (version_row(each) for each in known if each.holds_state))
-        return rows_table(VERSIONS_SCHEMA, map(version_row, known))
+            return rows_table(SNAPSHOTS_SCHEMA, (version_row(each) for each in listed if each.holds_state))
+        return rows_table(VERSIONS_SCHEMA, map(version_row, listed))
 
     def _files(self, version: int) -> Iterator[dict[str, Any]]:
         at = self.state.source.at(self.state.state, self._with_state(version))
@@ -72,10 +72,10 @@ class EngineMetadata:
     def _with_state(self, version: int) -> int:
         """Return the version, or the newest readable one before it where the version only records an event."""
         source, state = self.state.source, self.state.state
-        known = {each.number: each for each in source.versions(state)}
-        if version in known and known[version].holds_state:
+        by_number = {each.number: each for each in source.versions(state)}
+        if version in by_number and by_number[version].holds_state:
             return version
-        before = [n for n, each in known.items() if n < version and each.holds_state and each.readable]
+        before = [n for n, each in by_number.items() if n < version and each.holds_state and each.readable]
         if not before:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",

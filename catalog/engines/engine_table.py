@@ -157,7 +157,7 @@ class EngineTable:
         whole = _whole(source, state, query)
         chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
-        if query.mode == "snapshot":
+        if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
             return [PartSplit(at, part) for part in at.parts(query.filters)]
         asked = range_asked(source, state, query)
@@ -260,7 +260,7 @@ def _versions(split: EngineSplit) -> list[int]:
 
 def _whole(source: Source, state: str, query: Query) -> pa.Schema:
     """Return all columns of an answer."""
-    if query.mode != "snapshot":
+    if query.mode != "state":
         return _with_mode(source.shared_schema(state), query)
     if query.version is None and query.as_of is None:
         return source.info(state).columns

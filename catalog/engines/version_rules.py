@@ -41,7 +41,7 @@ def check_numbers(query: Query, word: str) -> None:
 
 
 def version_asked(source: Source, state: str, query: Query) -> int:
-    """Return the version whose state answers a snapshot query.
+    """Return the version whose state answers a query about a state at a moment.
 
     Raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT, which state what is kept.
     """
@@ -51,12 +51,12 @@ def version_asked(source: Source, state: str, query: Query) -> int:
     if query.as_of is None:
         return source.newest(state) if query.version is None else int(query.version)
     numbers = [n for n in source.kept(state) if query.version is None or n <= query.version]
-    known = [version for version in _versions_until(source, state, numbers, query.as_of) if version.time is not None]
-    begun = [version for version in known if version.time is not None and version.time <= query.as_of]
+    timed = [version for version in _versions_until(source, state, numbers, query.as_of) if version.time is not None]
+    begun = [version for version in timed if version.time is not None and version.time <= query.as_of]
     if begun:
         return begun[-1].number
     words = source.version_words[1]
-    first = known[0].time if known else None
+    first = timed[0].time if timed else None
     kept = f"no {words}" if first is None else f"{words} of {format_time(first)} or later"
     raise NotFoundError("TIME_NOT_KEPT", f"{state} of {source.path} keeps {kept}, asked for {format_time(query.as_of)}")
 
@@ -67,13 +67,13 @@ def _versions_until(source: Source, state: str, numbers: Sequence[int], moment: 
     try:
         return source.versions(state, numbers)
     except StateStoreError:
-        found: list[Version] = []
+        versions: list[Version] = []
         for number in reversed(numbers):
             (version,) = source.versions(state, [number])
-            found.insert(0, version)
+            versions.insert(0, version)
             if version.time is not None and version.time <= moment:
                 break
-        return found
+        return versions
 
 
 def change_start(source: Source, state: str) -> int:
@@ -86,10 +86,10 @@ def history_start(source: Source, state: str, version: int) -> int | None:
     """Return where the history up to ``version`` begins, in epoch microseconds; None if nothing was before it."""
     source.check_readable(state, version)
     numbers = [number for number in source.kept(state) if number <= version]
-    known = timed_versions(source, state, numbers)
-    if not known or (source.is_origin(state) and known[0].number == numbers[0]):
+    timed = timed_versions(source, state, numbers)
+    if not timed or (source.is_origin(state) and timed[0].number == numbers[0]):
         return None
-    return known[0].time
+    return timed[0].time
 
 
 def range_asked(source: Source, state: str, query: Query) -> Range:
@@ -104,14 +104,14 @@ def range_asked(source: Source, state: str, query: Query) -> Range:
     if query.mode == "history" and query.version is not None:
         source.check_readable(state, int(query.version))
         numbers = [number for number in numbers if number <= query.version]
-    known = timed_versions(source, state, numbers)
-    origin = source.is_origin(state) and bool(known) and known[0].number == source.kept(state)[0]
+    timed = timed_versions(source, state, numbers)
+    origin = source.is_origin(state) and bool(timed) and timed[0].number == source.kept(state)[0]
     if query.mode == "history":
-        _check_times(source, state, known, query, origin)
-        return Range(tuple(known), None, origin)
-    chosen = _changed(source, state, known, query, origin)
-    position = known.index(chosen[0]) if chosen else 0
-    return Range(tuple(chosen), known[position - 1] if position else None, origin)
+        _check_times(source, state, timed, query, origin)
+        return Range(tuple(timed), None, origin)
+    chosen = _changed(source, state, timed, query, origin)
+    position = timed.index(chosen[0]) if chosen else 0
+    return Range(tuple(chosen), timed[position - 1] if position else None, origin)
 
 
 def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[Version]:
@@ -120,26 +120,26 @@ def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[V
     A clock may have been set back. A version whose time is not before that of its successor was never the newest as of
     any moment, and it gets the time of the successor.
     """
-    found = list(source.versions(state, numbers))
-    found = next((found[n:] for n, version in enumerate(found) if version.time is not None), found)
+    versions = list(source.versions(state, numbers))
+    versions = next((versions[n:] for n, version in enumerate(versions) if version.time is not None), versions)
     times = []
-    for version in found:
+    for version in versions:
         if version.time is None:
             raise source.no_time(state, version.number)
         times.append(version.time)
     ascending = np.minimum.accumulate(np.array(times, np.int64)[::-1])[::-1].tolist()
-    return [replace(version, time=time) for version, time in zip(found, ascending, strict=True)]
+    return [replace(version, time=time) for version, time in zip(versions, ascending, strict=True)]
 
 
-def _changed(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> list[Version]:
+def _changed(source: Source, state: str, timed: list[Version], query: Query, origin: bool) -> list[Version]:
     """Return the versions whose changes are requested."""
-    changed = known if origin else known[1:]
+    changed = timed if origin else timed[1:]
     if query.start_time is not None or query.end_time is not None:
-        _check_times(source, state, known, query, origin)
+        _check_times(source, state, timed, query, origin)
         low, high = query.start_time, query.end_time
         return [v for v in changed if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]
     last = source.last_known(state)
-    least = 0 if origin else known[0].number + 1 if known else last + 1
+    least = 0 if origin else timed[0].number + 1 if timed else last + 1
     for version in (query.start_version, query.end_version):
         if version is not None and not least <= version <= last:
             word = source.version_words[0]
@@ -164,21 +164,21 @@ def _check_order(query: Query) -> None:
         raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
 
 
-def _check_times(source: Source, state: str, known: list[Version], query: Query, origin: bool) -> None:
+def _check_times(source: Source, state: str, timed: list[Version], query: Query, origin: bool) -> None:
     """Raise NotFoundError TIME_NOT_KEPT for moments before the oldest version, if others were before it.
 
     Changes are also unknown at the moment of that version itself.
     """
-    if not known or origin:
+    if not timed or origin:
         return
     exclusive = query.mode == "changes"
-    first = _time(known[0]) + exclusive
+    first = _time(timed[0]) + exclusive
     asked = min((moment for moment in (query.start_time, query.end_time) if moment is not None), default=first)
     if asked < first:
         since = f"after {format_time(first - 1)}" if exclusive else f"from {format_time(first)} on"
         raise NotFoundError(
             "TIME_NOT_KEPT",
-            f"{state} of {source.path} keeps {source.version_words[1]} {known[0].number} to {known[-1].number} and "
+            f"{state} of {source.path} keeps {source.version_words[1]} {timed[0].number} to {timed[-1].number} and "
             f"{query.mode} {since}, asked for {format_time(asked)}",
         )
 

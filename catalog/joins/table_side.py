@@ -106,12 +106,12 @@ class VersionedSide:
         return Change(None if before is None else before.value, value, result.valid_to is None)
 
     def newest(self, key: Any) -> tuple[Any, int] | None:
-        found = self.store.get(key)
-        return None if found is None else (found.value, found.valid_from)
+        row = self.store.get(key)
+        return None if row is None else (row.value, row.valid_from)
 
     def at(self, key: Any, timestamp: int) -> Any:
-        found = self.store.get(key, timestamp)
-        return None if found is None else found.value
+        row = self.store.get(key, timestamp)
+        return None if row is None else row.value
 
     def key_bytes(self, key: Any) -> bytes:
         return _key_bytes(self.store, key)
@@ -137,15 +137,15 @@ class CurrentSide:
         return Change(None if before is None else before[0], value, True)
 
     def newest(self, key: Any) -> tuple[Any, int] | None:
-        found = self.store.get(key)
-        if found is None:
+        row = self.store.get(key)
+        if row is None:
             return None
-        values = {name: cell for name, cell in found.items() if name != EVENT_TIME}
-        return (next(iter(values.values())) if len(values) == 1 else values), found[EVENT_TIME]
+        values = {name: cell for name, cell in row.items() if name != EVENT_TIME}
+        return (next(iter(values.values())) if len(values) == 1 else values), row[EVENT_TIME]
 
     def at(self, key: Any, timestamp: int) -> Any:
-        found = self.newest(key)
-        return None if found is None else found[0]
+        row = self.newest(key)
+        return None if row is None else row[0]
 
     def key_bytes(self, key: Any) -> bytes:
         return _key_bytes(self.store, key)

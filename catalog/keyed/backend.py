@@ -32,7 +32,7 @@ from statestore.catalog.keyed.rows.state_spec import (
     migrated,
     widest,
 )
-from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, opens_in_place, place
+from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, link_database, opens_in_place
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
@@ -83,7 +83,7 @@ class KeyedBackend:
         self._encode, self._decode = prefix_encoder(store.key), prefix_decoder(store.key)
         self._group = key_group_function(store.key, store.key_groups)
         self._current: bytes | None = None
-        self._place = 0
+        self._position = 0
         self.database: LocalDatabase
 
     @classmethod
@@ -112,17 +112,17 @@ class KeyedBackend:
         return backend
 
     def _restore(self, version: int | None, parts: Sequence[SnapshotPart]) -> None:
-        self._states = widest(spec for handle in parts for spec in handle.states)
-        self._place = max((handle.next_place for handle in parts), default=0)
+        self._states = widest(spec for part in parts for spec in part.states)
+        self._position = max((part.next_position for part in parts), default=0)
         path = self._local.path / "database"
         if opens_in_place(parts, self.key_groups) and version is not None:
-            place(self._folder, parts[0], path)
+            link_database(self._folder, parts[0], path)
             self.database = LocalDatabase(path)
             self._base = version, parts[0], self.database.lineage
             return
         self.database = LocalDatabase(path, self._states)
-        for handle in parts:
-            insert(self._folder, handle, self._key, self.key_groups, self._states, self.database)
+        for part in parts:
+            insert(self._folder, part, self._key, self.key_groups, self._states, self.database)
 
     # Keys
 
@@ -159,10 +159,10 @@ class KeyedBackend:
             raise InvalidInputError("NO_CURRENT_KEY", "no current key; call set_current_key first")
         return self._current
 
-    def next_place(self) -> int:
+    def next_position(self) -> int:
         """Return a list position behind all others."""
-        self._place += 1
-        return self._place
+        self._position += 1
+        return self._position
 
     def attach(self, state: KeyedState) -> None:
         """Register a state's object, so that it is notified when another registration migrates the state."""
@@ -181,12 +181,12 @@ class KeyedBackend:
         rows = state_rows(spec)
         return self._keys_of(self.database.rows(state), rows.namespace(namespace))
 
-    def _keys_of(self, stored: Iterator[Row], wanted: bytes) -> Iterator[Any]:
+    def _keys_of(self, stored: Iterator[Row], user_key: bytes) -> Iterator[Any]:
         last = None
         for row, _ in stored:
             key, at = self._decode(row, GROUP_BYTES)
             if (
-                row.startswith(wanted, at) and row[:at] != last
+                row.startswith(user_key, at) and row[:at] != last
             ):  # the bytes of a namespace are never a prefix of another's
                 last = row[:at]
                 yield key
@@ -245,15 +245,15 @@ class KeyedBackend:
             raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
         self.database.check()
         self._usable_base(kind)  # a dropped store is refused before anything is written
-        checkpoint = self._checkpoint()
+        linked = self._linked_files()
         try:
             base = self._usable_base(kind)  # after a disk failure the checkpoint may have other files
         except BaseException:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.rmtree(linked, ignore_errors=True)
             raise
         uid = self.database.lineage
-        handle = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._place, {}, {}, {})
-        running = start(checkpoint, self._folder, self._key, handle, base, self)
+        part = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._position, {}, {}, {})
+        running = start(linked, self._folder, self._key, part, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
@@ -269,20 +269,20 @@ class KeyedBackend:
             raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, as commit returns it")
         if self._base is not None and version <= self._base[0]:
             return
-        entry = self._log().retained().get(version)
-        for handle in () if entry is None else entry.handles:
-            if handle.backend == self.database.lineage and handle.kind == "incremental":
-                self._base = version, handle, handle.backend
+        entry = self._log().kept_snapshots().get(version)
+        for part in () if entry is None else entry.parts:
+            if part.backend == self.database.lineage and part.kind == "incremental":
+                self._base = version, part, part.backend
 
     def _usable_base(self, kind: SnapshotKind) -> SnapshotPart | None:
         """Return the confirmed snapshot on which a new one may build; None if it was discarded, as its files may be
         gone.
         """
-        retained = self._log().retained()
-        if kind == "full" or self._base is None or self._base[0] not in retained:
+        kept_snapshots = self._log().kept_snapshots()
+        if kind == "full" or self._base is None or self._base[0] not in kept_snapshots:
             return None
-        _, handle, lineage = self._base
-        return handle if lineage == self.database.lineage else None
+        _, part, lineage = self._base
+        return part if lineage == self.database.lineage else None
 
     def _log(self) -> SnapshotLog:
         return shared_log(self._folder, self._store_id)
@@ -330,12 +330,12 @@ class KeyedBackend:
         spec = StateDescriptor(check_name(name), kind, value, keys, _namespace_schema(namespace))
         check_columns(self._key, spec.namespace, name)
         state_rows(spec)  # refuses types that cannot be stored
-        known = self._states.get(name)
-        if known is None:
+        registered = self._states.get(name)
+        if registered is None:
             self._check_case(name)
             self.database.create(name)
-        elif migrated(known, spec) is not None:
-            self._migrate(known, spec)
+        elif migrated(registered, spec) is not None:
+            self._migrate(registered, spec)
         self._states[name] = spec
         return spec
 
@@ -351,27 +351,27 @@ class KeyedBackend:
 
     def _migrate(self, old: StateDescriptor, new: StateDescriptor) -> None:
         """Rewrite the rows of a state in its new type; if that fails, the backend is disposed of."""
-        checkpoint = self._checkpoint()
+        linked = self._linked_files()
         try:
-            for rows in scan_rocksdb(checkpoint, converter(self._key, old, new), family=old.name):
+            for rows in scan_rocksdb(linked, converter(self._key, old, new), family=old.name):
                 self.database.load(old.name, rows)
         except BaseException:
             self.dispose()
             raise
         finally:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.rmtree(linked, ignore_errors=True)
         for state in self._objects.get(old.name, ()):
             state.adopt(new)
 
-    def _checkpoint(self) -> Path:
+    def _linked_files(self) -> Path:
         path = self._local.path / f"snapshot-{uuid.uuid4().hex}"
-        self.database.checkpoint(path)
+        self.database.link_files(path)
         return path
 
     def _spec(self, name: str) -> StateDescriptor:
         if name not in self._states:
-            known = ", ".join(sorted(self._states)) or "none"
-            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; registered are {known}")
+            listed = ", ".join(sorted(self._states)) or "none"
+            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; registered are {listed}")
         return self._states[name]
 
 

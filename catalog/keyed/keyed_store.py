@@ -104,12 +104,12 @@ class KeyedStore:
             )
         while True:
             entry = self._read().snapshot(version)
-            parts = [] if entry is None else [h for h in entry.handles if _overlap(h.key_groups, groups)]
-            found = None if entry is None else entry.version
+            parts = [] if entry is None else [h for h in entry.parts if _overlap(h.key_groups, groups)]
+            base = None if entry is None else entry.version
             try:
-                return KeyedBackend.opened(self.spec, groups, self._folder, found, parts, directory)
+                return KeyedBackend.opened(self.spec, groups, self._folder, base, parts, directory)
             except NotFoundError:
-                if found is None or found in self._read().retained():
+                if base is None or base in self._read().kept_snapshots():
                     raise  # a discarded snapshot: retry with the newest one, or refuse the version
 
     def task_groups(self, tasks: int) -> list[range]:
@@ -198,7 +198,7 @@ class KeyedStore:
     def retained(self) -> list[int]:
         """Return the versions of the kept snapshots, oldest first."""
         self._check_open()
-        return list(self._read().retained())
+        return list(self._read().kept_snapshots())
 
     def versions(self) -> pa.Table:
         """Return one row per version, oldest first: time, operation, writer, transaction, bytes.
@@ -242,7 +242,7 @@ class KeyedStore:
         """
         self._check_open()
         entry = self._read().snapshot(version)
-        return [] if entry is None else sorted({spec.name for part in entry.handles for spec in part.states})
+        return [] if entry is None else sorted({spec.name for part in entry.parts for spec in part.states})
 
     def table(self, state: str) -> Table:
         """Return a state as a table of every kept version.
@@ -307,14 +307,14 @@ class KeyedStore:
         if self._attempt is None or self._attempt[1] != parts:
             return None
         version = self._attempt[0]
-        if version > log.newest or log.entries[version - 1].handles != parts:
+        if version > log.newest or log.entries[version - 1].parts != parts:
             return None
         self._storage.settle(entry_name(version))
         self._attempt = None
         return version
 
     def _check_base(self, log: SnapshotLog, base: int | None) -> None:
-        newest = max(log.retained(), default=0)
+        newest = max(log.kept_snapshots(), default=0)
         if base is not None and newest != base:
             raise ConflictError(
                 "BASE_OVERTAKEN",
@@ -371,16 +371,16 @@ class KeyedStore:
             )
 
 
-def _parts(given: Any) -> tuple[SnapshotPart, ...]:
+def _parts(parts: Any) -> tuple[SnapshotPart, ...]:
     """Return one part, or the parts of all tasks, as a tuple. Raises InvalidInputError INCOMPLETE_SNAPSHOT."""
-    if isinstance(given, SnapshotPart):
-        return (given,)
-    if not isinstance(given, Iterable):
+    if isinstance(parts, SnapshotPart):
+        return (parts,)
+    if not isinstance(parts, Iterable):
         raise InvalidInputError(
             "INCOMPLETE_SNAPSHOT",
-            f"found {given!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
+            f"found {parts!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
         )
-    return tuple(given)
+    return tuple(parts)
 
 
 def _checked_version(version: Any) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from statestore.catalog.keyed.rows.database import LocalDatabase, Row
-from statestore.catalog.keyed.rows.row_keys import ONLY, StateRows, place_bytes, state_rows
+from statestore.catalog.keyed.rows.row_keys import ONLY, StateRows, position_bytes, state_rows
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.formats.errors import InvalidInputError
 
@@ -48,7 +48,7 @@ class Owner(Protocol):
         NO_CURRENT_KEY.
         """
 
-    def next_place(self) -> int:
+    def next_position(self) -> int:
         """Return a list position behind all others."""
 
     def attach(self, state: KeyedState) -> None:
@@ -80,9 +80,9 @@ class KeyedState:
         self._namespace = self._rows.namespace(namespace)
 
     def clear(self) -> None:
-        self._database.delete_prefix(self.spec.name, self._place())
+        self._database.delete_prefix(self.spec.name, self._row_prefix())
 
-    def _place(self) -> bytes:
+    def _row_prefix(self) -> bytes:
         """Return the beginning of stored keys under the current key and namespace."""
         key = self._owner.key_bytes()
         if self._namespace is None:
@@ -91,7 +91,7 @@ class KeyedState:
             )
         return key + self._namespace
 
-    def _places_of(self, target: Any, sources: Iterable[Any]) -> tuple[bytes, list[bytes]]:
+    def _prefixes_of(self, target: Any, sources: Iterable[Any]) -> tuple[bytes, list[bytes]]:
         """Return the beginnings of stored keys of the merged namespaces: the target's, and each source's once, without
         the target.
         """
@@ -99,39 +99,39 @@ class KeyedState:
         if not len(self.spec.namespace):
             raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
         into = key + self._rows.namespace(target)
-        places = dict.fromkeys(key + self._rows.namespace(source) for source in sources)
-        return into, [place for place in places if place != into]
+        prefixes = dict.fromkeys(key + self._rows.namespace(source) for source in sources)
+        return into, [prefix for prefix in prefixes if prefix != into]
 
 
 class _OneRow(KeyedState):
     """A kind that stores one value under a key and namespace."""
 
-    def _stored(self, place: bytes) -> Any:
+    def _stored(self, prefix: bytes) -> Any:
         """Return the stored value; None if there is none, as no value of these kinds is null."""
-        found = self._database.get(self.spec.name, place + ONLY)
-        return None if found is None else self._rows.value_of(found)
+        encoded = self._database.get(self.spec.name, prefix + ONLY)
+        return None if encoded is None else self._rows.value_of(encoded)
 
     def clear(self) -> None:
-        self._database.delete(self.spec.name, self._place() + ONLY)
+        self._database.delete(self.spec.name, self._row_prefix() + ONLY)
 
-    def _store(self, place: bytes, value: Any) -> None:
-        self._database.put(self.spec.name, place + ONLY, self._rows.value(_present(self.spec, value)))
+    def _store(self, prefix: bytes, value: Any) -> None:
+        self._database.put(self.spec.name, prefix + ONLY, self._rows.value(_present(self.spec, value)))
 
     def _merged(self, target: Any, sources: Iterable[Any], merge: Reduce) -> None:
         """Move the values of the sources to the target, merged with the target's value.
 
         One write does it, so that nothing is lost if ``merge`` fails.
         """
-        into, places = self._places_of(target, sources)
-        found = self._stored(into)
+        into, prefixes = self._prefixes_of(target, sources)
+        merged = self._stored(into)
         taken = []
-        for place in places:
-            value = self._stored(place)
+        for prefix in prefixes:
+            value = self._stored(prefix)
             if value is not None:
-                taken.append(place + ONLY)
-                found = value if found is None else merge(found, value)
+                taken.append(prefix + ONLY)
+                merged = value if merged is None else merge(merged, value)
         if taken:
-            row = into + ONLY, self._rows.value(_present(self.spec, found))
+            row = into + ONLY, self._rows.value(_present(self.spec, merged))
             self._database.write(self.spec.name, [row], keys=taken)
 
 
@@ -147,9 +147,9 @@ class ValueState(_OneRow):
         self._default_of = self._rows.value_of
 
     def value(self) -> Any:
-        found = self._database.get(self.spec.name, self._place() + ONLY)
-        if found is not None:
-            return self._rows.value_of(found)
+        encoded = self._database.get(self.spec.name, self._row_prefix() + ONLY)
+        if encoded is not None:
+            return self._rows.value_of(encoded)
         return None if self._default is None else self._default_of(self._default)
 
     def update(self, value: Any) -> None:
@@ -157,7 +157,7 @@ class ValueState(_OneRow):
         if value is None:
             self.clear()
         else:
-            self._store(self._place(), value)
+            self._store(self._row_prefix(), value)
 
 
 class ReducingState(_OneRow):
@@ -169,13 +169,13 @@ class ReducingState(_OneRow):
 
     def get(self) -> Any:
         """Return the reduced value; None if nothing was added."""
-        return self._stored(self._place())
+        return self._stored(self._row_prefix())
 
     def add(self, value: Any) -> None:
-        place = self._place()
-        found = self._stored(place)
-        given = _present(self.spec, value)
-        self._store(place, given if found is None else self._reduce(found, given))
+        prefix = self._row_prefix()
+        stored = self._stored(prefix)
+        added = _present(self.spec, value)
+        self._store(prefix, added if stored is None else self._reduce(stored, added))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         self._merged(target, sources, self._reduce)
@@ -190,14 +190,14 @@ class AggregatingState(_OneRow):
 
     def get(self) -> Any:
         """Return the result; None if nothing was added."""
-        found = self._stored(self._place())
-        return None if found is None else self._aggregate.result(found)
+        accumulator = self._stored(self._row_prefix())
+        return None if accumulator is None else self._aggregate.result(accumulator)
 
     def add(self, value: Any) -> None:
-        place = self._place()
-        found = self._stored(place)
-        accumulator = self._aggregate.create() if found is None else found
-        self._store(place, self._aggregate.add(_present(self.spec, value), accumulator))
+        prefix = self._row_prefix()
+        stored = self._stored(prefix)
+        accumulator = self._aggregate.create() if stored is None else stored
+        self._store(prefix, self._aggregate.add(_present(self.spec, value), accumulator))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         self._merged(target, sources, self._aggregate.merge)
@@ -208,41 +208,43 @@ class ListState(KeyedState):
 
     def get(self) -> list[Any]:
         """Return the elements; an empty list if nothing was added."""
-        return [self._rows.value_of(value) for _, value in self._database.rows(self.spec.name, self._place())]
+        return [self._rows.value_of(value) for _, value in self._database.rows(self.spec.name, self._row_prefix())]
 
     def add(self, element: Any) -> None:
-        self._database.put(self.spec.name, *self._row(self._place(), element))
+        self._database.put(self.spec.name, *self._row(self._row_prefix(), element))
 
     def add_all(self, elements: Iterable[Any]) -> None:
-        place = self._place()
-        self._database.write(self.spec.name, self._rows_of(place, elements))
+        prefix = self._row_prefix()
+        self._database.write(self.spec.name, self._rows_of(prefix, elements))
 
     def update(self, elements: Iterable[Any]) -> None:
         """Replace all elements by these."""
-        place, name = self._place(), self.spec.name
+        prefix, name = self._row_prefix(), self.spec.name
         values = [self._rows.value(_present(self.spec, element)) for element in _given(self.spec, elements)]
         # Positions are reused, because reading a list passes all its positions that were given up.
-        places = list(itertools.islice(self._database.keys(name, place), len(values)))
-        places += [place + place_bytes(self._owner.next_place()) for _ in range(len(values) - len(places))]
-        self._database.write(name, zip(places, values, strict=True), prefixes=[place])
+        stored_keys = list(itertools.islice(self._database.keys(name, prefix), len(values)))
+        stored_keys += [
+            prefix + position_bytes(self._owner.next_position()) for _ in range(len(values) - len(stored_keys))
+        ]
+        self._database.write(name, zip(stored_keys, values, strict=True), prefixes=[prefix])
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Move the elements of the sources, one source after the other, behind those of the target."""
-        into, places = self._places_of(target, sources)
+        into, prefixes = self._prefixes_of(target, sources)
         moved = [
-            (into + place_bytes(self._owner.next_place()), value)
-            for place in places
-            for _, value in self._database.rows(self.spec.name, place)
+            (into + position_bytes(self._owner.next_position()), value)
+            for prefix in prefixes
+            for _, value in self._database.rows(self.spec.name, prefix)
         ]
-        self._database.write(self.spec.name, moved, prefixes=places if moved else ())
+        self._database.write(self.spec.name, moved, prefixes=prefixes if moved else ())
 
-    def _rows_of(self, place: bytes, elements: Iterable[Any]) -> list[Row]:
+    def _rows_of(self, prefix: bytes, elements: Iterable[Any]) -> list[Row]:
         """Encode all elements before any is written, so that nothing is written if one is refused."""
-        return [self._row(place, element) for element in _given(self.spec, elements)]
+        return [self._row(prefix, element) for element in _given(self.spec, elements)]
 
-    def _row(self, place: bytes, element: Any) -> Row:
+    def _row(self, prefix: bytes, element: Any) -> Row:
         stored = self._rows.value(_present(self.spec, element))
-        return place + place_bytes(self._owner.next_place()), stored
+        return prefix + position_bytes(self._owner.next_position()), stored
 
 
 class MapState(KeyedState):
@@ -250,29 +252,29 @@ class MapState(KeyedState):
 
     def get(self, key: Any) -> Any:
         """Return the value of a key; None if the key is not in the map."""
-        found = self._database.get(self.spec.name, self._place() + self._rows.user_key(key))
-        return None if found is None else self._rows.value_of(found)
+        encoded = self._database.get(self.spec.name, self._row_prefix() + self._rows.user_key(key))
+        return None if encoded is None else self._rows.value_of(encoded)
 
     def put(self, key: Any, value: Any) -> None:
-        self._database.put(self.spec.name, self._place() + self._rows.user_key(key), self._rows.value(value))
+        self._database.put(self.spec.name, self._row_prefix() + self._rows.user_key(key), self._rows.value(value))
 
     def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        place = self._place()
+        prefix = self._row_prefix()
         pairs = entries.items() if isinstance(entries, Mapping) else _given(self.spec, entries)
-        rows = [(place + self._rows.user_key(key), self._rows.value(value)) for key, value in pairs]
+        rows = [(prefix + self._rows.user_key(key), self._rows.value(value)) for key, value in pairs]
         self._database.write(self.spec.name, rows)
 
     def remove(self, key: Any) -> None:
-        self._database.delete(self.spec.name, self._place() + self._rows.user_key(key))
+        self._database.delete(self.spec.name, self._row_prefix() + self._rows.user_key(key))
 
     def contains(self, key: Any) -> bool:
-        return self._database.get(self.spec.name, self._place() + self._rows.user_key(key)) is not None
+        return self._database.get(self.spec.name, self._row_prefix() + self._rows.user_key(key)) is not None
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value) in the order of keys; later writes do not change the iteration."""
-        place, rows = self._place(), self._rows
-        found = self._database.rows(self.spec.name, place)
-        return ((rows.user_key_of(key[len(place) :]), rows.value_of(value)) for key, value in found)
+        prefix, rows = self._row_prefix(), self._rows
+        rows_found = self._database.rows(self.spec.name, prefix)
+        return ((rows.user_key_of(key[len(prefix) :]), rows.value_of(value)) for key, value in rows_found)
 
     def keys(self) -> Iterator[Any]:
         return (key for key, _ in self.entries())
@@ -281,7 +283,7 @@ class MapState(KeyedState):
         return (value for _, value in self.entries())
 
     def is_empty(self) -> bool:
-        return next(self._database.rows(self.spec.name, self._place()), None) is None
+        return next(self._database.rows(self.spec.name, self._row_prefix()), None) is None
 
 
 def _given(spec: StateDescriptor, elements: Iterable[Any]) -> Iterable[Any]:

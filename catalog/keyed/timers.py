@@ -48,15 +48,15 @@ class TimerState:
 
     def due(self, before: int) -> Due:
         """Return all timers whose times are before a moment, epoch microseconds."""
-        found: list[bytes] = []
+        stored_keys: list[bytes] = []
         bound = (max(before, -_SIGN) + _SIGN).to_bytes(8)
         for group in self._groups:
             begin = group_bytes(group)
-            found += self._database.keys_between(self.spec.name, begin, begin + bound)
-        stored = pa.array(found, pa.binary())
+            stored_keys += self._database.keys_between(self.spec.name, begin, begin + bound)
+        stored = pa.array(stored_keys, pa.binary())
         group_column, times, *keys = natural_keys.keys_from_bytes(stored_key(self._key, self.spec), stored)
         whole = group_column.to_numpy().astype(np.int64)
-        return Due(whole, times.cast(pa.int64()).to_numpy(), keys[:-1], found)
+        return Due(whole, times.cast(pa.int64()).to_numpy(), keys[:-1], stored_keys)
 
     def remove(self, stored: Sequence[bytes]) -> None:
         """Remove timers that `due` returned."""

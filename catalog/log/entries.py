@@ -143,22 +143,22 @@ def was_committed(storage: Storage, commit_id: str) -> bool:
     """
     version, attempt = split_commit_id(commit_id)
     try:
-        found = read_entry(storage, version).attempt == attempt
+        is_ours = read_entry(storage, version).attempt == attempt
     except NotFoundError:
         return False
-    if found:
+    if is_ours:
         storage.settle(entry_name(version))
-    return found
+    return is_ours
 
 
 def split_commit_id(commit_id: str) -> tuple[int, str]:
     """Return the version and the attempt in the id of a commit. Raises InvalidInputError INVALID_COMMIT."""
-    found = COMMIT_ID.fullmatch(commit_id) if isinstance(commit_id, str) else None
-    if found is None:
+    match = COMMIT_ID.fullmatch(commit_id) if isinstance(commit_id, str) else None
+    if match is None:
         raise InvalidInputError(
             "INVALID_COMMIT", f"commit is {commit_id!r}; expected the id that a CommitUnknownError has in .commit"
         )
-    return int(found[1]), found[2]
+    return int(match[1]), match[2]
 
 
 def _may_be_there(storage: Storage, name: str, data: bytes) -> bool:
@@ -222,9 +222,9 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
     try:
         document = json.loads(data)
         commit: dict[str, Any] = document["commit"]
-        found, expected = _checksum(commit), document["checksum"]
-        if found != expected:
-            raise _corrupt(name, f"checksum {found}, but the file records {expected}")
+        actual, expected = _checksum(commit), document["checksum"]
+        if actual != expected:
+            raise _corrupt(name, f"checksum {actual}, but the file records {expected}")
         if commit["format"] not in (FORMAT_VERSION, OLDER_FORMAT):
             raise UnsupportedError(
                 "LOG_FORMAT",
@@ -296,8 +296,8 @@ def _checksum(commit: dict[str, Any]) -> str:
     return xxhash.xxh3_64_hexdigest(canonical.encode())
 
 
-def _corrupt(name: str, found: str) -> CorruptError:
+def _corrupt(name: str, problem: str) -> CorruptError:
     return CorruptError(
         "LOG_CORRUPT",
-        f"{name}: {found}. The file was changed or damaged after it was written; restore it from a copy",
+        f"{name}: {problem}. The file was changed or damaged after it was written; restore it from a copy",
     )

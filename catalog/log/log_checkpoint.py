@@ -21,7 +21,7 @@ from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.ipc_file import read_batches
 from statestore.formats.segments.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
 
-CHECKPOINT_INTERVAL = 64
+LOG_CHECKPOINT_INTERVAL = 64
 FOLDER = "log/_checkpoint/"
 FORMAT = b"log-checkpoint/2"
 OLDER_FORMATS = (b"log-checkpoint/1",)  # without the identity of the store
@@ -55,31 +55,31 @@ def load_log_state(
     """
     if base is not None and (version is None or base.version <= version):
         return _replay(storage, base, version, at_least=max(base.version, 0))
-    names = _checkpoints(storage, version)
+    names = _log_checkpoints(storage, version)
     at_least = _version_of(names[0]) if names else 0
     for name in names:
         try:
-            found = read_log_checkpoint(name, storage.read(name))
+            folded = read_log_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
             continue
-        if store and found.store not in ("", store):
+        if store and folded.store not in ("", store):
             raise replaced(name, store)
-        found = replace(found, store=found.store or store)
-        return _without_gap(storage, _replay(storage, found, version, at_least))
+        folded = replace(folded, store=folded.store or store)
+        return _without_gap(storage, _replay(storage, folded, version, at_least))
     return _without_gap(storage, _replay(storage, replace(EMPTY, store=store), version, at_least))
 
 
-def write_log_checkpoint(storage: Storage, snapshot: LogState) -> None:
-    """Fold the log up to ``snapshot`` into one file and remove all but the newest two such files."""
-    data = _encode_checkpoint(snapshot)
+def write_log_checkpoint(storage: Storage, log_state: LogState) -> None:
+    """Fold the log up to ``log_state`` into one file and remove all but the newest two such files."""
+    data = _encode_log_checkpoint(log_state)
     if len(data) > MAX_METADATA_BYTES:  # a file of this size would be refused by readers
         return
     try:
-        guard = identity_guard(snapshot.store) if snapshot.store else None
-        storage.create(_checkpoint_name(snapshot.version), data, guard)
+        guard = identity_guard(log_state.store) if log_state.store else None
+        storage.create(_log_checkpoint_name(log_state.version), data, guard)
     except StorageExistsError:
         return
-    for name in _checkpoints(storage, snapshot.version)[KEPT:]:
+    for name in _log_checkpoints(storage, log_state.version)[KEPT:]:
         storage.delete(name)
 
 
@@ -95,63 +95,63 @@ def _replay(storage: Storage, start: LogState, version: int | None, at_least: in
 
     ``at_least`` is a version that is known to be committed: if the log ends before it, the log has a gap.
     """
-    snapshot = start
+    log_state = start
     for entry in _following(storage, start.version, version):
-        snapshot = advance(snapshot, entry)
-    if snapshot.version < at_least:
-        raise _gap(entry_name(snapshot.version + 1), f"version {at_least} was committed")
-    if version is not None and snapshot.version != version:
+        log_state = advance(log_state, entry)
+    if log_state.version < at_least:
+        raise _gap(entry_name(log_state.version + 1), f"version {at_least} was committed")
+    if version is not None and log_state.version != version:
         raise NotFoundError(
-            "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {snapshot.version} were committed"
+            "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {log_state.version} were committed"
         )
-    if snapshot is not start:
-        check_layout(snapshot)
-        _check_versions(snapshot)
-    return snapshot
+    if log_state is not start:
+        check_layout(log_state)
+        _check_versions(log_state)
+    return log_state
 
 
-def _check_versions(snapshot: LogState) -> None:
+def _check_versions(log_state: LogState) -> None:
     """Raise CorruptError LOG_CORRUPT if a segment or closure names a commit later than the log state."""
-    for meta in snapshot.segments:
+    for meta in log_state.segments:
         named = meta.max_added, meta.last_closed, meta.split_closed, meta.late_added, meta.max_dropped
-        if max(named) > snapshot.version:
-            raise _later(snapshot, meta.name)
-    for name, pieces in snapshot.closures.items():
-        if any(piece.version > snapshot.version for piece in pieces):
-            raise _later(snapshot, name)
+        if max(named) > log_state.version:
+            raise _later(log_state, meta.name)
+    for name, pieces in log_state.closures.items():
+        if any(piece.version > log_state.version for piece in pieces):
+            raise _later(log_state, name)
 
 
-def _later(snapshot: LogState, name: str) -> CorruptError:
+def _later(log_state: LogState, name: str) -> CorruptError:
     return CorruptError(
         "LOG_CORRUPT",
-        f"version {snapshot.version}: {name} has rows of a later version; restore the log from a copy",
+        f"version {log_state.version}: {name} has rows of a later version; restore the log from a copy",
     )
 
 
-def _without_gap(storage: Storage, found: LogState) -> LogState:
-    """Return ``found`` if no entry lies behind the first missing one, because a commit would take the missing entry's
-    place.
+def _without_gap(storage: Storage, log_state: LogState) -> LogState:
+    """Return ``log_state`` if no entry lies behind the first missing one, because a commit would take the missing
+    entry's place.
 
     The check is made when a store is opened; a reader that continues from there has seen every entry.
     """
-    following = entry_name(found.version + 1)
+    following = entry_name(log_state.version + 1)
     later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
     if later and not storage.exists(following):  # it exists if it was committed just now
         raise _gap(following, f"{later[-1]} was committed")
-    return found
+    return log_state
 
 
-def _gap(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {found}; restore the log from a copy")
+def _gap(name: str, evidence: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {evidence}; restore the log from a copy")
 
 
-def _following(storage: Storage, known: int, last: int | None) -> Iterator[CommitEntry]:
-    """Yield the entries after version ``known``.
+def _following(storage: Storage, version: int, last: int | None) -> Iterator[CommitEntry]:
+    """Yield the entries after version ``version``.
 
     The first entry is tested for existence, which is cheapest if there is none. The others are read directly, with one
     request each.
     """
-    following = known + 1
+    following = version + 1
     if (last is not None and following > last) or not storage.exists(entry_name(following)):
         return
     while last is None or following <= last:
@@ -163,24 +163,24 @@ def _following(storage: Storage, known: int, last: int | None) -> Iterator[Commi
         following += 1
 
 
-def _checkpoints(storage: Storage, version: int | None) -> list[str]:
+def _log_checkpoints(storage: Storage, version: int | None) -> list[str]:
     """Return the names of the checkpoints up to ``version``, newest first."""
     names = [item.name for item in storage.list(FOLDER) if NAME.fullmatch(item.name)]
     return sorted((name for name in names if version is None or _version_of(name) <= version), reverse=True)
 
 
-def _checkpoint_name(version: int) -> str:
+def _log_checkpoint_name(version: int) -> str:
     return f"{FOLDER}{version:020d}.arrow"
 
 
 def _version_of(name: str) -> int:
-    found = NAME.fullmatch(name)
-    assert found is not None
-    return int(found[1])
+    match = NAME.fullmatch(name)
+    assert match is not None
+    return int(match[1])
 
 
-def _encode_checkpoint(snapshot: LogState) -> bytes:
-    versions = snapshot.versions
+def _encode_log_checkpoint(log_state: LogState) -> bytes:
+    versions = log_state.versions
     transactions = versions.transaction
     table = pa.table(
         {
@@ -193,12 +193,12 @@ def _encode_checkpoint(snapshot: LogState) -> bytes:
         schema=SCHEMA,
     )
     state = {
-        "version": snapshot.version,
-        "store": snapshot.store,
-        "segments": [to_json(meta) for meta in snapshot.segments],
-        "closures": {name: [to_json(c) for c in pieces] for name, pieces in snapshot.closures.items()},
-        "horizon": None if snapshot.horizon is None else [snapshot.horizon.time, snapshot.horizon.version],
-        "changelogs": dict(snapshot.changelogs),
+        "version": log_state.version,
+        "store": log_state.store,
+        "segments": [to_json(meta) for meta in log_state.segments],
+        "closures": {name: [to_json(c) for c in pieces] for name, pieces in log_state.closures.items()},
+        "horizon": None if log_state.horizon is None else [log_state.horizon.time, log_state.horizon.version],
+        "changelogs": dict(log_state.changelogs),
     }
     metadata = {b"statestore.format": FORMAT, b"statestore.state": json.dumps(state).encode()}
     sink = pa.BufferOutputStream()
@@ -219,7 +219,7 @@ def read_log_checkpoint(name: str, data: bytes) -> LogState:
         state = json.loads((schema.metadata or {})[b"statestore.state"])
         if state["version"] != _version_of(name):
             raise ValueError(f"version {state['version']!r}")
-        return _snapshot(state, _versions(pa.Table.from_batches(batches, schema)))
+        return _log_state(state, _versions(pa.Table.from_batches(batches, schema)))
     except StateStoreError:
         raise
     except UNREADABLE as error:
@@ -227,9 +227,9 @@ def read_log_checkpoint(name: str, data: bytes) -> LogState:
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    found = (schema.metadata or {}).get(b"statestore.format")
-    if found not in (FORMAT, *OLDER_FORMATS):
-        raise ValueError(f"format {found!r}")
+    stored_format = (schema.metadata or {}).get(b"statestore.format")
+    if stored_format not in (FORMAT, *OLDER_FORMATS):
+        raise ValueError(f"format {stored_format!r}")
     if schema.remove_metadata() != SCHEMA:
         raise ValueError(f"columns {schema.remove_metadata()}")
 
@@ -250,7 +250,7 @@ def _versions(table: pa.Table) -> Versions:
     return versions_from({name: table[name].to_numpy() for name in NUMBERS}, texts)
 
 
-def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
+def _log_state(state: dict[str, Any], versions: Versions) -> LogState:
     segments = tuple(segment_meta_from_json(meta) for meta in state["segments"])
     closures = {
         name: tuple(closure_slice_from_json(piece) for piece in pieces) for name, pieces in state["closures"].items()
@@ -266,14 +266,14 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
         check_horizon(horizon)
     if len(versions) != state["version"] + 1:
         raise ValueError(f"{len(versions)} commits for version {state['version']}")
-    snapshot = LogState(
+    log_state = LogState(
         state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", "")
     )
-    check_text(snapshot.store, "store")
-    check_layout(snapshot)
-    _check_versions(snapshot)
-    return snapshot
+    check_text(log_state.store, "store")
+    check_layout(log_state)
+    _check_versions(log_state)
+    return log_state
 
 
-def _corrupt(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name}: {found}; remove it, the log entries have the same content")
+def _corrupt(name: str, problem: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"{name}: {problem}; remove it, the log entries have the same content")

@@ -124,8 +124,8 @@ class Versions:
     def stream_time_before(self, versions: Ints) -> Ints:
         """Return the stream time just before each of these commits."""
         before = np.concatenate(([NO_TIME], self.stream_time))
-        found: Ints = before[versions]
-        return found
+        times: Ints = before[versions]
+        return times
 
     def find_transaction(self, application: str, batch: int) -> int | None:
         """Return the version that committed this transaction; None if no version did."""
@@ -197,32 +197,32 @@ class LogState:
 EMPTY = LogState(-1, Versions(_Columns(64), 0))
 
 
-def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
+def advance(log_state: LogState, entry: CommitEntry) -> LogState:
     """Return the log state after one more commit.
 
     Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it belongs to another
     store.
     """
-    if entry.version != snapshot.version + 1:
+    if entry.version != log_state.version + 1:
         raise CorruptError(
             "LOG_CORRUPT",
-            f"version {entry.version} follows version {snapshot.version}; restore the missing log entries",
+            f"version {entry.version} follows version {log_state.version}; restore the missing log entries",
         )
-    if snapshot.store and entry.store not in ("", snapshot.store):
-        raise replaced(entry_name(entry.version), snapshot.store)
+    if log_state.store and entry.store not in ("", log_state.store):
+        raise replaced(entry_name(entry.version), log_state.store)
     removed = set(entry.removed)
-    segments = (*snapshot.segments, *entry.added)
+    segments = (*log_state.segments, *entry.added)
     if removed:
-        known = {meta.name for meta in snapshot.segments}
-        if not removed <= known:
-            raise _misfit(entry.version, f"removes segment {min(removed - known)}, which the store does not have")
-        segments = (*(meta for meta in snapshot.segments if meta.name not in removed), *entry.added)
-    closures = {name: pieces for name, pieces in snapshot.closures.items() if name not in removed}
+        names = {meta.name for meta in log_state.segments}
+        if not removed <= names:
+            raise _misfit(entry.version, f"removes segment {min(removed - names)}, which the store does not have")
+        segments = (*(meta for meta in log_state.segments if meta.name not in removed), *entry.added)
+    closures = {name: pieces for name, pieces in log_state.closures.items() if name not in removed}
     for piece in entry.closures:
         closures[piece.segment] = (*closures.get(piece.segment, ()), piece)
-    stream_time = snapshot.stream_time_us if entry.stream_time is None else entry.stream_time
+    stream_time = log_state.stream_time_us if entry.stream_time is None else entry.stream_time
     numbers = {name: getattr(entry, name) for name in NUMBERS if name != "stream_time"}
-    versions = snapshot.versions.append(
+    versions = log_state.versions.append(
         {**numbers, "stream_time": stream_time}, {name: getattr(entry, name) for name in TEXTS}
     )
     return LogState(
@@ -230,34 +230,34 @@ def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
         versions,
         segments,
         closures,
-        entry.horizon or snapshot.horizon,
-        _followed(snapshot.changelogs, entry.changelogs),
-        snapshot.store or entry.store,
+        entry.horizon or log_state.horizon,
+        _followed(log_state.changelogs, entry.changelogs),
+        log_state.store or entry.store,
     )
 
 
-def _followed(known: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+def _followed(ends: Mapping[str, int], consumed: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
     """Return the newest KEPT_CHANGELOGS names, oldest first, with the offset up to which each was read."""
     if not consumed:
-        return known
-    found = {**known, **dict(consumed)}
-    for name in list(islice(found, max(0, len(found) - KEPT_CHANGELOGS))):
-        del found[name]
-    return found
+        return ends
+    followed = {**ends, **dict(consumed)}
+    for name in list(islice(followed, max(0, len(followed) - KEPT_CHANGELOGS))):
+        del followed[name]
+    return followed
 
 
-def check_layout(snapshot: LogState) -> None:
+def check_layout(log_state: LogState) -> None:
     """Raise CorruptError LOG_CORRUPT if two segments have one name, or if closures name a segment that does not exist.
 
     The check is not part of `advance`, which replays thousands of entries: only the final layout is read.
     """
-    names = {meta.name for meta in snapshot.segments}
-    if len(names) != len(snapshot.segments):
-        raise _misfit(snapshot.version, "has a segment twice")
-    if not snapshot.closures.keys() <= names:
-        unknown = min(snapshot.closures.keys() - names)
-        raise _misfit(snapshot.version, f"closes rows of segment {unknown}, which the store does not have")
+    names = {meta.name for meta in log_state.segments}
+    if len(names) != len(log_state.segments):
+        raise _misfit(log_state.version, "has a segment twice")
+    if not log_state.closures.keys() <= names:
+        unknown = min(log_state.closures.keys() - names)
+        raise _misfit(log_state.version, f"closes rows of segment {unknown}, which the store does not have")
 
 
-def _misfit(version: int, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"version {version} {found}; restore the log from a copy")
+def _misfit(version: int, problem: str) -> CorruptError:
+    return CorruptError("LOG_CORRUPT", f"version {version} {problem}; restore the log from a copy")

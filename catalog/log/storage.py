@@ -225,12 +225,12 @@ class LocalStorage:
     def state(self, name: str) -> Hashable:
         path = Path(self._prefix + name)  # type: ignore[attr-defined]
         try:
-            found = path.stat()
+            about = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise storage_error(error, "look at", path) from error
-        return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
+        return about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         folder = self.root / check_folder(prefix)
@@ -270,8 +270,8 @@ def _files(folder: Path, prefix: str, after: str) -> Iterator[ObjectInfo]:
             yield from _files(Path(entry.path), f"{name}/", after)
         elif name > after and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):
-                found = entry.stat()
-                yield ObjectInfo(name, found.st_size, found.st_mtime_ns // 1000)
+                about = entry.stat()
+                yield ObjectInfo(name, about.st_size, about.st_mtime_ns // 1000)
 
 
 def _read_guard(folder: int, path: Path, root: Path, guard: Guard) -> bytes | None:

@@ -74,21 +74,21 @@ class ObjectStorage:
 
     def state(self, name: str) -> Hashable:
         try:
-            found = obstore.head(self.store, self._key(name))
+            about = obstore.head(self.store, self._key(name))
         except MISSING:
             return None
-        return found["e_tag"], found["last_modified"], found["size"]
+        return about["e_tag"], about["last_modified"], about["size"]
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         start = f"{self.prefix}{check_folder(prefix)}"
         offset = f"{self.prefix}{after}" if after else None
         listed = obstore.list(self.store, prefix=start.rstrip("/") or None, offset=offset)
-        found = [item for batch in listed for item in batch]
+        items = [item for batch in listed for item in batch]
         return sorted(
             ObjectInfo(
                 item["path"].removeprefix(self.prefix), item["size"], int(item["last_modified"].timestamp() * 1e6)
             )
-            for item in found
+            for item in items
             if item["path"].startswith(start)
         )
 

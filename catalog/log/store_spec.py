@@ -38,20 +38,20 @@ class Windowing:
     segments: int = 0
     batched_changelog: bool = False
 
-    def segment(self, time: int) -> int:
+    def time_segment(self, time: int) -> int:
         """Return the time segment of a time."""
         return time_segment(time, self.segment_interval)
 
-    def first_live_segment(self, stream_time: int) -> int:
+    def first_live_time_segment(self, stream_time: int) -> int:
         """Return the first segment that is not dropped; writes into earlier segments are refused."""
         if self.segments:
-            return self.segment(stream_time) - self.segments + 1
-        return self.segment(stream_time - self.retention)
+            return self.time_segment(stream_time) - self.segments + 1
+        return self.time_segment(stream_time - self.retention)
 
     def first_visible(self, stream_time: int) -> int:
         """Return the earliest time that reads see: rows are dropped by segment, but visible by the millisecond."""
         if self.segments:
-            return self.first_live_segment(stream_time) * self.segment_interval
+            return self.first_live_time_segment(stream_time) * self.segment_interval
         return stream_time - self.retention + (0 if self.time_ordered else 1)
 
 
@@ -200,9 +200,9 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
     """
     try:
         fields: dict[str, Any] = json.loads(data)
-        found, expected = _checksum(fields), fields["checksum"]
-        if found != expected:
-            raise ValueError(f"checksum {found}, but the file records {expected}")
+        actual, expected = _checksum(fields), fields["checksum"]
+        if actual != expected:
+            raise ValueError(f"checksum {actual}, but the file records {expected}")
         version = fields["format"]
         if version != FORMAT_VERSION:
             raise UnsupportedError(
@@ -251,14 +251,14 @@ def _duration(value: Any) -> int | None:
 
 
 def _windowing(fields: Mapping[str, Any]) -> Windowing:
-    found = Windowing(**fields)
+    windowing = Windowing(**fields)
     for name, default in asdict(Windowing(0, 0)).items():
-        value = getattr(found, name)
+        value = getattr(windowing, name)
         if type(value) is not type(default) or not 0 <= value <= _LONGEST:
             raise ValueError(f"{name} of its windows is {value!r}")
-    if found.segment_interval < 1:
+    if windowing.segment_interval < 1:
         raise ValueError("segment_interval of its windows is 0")
-    return found
+    return windowing
 
 
 def _check_text(value: Any, what: str) -> None:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, pair_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, pair_ends, with_closures
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
@@ -58,7 +58,7 @@ CHANGE_TYPES = (
 class ChangeSplit:
     """The events of commits [first, last], or (``by_time``) of state times [first, last] at version ``version``."""
 
-    views: tuple[SegmentWithClosures, ...]
+    segments: tuple[SegmentWithClosures, ...]
     first: int
     last: int
     by_time: bool
@@ -69,81 +69,81 @@ class ChangeSplit:
     after: int  # an expiry removed events at or before this state time, so none of them is returned
 
 
-def plan_changes(files: SegmentFiles, snapshot: LogState, query: Query) -> list[ChangeSplit]:
+def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list[ChangeSplit]:
     """Return splits in order, each with about SPLIT_EVENTS events. Raises for ranges outside the kept range."""
-    views = tuple(views_of(snapshot.segments, snapshot.closures))
+    segments = tuple(with_closures(log_state.segments, log_state.closures))
     if query.start_time is not None or query.end_time is not None:
-        return _plan_by_time(files, snapshot, query, views)
-    return _plan_by_version(files, snapshot, query, views)
+        return _plan_by_time(files, log_state, query, segments)
+    return _plan_by_version(files, log_state, query, segments)
 
 
 def _plan_by_version(
-    files: SegmentFiles, snapshot: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
+    files: SegmentFiles, log_state: LogState, query: Query, segments: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
-    oldest = 0 if snapshot.horizon is None else snapshot.horizon.version + 1
+    oldest = 0 if log_state.horizon is None else log_state.horizon.version + 1
     for version in (query.start_version, query.end_version):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
             raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
     first = oldest if query.start_version is None else query.start_version
-    last = snapshot.version if query.end_version is None else query.end_version
+    last = log_state.version if query.end_version is None else query.end_version
     if query.start_version is not None and query.end_version is not None and first > last:
         raise InvalidInputError(
             "INVALID_RANGE", f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
         )
     for version in (query.start_version, query.end_version):
-        if version is not None and not oldest <= version <= snapshot.version:
+        if version is not None and not oldest <= version <= log_state.version:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"store {files.spec.name!r}: changes of version {shown(version)} are not kept; "
-                f"versions {oldest} to {snapshot.version} are kept",
+                f"versions {oldest} to {log_state.version} are kept",
             )
     # A commit may close a row without adding one: a value taken back (see Timeline).
-    counts = snapshot.versions.rows + snapshot.versions.tombstones + snapshot.versions.closed
+    counts = log_state.versions.rows + log_state.versions.tombstones + log_state.versions.closed
     splits: list[ChangeSplit] = []
     begin = first
     room = 0
     for version in range(first, last + 1):
         room += int(counts[version])
         if room >= SPLIT_EVENTS or version == last:
-            mine = tuple(v for v in views if v.meta.min_added <= version)
+            mine = tuple(v for v in segments if v.meta.min_added <= version)
             if room:
-                splits.append(_split(snapshot, mine, begin, version, False, snapshot.version, 2 * room))
+                splits.append(_split(log_state, mine, begin, version, False, log_state.version, 2 * room))
             begin, room = version + 1, 0
     return splits
 
 
 def _plan_by_time(
-    files: SegmentFiles, snapshot: LogState, query: Query, views: tuple[SegmentWithClosures, ...]
+    files: SegmentFiles, log_state: LogState, query: Query, segments: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
     first = BEGINNING if query.start_time is None else query.start_time
     last = NOW if query.end_time is None else query.end_time
     if first > last:
         raise InvalidInputError("INVALID_RANGE", "changes by state time: the start is after the end; swap them")
-    if snapshot.horizon is not None:
-        if query.start_time is not None and first <= snapshot.horizon.time:
+    if log_state.horizon is not None:
+        if query.start_time is not None and first <= log_state.horizon.time:
             raise NotFoundError(
                 "TIME_NOT_KEPT",
-                f"store {files.spec.name!r} keeps changes after {format_time(snapshot.horizon.time)}, "
+                f"store {files.spec.name!r} keeps changes after {format_time(log_state.horizon.time)}, "
                 f"asked from {format_time(first)}; ask for a later start",
             )
-        first = max(first, snapshot.horizon.time + 1)
-    mine = tuple(v for v in views if v.meta.role != "belief")
+        first = max(first, log_state.horizon.time + 1)
+    mine = tuple(v for v in segments if v.meta.role != "belief")
     rows = sum(v.meta.rows for v in mine if v.meta.min_valid_from <= last and v.meta.max_valid_from >= first)
     if not rows:
         return []
     return [
-        _split(snapshot, mine, low, high, True, snapshot.version, 2 * rows)
+        _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
         for low, high in _time_ranges(files, mine, first, last)
     ]
 
 
 def _time_ranges(
-    files: SegmentFiles, views: tuple[SegmentWithClosures, ...], first: int, last: int
+    files: SegmentFiles, segments: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
     samples = []
-    for view in views:
-        starts = files.segment(view.meta).int64("valid_from")
+    for segment in segments:
+        starts = files.open_segment(segment.meta).int64("valid_from")
         low, high = np.searchsorted(starts, first, "left"), np.searchsorted(starts, last, "right")
         samples.append(starts[low:high:1024])
     ordered = np.sort(np.concatenate(samples))
@@ -153,18 +153,18 @@ def _time_ranges(
 
 
 def _split(
-    snapshot: LogState,
-    views: tuple[SegmentWithClosures, ...],
+    log_state: LogState,
+    segments: tuple[SegmentWithClosures, ...],
     first: int,
     last: int,
     by_time: bool,
     version: int,
     rows: int,
 ) -> ChangeSplit:
-    base, top = (0, snapshot.version) if by_time else (first, last)
-    times = tuple(snapshot.versions.timestamp[base : top + 1].tolist())
-    after = BEGINNING if snapshot.horizon is None else snapshot.horizon.time
-    return ChangeSplit(views, first, last, by_time, version, times, base, rows, after)
+    base, top = (0, log_state.version) if by_time else (first, last)
+    times = tuple(log_state.versions.timestamp[base : top + 1].tolist())
+    after = BEGINNING if log_state.horizon is None else log_state.horizon.time
+    return ChangeSplit(segments, first, last, by_time, version, times, base, rows, after)
 
 
 def read_changes(
@@ -185,66 +185,67 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
     """Return the rows whose own commit lies in the range, each once, from the stored row that still has its first
     belief.
     """
-    found = []
-    for number, view in enumerate(split.views):
-        meta = view.meta
+    events = []
+    for number, segment in enumerate(split.segments):
+        meta = segment.meta
         if meta.min_added > split.last or meta.max_added < split.first:
             continue
-        added = files.segment(meta).int64("_added")
+        added = files.open_segment(meta).int64("_added")
         rows = np.flatnonzero((added >= split.first) & (added <= split.last))
-        believed = pair_ends(files, view, rows, added[rows])
-        rows = rows[believed > files.segment(meta).int64("valid_from")[rows]]
-        found.append((number, rows, added[rows]))
-    found += _taken_back(files, split)
-    return _gather(files, split, found)
+        believed = pair_ends(files, segment, rows, added[rows])
+        rows = rows[believed > files.open_segment(meta).int64("valid_from")[rows]]
+        events.append((number, rows, added[rows]))
+    events += _taken_back(files, split)
+    return _gather(files, split, events)
 
 
 def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
-    found = []
-    for number, view in enumerate(split.views):
-        starts = files.segment(view.meta).int64("valid_from")
+    events = []
+    for number, segment in enumerate(split.segments):
+        starts = files.open_segment(segment.meta).int64("valid_from")
         low = int(np.searchsorted(starts, split.first, "left"))
         high = int(np.searchsorted(starts, split.last, "right"))
-        rows = low + np.flatnonzero(newest_ends(files, view)[low:high] > starts[low:high])
-        found.append((number, rows, np.full(len(rows), split.version)))
-    return _gather(files, split, found)
+        rows = low + np.flatnonzero(newest_ends(files, segment)[low:high] > starts[low:high])
+        events.append((number, rows, np.full(len(rows), split.version)))
+    return _gather(files, split, events)
 
 
 def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
-    """Return the value rows that a commit of the range closed at their own start: (view, rows, commit as version).
+    """Return the value rows that a commit of the range closed at their own start: (segment index, rows, commit as
+    version).
 
     Most of them were replaced by a row of that commit, which is then the event; ``related`` distinguishes the two
     cases.
     """
-    found = []
-    for number, view in enumerate(split.views):
-        if view.meta.tombstone:
+    events = []
+    for number, segment in enumerate(split.segments):
+        if segment.meta.tombstone:
             continue
-        segment = files.segment(view.meta)
-        starts = segment.int64("valid_from")
-        for piece in view.closures:
+        file = files.open_segment(segment.meta)
+        starts = file.int64("valid_from")
+        for piece in segment.closures:
             if split.first <= piece.version <= split.last:
-                rows, ends = files.closures(piece, view.meta.rows)
+                rows, ends = files.closures(piece, segment.meta.rows)
                 replaced = rows[ends <= starts[rows]]
-                found.append((number, replaced, np.full(len(replaced), piece.version)))
-        if view.meta.role == "belief":
-            dropped = segment.int64("_dropped")
+                events.append((number, replaced, np.full(len(replaced), piece.version)))
+        if segment.meta.role == "belief":
+            dropped = file.int64("_dropped")
             rows = np.flatnonzero((dropped >= split.first) & (dropped <= split.last))
-            found.append((number, rows, dropped[rows]))
-    return found
+            events.append((number, rows, dropped[rows]))
+    return events
 
 
-def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints, Ints]]) -> Events:
+def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Ints, Ints]]) -> Events:
     parts: list[Events] = []
-    for number, rows, versions in found:
-        meta = split.views[number].meta
-        segment = files.segment(meta)
-        starts = segment.int64("valid_from")[rows]
+    for number, rows, versions in events:
+        meta = split.segments[number].meta
+        file = files.open_segment(meta)
+        starts = file.int64("valid_from")[rows]
         kept = starts > split.after
         rows, versions, starts = rows[kept], versions[kept], starts[kept]
         if not len(rows):
             continue
-        keys = [segment.column_array(name).take(pa.array(rows)) for name in files.spec.key_names]
+        keys = [file.column_array(name).take(pa.array(rows)) for name in files.spec.key_names]
         count = len(rows)
         parts.append(
             Events(
@@ -257,7 +258,7 @@ def _gather(files: SegmentFiles, split: ChangeSplit, found: list[tuple[int, Ints
         return Events(none, none, np.empty(0, np.uint64), none, none, np.empty(0, bool), keys)
     width = range(len(files.spec.key))
     return Events(
-        np.concatenate([p.view for p in parts]),
+        np.concatenate([p.segment_index for p in parts]),
         np.concatenate([p.row for p in parts]),
         np.concatenate([p.hashes for p in parts]),
         np.concatenate([p.start for p in parts]),
@@ -271,14 +272,15 @@ def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[St
     """Return the output rows, in order, as (stored row of the values, event, change type, commit version)."""
     own = _own_commit(files, split, events)
     taken_back = np.zeros(len(events), bool) if split.by_time else own != events.version
-    replaced, preceding, still_there = related(files, split.views, events, taken_back, split.by_time)
-    tombstones = np.array([v.meta.tombstone for v in split.views], bool)
-    has_replaced = replaced.view != NOWHERE
+    replaced, preceding, still_there = related(files, split.segments, events, taken_back, split.by_time)
+    tombstones = np.array([v.meta.tombstone for v in split.segments], bool)
+    has_replaced = replaced.segment_index != NOWHERE
     old = StoredRows(
-        np.where(has_replaced, replaced.view, preceding.view), np.where(has_replaced, replaced.row, preceding.row)
+        np.where(has_replaced, replaced.segment_index, preceding.segment_index),
+        np.where(has_replaced, replaced.row, preceding.row),
     )
-    has_old = (old.view != NOWHERE) & ~tombstones[old.view]
-    itself = StoredRows(events.view, events.row)
+    has_old = (old.segment_index != NOWHERE) & ~tombstones[old.segment_index]
+    itself = StoredRows(events.segment_index, events.row)
     value = ~events.tombstone & ~taken_back
     parts = [
         (itself, value & ~has_old, INSERT),
@@ -290,36 +292,36 @@ def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[St
     chosen = [np.flatnonzero(which) for _, which, _ in parts]
     event = np.concatenate(chosen)
     kind = np.concatenate([np.full(len(c), k) for c, (_, _, k) in zip(chosen, parts, strict=True)])
-    view = np.concatenate([place.view[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
-    row = np.concatenate([place.row[c] for c, (place, _, _) in zip(chosen, parts, strict=True)])
+    segment_index = np.concatenate([stored.segment_index[c] for c, (stored, _, _) in zip(chosen, parts, strict=True)])
+    row = np.concatenate([stored.row[c] for c, (stored, _, _) in zip(chosen, parts, strict=True)])
     version = (own if split.by_time else events.version)[event]
     order = np.lexsort((kind, event, events.start[event], version))
-    return StoredRows(view[order], row[order]), event[order], kind[order], version[order]
+    return StoredRows(segment_index[order], row[order]), event[order], kind[order], version[order]
 
 
 def _own_commit(files: SegmentFiles, split: ChangeSplit, events: Events) -> Ints:
     own = np.zeros(len(events), np.int64)
-    for number in np.unique(events.view).tolist():
-        mine = events.view == number
-        own[mine] = files.segment(split.views[number].meta).int64("_added")[events.row[mine]]
+    for number in np.unique(events.segment_index).tolist():
+        mine = events.segment_index == number
+        own[mine] = files.open_segment(split.segments[number].meta).int64("_added")[events.row[mine]]
     return own
 
 
 def _assemble(files: SegmentFiles, split: ChangeSplit, events: Events, names: tuple[str, ...]) -> pa.RecordBatch:
-    places, event, kind, version = _output(files, split, events)
+    stored, event, kind, version = _output(files, split, events)
     arrays: dict[str, pa.Array] = {
         "valid_from": pa.array(events.start[event]).cast(TIME),
         "_change_type": pa.array(CHANGE_TYPES).take(pa.array(kind)),
         "_commit_version": pa.array(version),
         "_commit_timestamp": pa.array(np.array(split.timestamps, np.int64)[version - split.base]).cast(TIME),
     }
-    order = np.argsort(places.view, kind="stable")
+    order = np.argsort(stored.segment_index, kind="stable")
     back = pa.array(np.argsort(order))
     for field in [*files.spec.key, *files.spec.value]:
         if field.name in names:
             parts = [pa.array([], field.type)]
-            for number in np.unique(places.view).tolist():
-                rows = pa.array(places.row[order][places.view[order] == number])
-                parts.append(files.segment(split.views[number].meta).column_array(field.name).take(rows))
+            for number in np.unique(stored.segment_index).tolist():
+                rows = pa.array(stored.row[order][stored.segment_index[order] == number])
+                parts.append(files.open_segment(split.segments[number].meta).column_array(field.name).take(rows))
             arrays[field.name] = pa.concat_arrays(parts).take(back)
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=list(names))

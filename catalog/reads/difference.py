@@ -131,9 +131,9 @@ def _of_store(
 ) -> Iterator[pa.RecordBatch]:
     """Check the points at once, and return an iterator that reads lazily."""
     files = table.files()
-    snapshot = files.snapshot()
-    windows = [window_of(table.name, snapshot, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
-    before, after = _only(files, snapshot, windows)
+    log_state = files.log_state()
+    windows = [window_of(table.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
+    before, after = _only(files, log_state, windows)
     total = sum(len(item.rows) for item in (*before, *after))
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
     return (
@@ -145,11 +145,11 @@ def _of_store(
     )
 
 
-def _only(files: SegmentFiles, snapshot: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
+def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
     """Return the rows that are valid at the first point only, and those that are valid at the second only."""
-    pieces = [{piece.view.meta.name: piece for piece in plan(files, snapshot, window, ())} for window in windows]
+    pieces = [{piece.segment.meta.name: piece for piece in plan(files, log_state, window, ())} for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
-    for meta in snapshot.segments:
+    for meta in log_state.segments:
         live = [_live_rows(files, pieces[i].get(meta.name), windows[i], meta.rows) for i in (0, 1)]
         for side, mine, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
             rows = np.flatnonzero(mine & ~theirs)
@@ -164,20 +164,20 @@ def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, coun
     if piece is not None:
         live[piece.start : piece.stop] = True
         if piece.cut:
-            ends = newest_ends(files, piece.view) if window.newest else ends_at(files, piece.view, window.version)
+            ends = newest_ends(files, piece.segment) if window.newest else ends_at(files, piece.segment, window.version)
             live[piece.start : piece.stop] &= ends[piece.start : piece.stop] > window.low
     return live
 
 
 def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
-    found: list[Hashes] = []
+    hashes: list[Hashes] = []
     at = 0
-    for batch in files.segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
+    for batch in files.open_segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
         low, high = np.searchsorted(rows, (at, at + batch.num_rows))
         if low < high:
-            found.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
+            hashes.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
         at += batch.num_rows
-    return np.concatenate(found)
+    return np.concatenate(hashes)
 
 
 def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, bits: int) -> Side:
@@ -190,7 +190,7 @@ def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, b
     fields = {f.name: f.type for f in (*spec.key, *spec.value)}
     columns = {}
     for name in (*names.keys, *names.values):
-        parts = [files.segment(r.meta).column_array(name).take(pa.array(r.rows)) for r in chosen]
+        parts = [files.open_segment(r.meta).column_array(name).take(pa.array(r.rows)) for r in chosen]
         columns[name] = pa.concat_arrays([pa.array([], fields[name]), *parts])
     hashes = np.concatenate([np.empty(0, np.uint64), *(r.hashes for r in chosen)])
     return Side([columns[n] for n in names.keys], [columns[n] for n in names.values], hashes)
@@ -232,12 +232,12 @@ def _of_table(
 def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:
     query = replace(query, columns=(*names.keys, *names.values))
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
-    found = pa.Table.from_batches(batches, schema=table.schema(query))
+    rows = pa.Table.from_batches(batches, schema=table.schema(query))
     values = schema.field(NEW).type
     kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
-    columns = [cast_wider(_one_array(column), kind) for column, kind in zip(found.columns, kinds, strict=True)]
+    columns = [cast_wider(_one_array(column), kind) for column, kind in zip(rows.columns, kinds, strict=True)]
     keys = columns[: len(names.keys)]
-    hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(found.num_rows, np.uint64)
+    hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(rows.num_rows, np.uint64)
     return Side(keys, columns[len(names.keys) :], hashes)
 
 

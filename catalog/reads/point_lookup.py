@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.canonical import from_arrow
 from statestore.formats.values.key_codec import KeyCodec
@@ -50,24 +50,24 @@ class _Probe(NamedTuple):
 class PointLookup:
     """Point reads of one log state; a segment is opened when a read first reaches it."""
 
-    def __init__(self, files: SegmentFiles, snapshot: LogState, codec: KeyCodec) -> None:
+    def __init__(self, files: SegmentFiles, log_state: LogState, codec: KeyCodec) -> None:
         self._files = files
         self._codec = codec
-        views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.role != "belief"]
+        segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
         # Earliest ends first: the segment that closed next after a moment most likely holds the row that was valid
         # then.
-        views.sort(key=lambda v: (v.meta.tombstone, v.meta.max_valid_to, -v.meta.max_added))
-        self._views = views
-        self._probes: list[_Probe | None] = [None] * len(views)
-        with_values = [v.meta for v in views if not v.meta.tombstone]
-        self._value_views = len(with_values)
+        segments.sort(key=lambda v: (v.meta.tombstone, v.meta.max_valid_to, -v.meta.max_added))
+        self._segments = segments
+        self._probes: list[_Probe | None] = [None] * len(segments)
+        with_values = [v.meta for v in segments if not v.meta.tombstone]
+        self._value_segments = len(with_values)
         self._max_ends = [m.max_valid_to for m in with_values]
         self._min_starts = [m.min_valid_from for m in with_values]
 
     def valid_at(self, key: Key, key_hash: int, moment: int) -> tuple[int, int, tuple[Any, ...] | None] | None:
         """Return the value version with start <= moment < end, as the members of a `Found`."""
         probes, min_starts = self._probes, self._min_starts
-        for number in range(bisect_right(self._max_ends, moment), self._value_views):
+        for number in range(bisect_right(self._max_ends, moment), self._value_segments):
             if min_starts[number] > moment:
                 continue
             hashes, rows, directory, shift, starts, ends, is_key, values = probes[number] or self._open(number)
@@ -88,8 +88,8 @@ class PointLookup:
         rows.
         """
         found = []
-        for number, view in enumerate(self._views):
-            if view.meta.max_valid_to < moment:
+        for number, segment in enumerate(self._segments):
+            if segment.meta.max_valid_to < moment:
                 continue
             probe = self._probes[number] or self._open(number)
             for row in probe.find(key_hash):
@@ -99,21 +99,21 @@ class PointLookup:
         return sorted(found, key=lambda f: f.start)
 
     def _open(self, number: int) -> _Probe:
-        view = self._views[number]
-        segment = self._files.segment(view.meta)
+        segment = self._segments[number]
+        file = self._files.open_segment(segment.meta)
         spec = self._files.spec
-        hashes, rows, directory, shift = self._files.index(view.meta).views()
+        hashes, rows, directory, shift = self._files.index(segment.meta).memory_views()
         probe = _Probe(
             hashes=hashes,
             rows=rows,
             directory=directory,
             shift=shift,
-            starts=segment.int64("valid_from").data,
-            ends=newest_ends(self._files, view).data,
-            is_key=_key_test([segment.column(name) for name in spec.key_names], self._codec),
+            starts=file.int64("valid_from").data,
+            ends=newest_ends(self._files, segment).data,
+            is_key=_key_test([file.column(name) for name in spec.key_names], self._codec),
             values=_no_values
-            if view.meta.tombstone
-            else _row_reader([segment.column(name) for name in spec.value_names]),
+            if segment.meta.tombstone
+            else _row_reader([file.column(name) for name in spec.value_names]),
         )
         self._probes[number] = probe
         return probe

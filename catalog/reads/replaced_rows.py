@@ -24,7 +24,7 @@ NOWHERE = -1
 class Events:
     """Parallel arrays: the stored row of each event, and the version at which its old value is looked up."""
 
-    view: Ints
+    segment_index: Ints
     row: Ints
     hashes: npt.NDArray[np.uint64]
     start: Ints
@@ -38,22 +38,22 @@ class Events:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """A stored row for each event (parallel arrays); ``view`` is NOWHERE if there is none."""
+    """A stored row for each event (parallel arrays); ``segment_index`` is NOWHERE if there is none."""
 
-    view: Ints
+    segment_index: Ints
     row: Ints
 
     @staticmethod
     def nowhere(count: int) -> StoredRows:
         return StoredRows(np.full(count, NOWHERE), np.full(count, NOWHERE))
 
-    def put(self, events: Ints, view: int, rows: Ints) -> None:
-        self.view[events] = view
+    def put(self, events: Ints, segment_index: int, rows: Ints) -> None:
+        self.segment_index[events] = segment_index
         self.row[events] = rows
 
 
 def related(
-    files: SegmentFiles, views: Sequence[SegmentWithClosures], events: Events, taken_back: Bools, by_time: bool
+    files: SegmentFiles, segments: Sequence[SegmentWithClosures], events: Events, taken_back: Bools, by_time: bool
 ) -> tuple[StoredRows, StoredRows, Bools]:
     """Return the row that each event replaced, the value row that ends at its start, and a mask of rows that still
     exist.
@@ -66,15 +66,15 @@ def related(
     if not count:
         return replaced, preceding, still_there
     low, high = int(events.start.min()), int(events.start.max())
-    for number, view in enumerate(views):
-        if _may_be_related(view, low, high):
-            _relate(files, view, number, events, taken_back, by_time, (replaced, preceding, still_there))
+    for number, segment in enumerate(segments):
+        if _may_be_related(segment, low, high):
+            _relate(files, segment, number, events, taken_back, by_time, (replaced, preceding, still_there))
     return replaced, preceding, still_there
 
 
 def _relate(
     files: SegmentFiles,
-    view: SegmentWithClosures,
+    segment: SegmentWithClosures,
     number: int,
     events: Events,
     taken_back: Bools,
@@ -87,8 +87,8 @@ def _relate(
     and those before it are found by search: a key may have many versions and many events.
     """
     replaced, preceding, still_there = answer
-    index = files.index(view.meta)
-    starts = files.segment(view.meta).int64("valid_from")
+    index = files.index(segment.meta)
+    starts = files.open_segment(segment.meta).int64("valid_from")
     first, last = index.ranges(events.hashes)
     present = np.flatnonzero(last > first)
     if not len(present):
@@ -99,22 +99,22 @@ def _relate(
     probe = np.repeat(present, counts)
     entries = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(len(probe))
     rows = index.rows[entries].astype(np.int64)
-    stays = taken_back[probe] & (pair_ends(files, view, rows, events.version[probe]) > starts[rows])
+    stays = taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe]) > starts[rows])
     replaces = np.zeros(len(rows), bool)
     if not by_time:
-        replaces = ~taken_back[probe] & (pair_ends(files, view, rows, events.version[probe] - 1) > starts[rows])
-    same = _same_keys(files, view, events, probe, rows)
+        replaces = ~taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe] - 1) > starts[rows])
+    same = _same_keys(files, segment, events, probe, rows)
     replaced.put(probe[replaces & same], number, rows[replaces & same])
     still_there[probe[stays & same]] = True
-    if not view.meta.tombstone:
+    if not segment.meta.tombstone:
         asking = ~taken_back[present]
-        _precede(files, events, view, number, (present[asking], first[present][asking], low[asking] - 1), preceding)
+        _precede(files, events, segment, number, (present[asking], first[present][asking], low[asking] - 1), preceding)
 
 
 def _precede(
     files: SegmentFiles,
     events: Events,
-    view: SegmentWithClosures,
+    segment: SegmentWithClosures,
     number: int,
     asked: tuple[Ints, Ints, Ints],
     preceding: StoredRows,
@@ -124,8 +124,8 @@ def _precede(
     It is the last row before the event in the belief of the event's commit. ``asked``: (events, the first entry of the
     key of each, the entry at which the backward search begins).
     """
-    index = files.index(view.meta)
-    starts = files.segment(view.meta).int64("valid_from")
+    index = files.index(segment.meta)
+    starts = files.open_segment(segment.meta).int64("valid_from")
     probe, first, entry = asked
     while True:
         more = entry >= first
@@ -133,8 +133,8 @@ def _precede(
         if not len(probe):
             return
         rows = index.rows[entry].astype(np.int64)
-        ends = pair_ends(files, view, rows, events.version[probe])
-        believed = (ends > starts[rows]) & _same_keys(files, view, events, probe, rows)
+        ends = pair_ends(files, segment, rows, events.version[probe])
+        believed = (ends > starts[rows]) & _same_keys(files, segment, events, probe, rows)
         hit = believed & (ends == events.start[probe])
         preceding.put(probe[hit], number, rows[hit])
         probe, first, entry = probe[~believed], first[~believed], entry[~believed] - 1
@@ -152,16 +152,16 @@ def _lower_bound(starts: Ints, rows: npt.NDArray[np.uint32], low: Ints, high: In
     return low
 
 
-def _same_keys(files: SegmentFiles, view: SegmentWithClosures, events: Events, probe: Ints, rows: Ints) -> Bools:
+def _same_keys(files: SegmentFiles, segment: SegmentWithClosures, events: Events, probe: Ints, rows: Ints) -> Bools:
     if not len(rows):
         return np.zeros(0, bool)
-    stored = [files.segment(view.meta).column_array(name) for name in files.spec.key_names]
+    stored = [files.open_segment(segment.meta).column_array(name) for name in files.spec.key_names]
     return keys_equal(events.keys, probe, stored, rows)
 
 
-def _may_be_related(view: SegmentWithClosures, low: int, high: int) -> bool:
-    meta = view.meta
+def _may_be_related(segment: SegmentWithClosures, low: int, high: int) -> bool:
+    meta = segment.meta
     if meta.min_valid_from > high:
         return False
     ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
-    return ends_inside or bool(view.closures) or meta.max_valid_from >= low
+    return ends_inside or bool(segment.closures) or meta.max_valid_from >= low

@@ -46,18 +46,18 @@ def counted_rows(columns: Sequence[pa.Array]) -> Side:
 
 def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
     """Return the rows of both sides that have the same key; within a side no two rows have the same key."""
-    left, found = KeyIndex.build(after.hashes).match(before.hashes)
-    right = found.astype(np.int64)
+    left, matches = KeyIndex.build(after.hashes).match(before.hashes)
+    right = matches.astype(np.int64)
     same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
     return left[same], right[same]
 
 
 def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:
     """Return a mask of the differing values, with one row for each pair and one column for each value column."""
-    found = np.zeros((len(left), len(before.values)), bool)
+    different = np.zeros((len(left), len(before.values)), bool)
     for number, (ours, theirs) in enumerate(zip(before.values, after.values, strict=True)):
-        found[:, number] = ~keys_equal([comparable(ours)], left, [comparable(theirs)], right)
-    return found
+        different[:, number] = ~keys_equal([comparable(ours)], left, [comparable(theirs)], right)
+    return different
 
 
 def others(count: int, rows: Ints) -> Ints:

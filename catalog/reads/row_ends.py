@@ -32,49 +32,49 @@ class SegmentWithClosures:
         return SegmentWithClosures(self.meta, tuple(c for c in self.closures if c.version <= version))
 
 
-def newest_ends(files: SegmentFiles, view: SegmentWithClosures) -> Ints:
+def newest_ends(files: SegmentFiles, segment: SegmentWithClosures) -> Ints:
     """Return the ends as of the newest version; the end of a replaced row is its own start."""
-    return files.newest_ends(view.meta, view.closures)
+    return files.newest_ends(segment.meta, segment.closures)
 
 
-def ends_at(files: SegmentFiles, view: SegmentWithClosures, version: int) -> Ints:
+def ends_at(files: SegmentFiles, segment: SegmentWithClosures, version: int) -> Ints:
     """Return the ends in the belief of the commit ``version``; ABSENT where that version does not have the row."""
-    segment = files.segment(view.meta)
-    ends = segment.int64("valid_to").copy()
-    later = segment.int64("_closed") > version
+    file = files.open_segment(segment.meta)
+    ends = file.int64("valid_to").copy()
+    later = file.int64("_closed") > version
     if later.any():
-        ends[later] = np.where(segment.bools("_split")[later], ABSENT, OPEN)
-    for piece in view.closures:
+        ends[later] = np.where(file.bools("_split")[later], ABSENT, OPEN)
+    for piece in segment.closures:
         if piece.version <= version:
-            rows, new_ends = files.closures(piece, view.meta.rows)
+            rows, new_ends = files.closures(piece, segment.meta.rows)
             ends[rows] = new_ends
-    if view.meta.max_added > version:
-        ends[segment.int64("_added") > version] = ABSENT
-    if view.meta.role == "belief":
-        ends[segment.int64("_dropped") <= version] = ABSENT
+    if segment.meta.max_added > version:
+        ends[file.int64("_added") > version] = ABSENT
+    if segment.meta.role == "belief":
+        ends[file.int64("_dropped") <= version] = ABSENT
     return ends
 
 
-def pair_ends(files: SegmentFiles, view: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
+def pair_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
     """Return ends like `ends_at`, for chosen rows, each at its own version."""
-    segment = files.segment(view.meta)
-    ends = segment.int64("valid_to")[rows].copy()
-    later = segment.int64("_closed")[rows] > versions
-    ends[later] = np.where(segment.bools("_split")[rows][later], ABSENT, OPEN)
-    for piece in view.closures:
-        closed_rows, new_ends = files.closures(piece, view.meta.rows)
+    file = files.open_segment(segment.meta)
+    ends = file.int64("valid_to")[rows].copy()
+    later = file.int64("_closed")[rows] > versions
+    ends[later] = np.where(file.bools("_split")[rows][later], ABSENT, OPEN)
+    for piece in segment.closures:
+        closed_rows, new_ends = files.closures(piece, segment.meta.rows)
         at = np.searchsorted(closed_rows, rows)
         at[at == len(closed_rows)] = 0
         hit = (closed_rows[at] == rows) & (versions >= piece.version)
         ends[hit] = new_ends[at[hit]]
-    ends[segment.int64("_added")[rows] > versions] = ABSENT
-    if view.meta.role == "belief":
-        ends[segment.int64("_dropped")[rows] <= versions] = ABSENT
+    ends[file.int64("_added")[rows] > versions] = ABSENT
+    if segment.meta.role == "belief":
+        ends[file.int64("_dropped")[rows] <= versions] = ABSENT
     return ends
 
 
-def views_of(
-    segments: Sequence[SegmentMeta], closures: Mapping[str, tuple[ClosureSlice, ...]]
+def with_closures(
+    metas: Sequence[SegmentMeta], closures: Mapping[str, tuple[ClosureSlice, ...]]
 ) -> list[SegmentWithClosures]:
-    """Return views of these segments with their closures, which are given by segment name."""
-    return [SegmentWithClosures(meta, closures.get(meta.name, ())) for meta in segments]
+    """Return these segments with their closures, given by segment name."""
+    return [SegmentWithClosures(meta, closures.get(meta.name, ())) for meta in metas]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.segments.regions import corrupt
@@ -47,14 +47,14 @@ class TimeRange:
     version: int
     newest: bool
 
-    def clamped(self, snapshot: LogState) -> TimeRange:
+    def clamped(self, log_state: LogState) -> TimeRange:
         """Return the range with both ends at most at the stream time of its version.
 
         No row that a commit recorded starts after its stream time, so later moments have the answer of that time.
         """
         if self.newest:
             return self
-        stream_time = snapshot.versions.stream_time_at(self.version)
+        stream_time = log_state.versions.stream_time_at(self.version)
         return TimeRange(min(self.low, stream_time), min(self.high, stream_time), self.version, False)
 
 
@@ -62,7 +62,7 @@ class TimeRange:
 class Piece:
     """Rows [start, stop) of one segment; ``cut`` if some of them may not belong to the answer."""
 
-    view: SegmentWithClosures
+    segment: SegmentWithClosures
     start: int
     stop: int
     cut: bool
@@ -81,20 +81,20 @@ class StoreSplit:
     rows: int
 
 
-def plan(files: SegmentFiles, snapshot: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
+def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
     """Return the pieces that may hold rows of the window, without tombstones."""
-    window = window.clamped(snapshot)
+    window = window.clamped(log_state)
     pieces = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        meta = view.meta
+    for segment in with_closures(log_state.segments, log_state.closures):
+        meta = segment.meta
         if meta.tombstone or _skips(meta, window) or not _keys_may_match(files, meta, filters):
             continue
-        view = view.until(window.version)
+        segment = segment.until(window.version)
         stop = meta.rows
         if meta.max_valid_from > window.high:
-            stop = int(np.searchsorted(files.segment(meta).int64("valid_from"), window.high, side="right"))
+            stop = int(np.searchsorted(files.open_segment(meta).int64("valid_from"), window.high, side="right"))
         if stop:
-            pieces.append(Piece(view, 0, stop, not _passes_uncut(view, window)))
+            pieces.append(Piece(segment, 0, stop, not _passes_uncut(segment, window)))
     return pieces
 
 
@@ -107,12 +107,12 @@ def _skips(meta: SegmentMeta, window: TimeRange) -> bool:
     return ended and (window.newest or meta.last_closed <= window.version)
 
 
-def _passes_uncut(view: SegmentWithClosures, window: TimeRange) -> bool:
-    meta = view.meta
+def _passes_uncut(segment: SegmentWithClosures, window: TimeRange) -> bool:
+    meta = segment.meta
     if meta.role == "belief" or meta.min_valid_to <= window.low:
         return False
     # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
-    if any(c.min_valid_to <= window.low or window.low != window.high for c in view.closures):
+    if any(c.min_valid_to <= window.low or window.low != window.high for c in segment.closures):
         return False
     return window.newest or (meta.split_closed <= window.version and meta.late_added <= window.version)
 
@@ -144,7 +144,7 @@ def splits_of(pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLI
             start = piece.start
             while start < piece.stop:
                 stop = min(piece.stop, start + room)
-                pack.append(Piece(piece.view, start, stop, cut))
+                pack.append(Piece(piece.segment, start, stop, cut))
                 room -= stop - start
                 start = stop
                 if room == 0:
@@ -206,14 +206,14 @@ def _and(left: Bools | None, right: Bools | None) -> Bools | None:
     return left & right
 
 
-def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, wanted: bool) -> Ints | None:
+def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, always: bool) -> Ints | None:
     """Return the ends, if the stored column differs from the answer or rows must be judged by their ends; else None."""
     if window.newest:
-        if piece.cut or (wanted and piece.view.closures):
-            return newest_ends(files, piece.view)
+        if piece.cut or (always and piece.segment.closures):
+            return newest_ends(files, piece.segment)
         return None
-    if piece.cut or wanted:
-        return ends_at(files, piece.view, window.version)
+    if piece.cut or always:
+        return ends_at(files, piece.segment, window.version)
     return None
 
 
@@ -228,11 +228,11 @@ def _live(ends: Ints, starts: Ints, window: TimeRange) -> Bools | None:
 def _all_rows(
     files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], ends: Ints | None
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
-    segment = files.segment(piece.view.meta)
-    starts = segment.int64("valid_from") if piece.cut else None
+    file = files.open_segment(piece.segment.meta)
+    starts = file.int64("valid_from") if piece.cut else None
     at = piece.start
-    for stored in segment.batches([_physical(n) for n in names], piece.start, piece.stop, CHUNK_ROWS):
-        files.check_length(piece.view.meta.file)  # a scan may take hours
+    for stored in file.batches([_physical(n) for n in names], piece.start, piece.stop, CHUNK_ROWS):
+        files.check_length(piece.segment.meta.file)  # a scan may take hours
         stop = at + stored.num_rows
         live = None
         if ends is not None and starts is not None:
@@ -250,20 +250,20 @@ def _looked_up(
     lookups: list[int],
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
     """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
-    meta = piece.view.meta
+    meta = piece.segment.meta
     probes = np.array(lookups, np.uint64)
-    _, found = files.match(meta, np.unique(probes))
-    rows = np.sort(found[(found >= piece.start) & (found < piece.stop)])
+    _, matches = files.match(meta, np.unique(probes))
+    rows = np.sort(matches[(matches >= piece.start) & (matches < piece.stop)])
     if not len(rows):
         return
-    segment = files.segment(meta)
-    arrays = [segment.column(_physical(name)).take(pa.array(rows)) for name in names]
+    file = files.open_segment(meta)
+    arrays = [file.column(_physical(name)).take(pa.array(rows)) for name in names]
     arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
     stored = pa.RecordBatch.from_arrays(arrays, names=[_physical(n) for n in names])
     chosen = None if ends is None else ends[rows]
     live = None
     if chosen is not None and piece.cut:
-        live = _live(chosen, segment.int64("valid_from")[rows], window)
+        live = _live(chosen, file.int64("valid_from")[rows], window)
     yield _with_ends(stored, names, chosen), live
 
 

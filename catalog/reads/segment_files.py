@@ -63,7 +63,7 @@ class SegmentFiles:
         self._lock = threading.RLock()
         leave_in_forks(self._in_fork)
 
-    def snapshot(self) -> LogState:
+    def log_state(self) -> LogState:
         """Return the log state of the newest commit. The log is checked once for further entries; none is read twice.
 
         Raises NotFoundError STORE_REPLACED if the store was dropped, or if another store has taken its place.
@@ -91,8 +91,8 @@ class SegmentFiles:
                 raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
             self._identity = state
 
-    def segment(self, meta: SegmentMeta) -> Segment:
-        return self._once(("segment", meta.name), meta.file, lambda: self._open_segment(meta))
+    def open_segment(self, meta: SegmentMeta) -> Segment:
+        return self._once(("segment", meta.name), meta.file, lambda: self._map_segment(meta))
 
     def index(self, meta: SegmentMeta) -> KeyIndex:
         """Return the key index of a segment: its file if it has one, else an index built in memory from the key
@@ -112,8 +112,8 @@ class SegmentFiles:
     def exchange_current(self, index: object) -> object:
         """Exchange the shared index of open rows; the caller that takes an index has it alone."""
         with self._lock:
-            found, self._current = self._current, index
-        return found
+            previous, self._current = self._current, index
+        return previous
 
     def closures(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[Ints, Ints]:
         """Return (rows ascending, new ends in epoch microseconds) of one closure list.
@@ -121,24 +121,24 @@ class SegmentFiles:
         Raises CorruptError SEGMENT_CORRUPT for a row beyond ``rows_of_segment``, and the errors of `read_closures`.
         """
         with self._lock:
-            found = self._closures.get(piece)
-        if found is None:
+            closures = self._closures.get(piece)
+        if closures is None:
             data = self._once(("file", piece.file.name), piece.file, lambda: self.storage.map(piece.file.name))
             rows, ends = read_closures(piece, data)
-            found = rows.astype(np.int64), ends.copy()
+            closures = rows.astype(np.int64), ends.copy()
             with self._lock:
-                self._closures[piece] = found
+                self._closures[piece] = closures
                 while len(self._closures) > MAX_CACHED_CLOSURES:
                     self._closures.popitem(last=False)
-        if int(found[0][-1]) >= rows_of_segment:
+        if int(closures[0][-1]) >= rows_of_segment:
             raise corrupt(
-                piece.file, f"it closes row {found[0][-1]} of {piece.segment}, which has {rows_of_segment} rows"
+                piece.file, f"it closes row {closures[0][-1]} of {piece.segment}, which has {rows_of_segment} rows"
             )
-        return found
+        return closures
 
     def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
         """Return the ends of all rows after these closures (in version order); read-only, cached."""
-        stored = self.segment(meta).int64("valid_to")
+        stored = self.open_segment(meta).int64("valid_to")
         if not closures:
             return stored
         key = (meta.name, tuple(f"{c.file.name}:{c.offset}" for c in closures))
@@ -169,7 +169,7 @@ class SegmentFiles:
             self._newest = None
             self._current = None
 
-    def _open_segment(self, meta: SegmentMeta) -> Segment:
+    def _map_segment(self, meta: SegmentMeta) -> Segment:
         schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")
         return Segment(meta, self.storage.map(meta.name), schema)
 
@@ -180,8 +180,8 @@ class SegmentFiles:
             if index.entries != meta.rows:
                 raise corrupt(ref, f"it has {index.entries} entries, the segment has {meta.rows} rows")
             return index
-        segment = self.segment(meta)
-        return KeyIndex.build(hash_keys([segment.column_array(name) for name in self.spec.key_names]))
+        file = self.open_segment(meta)
+        return KeyIndex.build(hash_keys([file.column_array(name) for name in self.spec.key_names]))
 
     def _once(self, key: tuple[str, str], ref: FileRef | None, make: Callable[[], Found]) -> Found:
         """Return the object that was opened under ``key``, and open it now if it was not.
@@ -189,16 +189,16 @@ class SegmentFiles:
         ``ref``: the file of which it is a view, if it is one.
         """
         with self._lock:
-            found = self._opened.get(key)
-            if found is None:
-                found = self._opened[key] = make()
+            opened = self._opened.get(key)
+            if opened is None:
+                opened = self._opened[key] = make()
                 while len(self._opened) > MAX_OPEN_FILES:
                     self._opened.popitem(last=False)
             else:
                 self._opened.move_to_end(key)
         if ref is not None:
             self.check_length(ref)
-        return found  # type: ignore[return-value]
+        return opened  # type: ignore[return-value]
 
     def check_length(self, ref: FileRef) -> None:
         """Raise CorruptError SEGMENT_TRUNCATED if a mapped file no longer has the length that the commit recorded.
@@ -208,11 +208,11 @@ class SegmentFiles:
         if self._folder is None:
             return
         try:
-            found = os.stat(self._folder + ref.name).st_size  # noqa: PTH116 - a third of what a Path costs
+            actual = os.stat(self._folder + ref.name).st_size  # noqa: PTH116 - a third of what a Path costs
         except OSError:
             return
-        if found != ref.bytes:
-            check_length(ref, found)
+        if actual != ref.bytes:
+            check_length(ref, actual)
 
 
 _shared: OrderedDict[str, SegmentFiles] = OrderedDict()

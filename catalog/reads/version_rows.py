@@ -42,9 +42,9 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
-def versions_table(snapshot: LogState) -> pa.Table:
+def versions_table(log_state: LogState) -> pa.Table:
     """Return one row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
-    versions = snapshot.versions
+    versions = log_state.versions
     transactions = list(versions.transaction)
     columns = [
         pa.array(np.arange(len(versions.timestamp))),

@@ -69,7 +69,7 @@ class VersionedTable:
 
     def versions(self) -> pa.Table:
         """Return one row per commit."""
-        return versions_table(self.files().snapshot())
+        return versions_table(self.files().log_state())
 
     def pin(self) -> VersionedTable:
         """Return the table itself: its splits are pinned."""
@@ -89,11 +89,11 @@ class VersionedTable:
 
         The retention is measured from the stream time of ``version``.
         """
-        snapshot = self.files().snapshot()
-        check_version(self.name, snapshot, version)
-        floors = [] if snapshot.horizon is None else [snapshot.horizon.time]
+        log_state = self.files().log_state()
+        check_version(self.name, log_state, version)
+        floors = [] if log_state.horizon is None else [log_state.horizon.time]
         if self.spec.history_retention is not None:
-            floors.append(int(snapshot.versions.stream_time[version]) - self.spec.history_retention * 1000)
+            floors.append(int(log_state.versions.stream_time[version]) - self.spec.history_retention * 1000)
         return max(floors, default=None)
 
     def schema(self, query: Query) -> pa.Schema:
@@ -104,25 +104,25 @@ class VersionedTable:
         shown, hidden = self._fields(query)
         if query.columns is None:
             return pa.schema(shown)
-        known = {f.name: f for f in [*shown, *hidden]}
+        by_name = {f.name: f for f in [*shown, *hidden]}
         for name in query.columns:
-            if name not in known:
+            if name not in by_name:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND",
-                    f"store {self.name!r} has no column {name!r} in a {query.mode} read; it has {', '.join(known)}",
+                    f"store {self.name!r} has no column {name!r} in a {query.mode} read; it has {', '.join(by_name)}",
                 )
-        return pa.schema([known[name] for name in query.columns])
+        return pa.schema([by_name[name] for name in query.columns])
 
     def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
         self.schema(query)
         self._check_filters(query)
         files = self.files()
-        snapshot = files.snapshot()
+        log_state = files.log_state()
         if query.mode == "changes":
-            return plan_changes(files, snapshot, query)
-        window = window_of(self.name, snapshot, query)
-        return splits_of(plan(files, snapshot, window, query.filters), window)
+            return plan_changes(files, log_state, query)
+        window = window_of(self.name, log_state, query)
+        return splits_of(plan(files, log_state, window, query.filters), window)
 
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
@@ -134,8 +134,8 @@ class VersionedTable:
 
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that can be read now."""
-        snapshot = self.files().snapshot()
-        return oldest_version(snapshot), snapshot.version
+        log_state = self.files().log_state()
+        return oldest_version(log_state), log_state.version
 
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)
@@ -153,22 +153,22 @@ class VersionedTable:
 
     def _check_filters(self, query: Query) -> None:
         fields = [field for part in self._fields(query) for field in part]
-        known = [field.name for field in fields]
+        names = [field.name for field in fields]
         for item in query.filters:
-            if item.column not in known:
+            if item.column not in names:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND",
-                    f"filter on {item.column!r}: store {self.name!r} has {', '.join(known)} in a {query.mode} read",
+                    f"filter on {item.column!r}: store {self.name!r} has {', '.join(names)} in a {query.mode} read",
                 )
         check_filters(query.filters, pa.schema(fields))
 
 
-def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:
+def window_of(name: str, log_state: LogState, query: Query) -> TimeRange:
     """Return the state times and version of a scan or history query, checked against the kept range."""
-    version = check_version(name, snapshot, query.version)
-    newest = version == snapshot.version
+    version = check_version(name, log_state, query.version)
+    newest = version == log_state.version
     if query.mode == "history":
-        kept_from = BEGINNING if snapshot.horizon is None else snapshot.horizon.time
+        kept_from = BEGINNING if log_state.horizon is None else log_state.horizon.time
         low = kept_from if query.start_time is None else query.start_time
         high = NOW if query.end_time is None else query.end_time
         if low > high:
@@ -177,36 +177,36 @@ def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:
                 f"history from {format_time(low)} to {format_time(high)}: the start is after the end; swap them",
             )
         if query.start_time is not None:
-            check_time(name, snapshot, low)
+            check_time(name, log_state, low)
         return TimeRange(low, high, version, newest)
-    moment = NOW if query.as_of is None else check_time(name, snapshot, query.as_of)
+    moment = NOW if query.as_of is None else check_time(name, log_state, query.as_of)
     return TimeRange(moment, moment, version, newest)
 
 
-def oldest_version(snapshot: LogState) -> int:
+def oldest_version(log_state: LogState) -> int:
     """Return the oldest version that can be read, after the last expiry."""
-    return 0 if snapshot.horizon is None else snapshot.horizon.version
+    return 0 if log_state.horizon is None else log_state.horizon.version
 
 
-def check_version(name: str, snapshot: LogState, version: int | None) -> int:
+def check_version(name: str, log_state: LogState, version: int | None) -> int:
     """Return the version to read. Raises NotFoundError VERSION_NOT_FOUND, which states the kept range."""
-    first = oldest_version(snapshot)
+    first = oldest_version(log_state)
     if version is None:
-        return snapshot.version
+        return log_state.version
     if isinstance(version, bool) or not isinstance(version, int | np.integer):
         raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
-    if not first <= version <= snapshot.version:
+    if not first <= version <= log_state.version:
         raise NotFoundError(
             "VERSION_NOT_FOUND",
-            f"store {name!r} has no version {shown(version)}; versions {first} to {snapshot.version} can be read",
+            f"store {name!r} has no version {shown(version)}; versions {first} to {log_state.version} can be read",
         )
     return int(version)
 
 
-def check_time(name: str, snapshot: LogState, moment: int) -> int:
+def check_time(name: str, log_state: LogState, moment: int) -> int:
     """Return the state time to read. Raises NotFoundError TIME_NOT_KEPT, which states the kept range after an
     expiry."""
-    horizon = snapshot.horizon
+    horizon = log_state.horizon
     if horizon is not None and moment < horizon.time:
         raise NotFoundError(
             "TIME_NOT_KEPT",

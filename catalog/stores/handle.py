@@ -48,7 +48,7 @@ class StoreHandle(Reads):
         self.read_only = read_only
         self._storage = storage
         self._files = shared_files(storage, spec)
-        self._snapshot = self._files.snapshot()
+        self._log_state = self._files.log_state()
         self._dropped = 0  # refused since the last commit
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
         self._failed_compaction: str | None = None
@@ -73,7 +73,7 @@ class StoreHandle(Reads):
         Compaction changes no answer at any kept version and time.
         """
         self._check_writable()
-        return self._advance(run_compaction(self._files, self._snapshot, full))
+        return self._advance(run_compaction(self._files, self._log_state, full))
 
     def expire(self, before: Time | None = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
@@ -92,19 +92,19 @@ class StoreHandle(Reads):
             )
         else:
             horizon = self._observed_us - self.spec.history_retention * 1000
-        return self._advance(run_expiry(self._files, self._snapshot, horizon))
+        return self._advance(run_expiry(self._files, self._log_state, horizon))
 
     def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
         """Remove files that no version of the last ``older_than`` needs and return them; ``dry_run`` only lists
         them."""
         self._check_writable()
         milliseconds = duration_ms(older_than, "older_than")
-        return run_vacuum(self._files, self._snapshot, (milliseconds or 0) * 1000, dry_run)
+        return run_vacuum(self._files, self._log_state, (milliseconds or 0) * 1000, dry_run)
 
     def refresh(self) -> int:
         """Look for commits of other writers; return the newest version."""
         self._check_open()
-        return self._advance(self._files.snapshot())
+        return self._advance(self._files.log_state())
 
     def close(self) -> None:
         """Close the handle; safe to call twice."""
@@ -122,12 +122,12 @@ class StoreHandle(Reads):
     @property
     def version(self) -> int:
         """The newest version that this handle has seen."""
-        return self._snapshot.version
+        return self._log_state.version
 
     @property
     def dropped_records(self) -> int:
         """The number of puts refused because they were older than the retention, over the life of the store."""
-        return int(self._snapshot.versions.dropped.sum()) + self._dropped
+        return int(self._log_state.versions.dropped.sum()) + self._dropped
 
     @property
     def observed_stream_time(self) -> int:
@@ -138,9 +138,9 @@ class StoreHandle(Reads):
 
     def _table_metrics(self) -> dict[str, Any]:
         """Counts of the newest version this handle has seen."""
-        segments = self._snapshot.segments
+        segments = self._log_state.segments
         return {
-            "version": self._snapshot.version,
+            "version": self._log_state.version,
             "segments": len(segments),
             "rows": sum(m.rows for m in segments if not m.tombstone and m.role != "belief"),
             "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
@@ -151,26 +151,26 @@ class StoreHandle(Reads):
 
     @property
     def _observed_us(self) -> int:
-        return max(self._stream_time, self._snapshot.stream_time_us)
+        return max(self._stream_time, self._log_state.stream_time_us)
 
     def _stream_time_of(self) -> int | None:
         return None if self._stream_time == NO_STREAM_TIME else self._stream_time
 
-    def _advance(self, snapshot: LogState) -> int:
+    def _advance(self, log_state: LogState) -> int:
         """Continue from another log state; return its version."""
-        self._snapshot = snapshot
-        return snapshot.version
+        self._log_state = log_state
+        return log_state.version
 
-    def _committed(self, snapshot: LogState) -> int:
+    def _committed(self, log_state: LogState) -> int:
         """Continue from a commit, and compact if that is due; return the version.
 
         The commit exists. Therefore a failing compaction raises nothing here, is reported (`metrics`, and the log), and
         is due again after the next commit.
         """
-        version = self._advance(snapshot)
-        if self.auto_compact and may_be_due(snapshot):
+        version = self._advance(log_state)
+        if self.auto_compact and may_be_due(log_state):
             try:
-                self._advance(run_compaction(self._files, snapshot, full=False))
+                self._advance(run_compaction(self._files, log_state, full=False))
                 self._failed_compaction = None
             except Exception as error:
                 self._failed_compaction = f"{type(error).__name__}: {error}"

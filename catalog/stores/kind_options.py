@@ -48,54 +48,54 @@ MEANINGS = {
 REQUIRED = {"window": ("retention", "window_size"), "join_window": ("retention",), "session": ("retention",)}
 
 
-def windowing_of(kind: str, given: Mapping[str, Any]) -> Windowing | None:
+def windowing_of(kind: str, options: Mapping[str, Any]) -> Windowing | None:
     """Return the rule of a kind with windows from the given options (None: not given); None for other kinds.
 
     Raises InvalidInputError UNKNOWN_OPTION, MISSING_OPTION, INVALID_DURATION or INVALID_OPTION.
     """
-    known = OPTIONS.get(kind, tuple(given))
-    for name, value in given.items():
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, 1)
+    names = OPTIONS.get(kind, tuple(options))
+    for name, value in options.items():
+        if name not in names:
+            nearest = difflib.get_close_matches(name, names, 1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise InvalidInputError(
                 "UNKNOWN_OPTION",
                 f"{name}={shown(value)}: a {kind} store has the options "
-                f"{', '.join(known) or 'serde and key_groups'}{hint}",
+                f"{', '.join(names) or 'serde and key_groups'}{hint}",
             )
     for name in REQUIRED.get(kind, ()):
-        if given.get(name) is None:
+        if options.get(name) is None:
             raise InvalidInputError("MISSING_OPTION", f'a {kind} store needs {name}; for example {name}="1 hour"')
     if kind == "window":
-        return _window(given)
+        return _window(options)
     if kind == "join_window":
-        return _join_window(given)
+        return _join_window(options)
     if kind == "session":
-        retention = _duration(given, "retention")
-        return Windowing(retention, _interval(given, retention))
+        retention = _duration(options, "retention")
+        return Windowing(retention, _interval(options, retention))
     return None
 
 
-def _window(given: Mapping[str, Any]) -> Windowing:
-    retention, size = _duration(given, "retention"), _duration(given, "window_size")
+def _window(options: Mapping[str, Any]) -> Windowing:
+    retention, size = _duration(options, "retention"), _duration(options, "window_size")
     if size > retention:
         raise InvalidInputError(
             "INVALID_OPTION",
             f"window_size is {size} ms, retention is {retention} ms; expected a retention of at least the window size",
         )
-    duplicates, time_ordered = _flag(given, "retain_duplicates"), _flag(given, "time_ordered")
-    return Windowing(retention, _interval(given, retention), size, duplicates, time_ordered)
+    duplicates, time_ordered = _flag(options, "retain_duplicates"), _flag(options, "time_ordered")
+    return Windowing(retention, _interval(options, retention), size, duplicates, time_ordered)
 
 
-def _join_window(given: Mapping[str, Any]) -> Windowing:
-    before, after = _duration(given, "window_before", 0), _duration(given, "window_after", 0)
-    count = given.get("num_segments")
+def _join_window(options: Mapping[str, Any]) -> Windowing:
+    before, after = _duration(options, "window_before", 0), _duration(options, "window_after", 0)
+    count = options.get("num_segments")
     count = DEFAULT_SEGMENTS if count is None else count
     if type(count) is not int or not 2 <= count <= MAX_SEGMENTS:
         raise InvalidInputError(
             "INVALID_OPTION", f"num_segments is {shown(count)}; expected an int from 2 to {MAX_SEGMENTS}"
         )
-    retention, interval = original_retention(before, after, _duration(given, "retention"), count)
+    retention, interval = original_retention(before, after, _duration(options, "retention"), count)
     return Windowing(
         retention,
         interval,
@@ -103,24 +103,24 @@ def _join_window(given: Mapping[str, Any]) -> Windowing:
         after=after,
         segments=count,
         duplicates=True,
-        batched_changelog=_flag(given, "batched_changelog"),
+        batched_changelog=_flag(options, "batched_changelog"),
     )
 
 
-def _interval(given: Mapping[str, Any], retention: int) -> int:
-    interval = _duration(given, "segment_interval", default_interval(retention))
+def _interval(options: Mapping[str, Any], retention: int) -> int:
+    interval = _duration(options, "segment_interval", default_interval(retention))
     if interval < 1:
         raise InvalidInputError("INVALID_OPTION", "segment_interval is 0; expected at least 1 millisecond")
     return interval
 
 
-def _flag(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name)
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name)
     if value is not None and not isinstance(value, bool | np.bool_):
         raise InvalidInputError("INVALID_OPTION", f"{name} is {shown(value)}; expected True or False")
     return bool(value)
 
 
-def _duration(given: Mapping[str, Any], name: str, default: int = 0) -> int:
-    found = duration_ms(given.get(name), name)
-    return default if found is None else found
+def _duration(options: Mapping[str, Any], name: str, default: int = 0) -> int:
+    duration = duration_ms(options.get(name), name)
+    return default if duration is None else duration

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.catalog.commits.record_timelines import Records
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import InvalidInputError
@@ -23,17 +23,17 @@ from statestore.formats.values.times import format_time
 Ints = npt.NDArray[np.int64]
 
 
-def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
+def overwrite_records(files: SegmentFiles, log_state: LogState, records: Records) -> Records:
     """Return the new rows of ``records``, and a tombstone for each live key that is not among them.
 
     The tombstones are at the earliest of the records' times, or at the stream time if that is later. A record that
     already is the newest version of its key, with that time and those values, is left out. Raises InvalidInputError
     OVERWRITE_TOO_OLD for a record whose key has a later version, because that version would remain.
     """
-    stream_time = snapshot.stream_time_us
+    stream_time = log_state.stream_time_us
     moment = max(stream_time, int(records.times.min()) if len(records) else time.time_ns() // 1_000_000 * 1_000)
-    gone = _live_keys_without(files, snapshot, records)
-    records = _without_unchanged(files, snapshot, records)
+    gone = _live_keys_without(files, log_state, records)
+    records = _without_unchanged(files, log_state, records)
     count = len(gone[0])
     if not count:
         return records
@@ -46,25 +46,25 @@ def overwrite_records(files: SegmentFiles, snapshot: LogState, records: Records)
     )
 
 
-def _without_unchanged(files: SegmentFiles, snapshot: LogState, records: Records) -> Records:
+def _without_unchanged(files: SegmentFiles, log_state: LogState, records: Records) -> Records:
     if not len(records):
         return records
     hashes = hash_keys(records.keys)
     unchanged = np.zeros(len(records), bool)
-    for view in views_of(snapshot.segments, snapshot.closures):
-        if view.meta.role == "belief" or view.meta.max_valid_to != OPEN:
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.role == "belief" or segment.meta.max_valid_to != OPEN:
             continue
-        segment = files.segment(view.meta)
-        record, row = files.match(view.meta, hashes)
-        start = segment.int64("valid_from")[row]
-        newest = (newest_ends(files, view)[row] == OPEN) & (start >= records.times[record])
+        file = files.open_segment(segment.meta)
+        record, row = files.match(segment.meta, hashes)
+        start = file.int64("valid_from")[row]
+        newest = (newest_ends(files, segment)[row] == OPEN) & (start >= records.times[record])
         record, row, start = record[newest], row[newest], start[newest]
-        stored = [segment.column_array(name) for name in files.spec.key_names]
+        stored = [file.column_array(name) for name in files.spec.key_names]
         same = keys_equal(records.keys, record, stored, row)
         record, row, start = record[same], row[same], start[same]
         _refuse_older(files, records, record, start)
-        if not view.meta.tombstone:
-            values = [segment.column_array(field.name) for field in files.spec.value]
+        if not segment.meta.tombstone:
+            values = [file.column_array(field.name) for field in files.spec.value]
             equal = keys_equal(records.values, record, values, row) & ~records.tombstones[record]
             unchanged[record[equal]] = True
     # Of several records with one key the last counts, so only a record that is alone can be left out.
@@ -95,12 +95,12 @@ def _refuse_older(files: SegmentFiles, records: Records, record: Ints, start: In
         )
 
 
-def _live_keys_without(files: SegmentFiles, snapshot: LogState, records: Records) -> list[pa.Array]:
+def _live_keys_without(files: SegmentFiles, log_state: LogState, records: Records) -> list[pa.Array]:
     names = files.spec.key_names
     index = KeyIndex.build(hash_keys(records.keys)) if len(records) else None
-    window = TimeRange(NOW, NOW, snapshot.version, newest=True)
+    window = TimeRange(NOW, NOW, log_state.version, newest=True)
     found: list[list[pa.Array]] = [[pa.array([], field.type)] for field in files.spec.key]
-    for split in splits_of(plan(files, snapshot, window, ()), window):
+    for split in splits_of(plan(files, log_state, window, ()), window):
         for batch in read_split(files, split, names):
             missing = np.ones(batch.num_rows, bool)
             if index is not None:

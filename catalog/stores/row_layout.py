@@ -80,8 +80,8 @@ def _window(size: int, duplicates: bool) -> RowLayout:
     def columns(tails: npt.NDArray[np.uint8]) -> tuple[list[pa.Array], Ints]:
         starts = _numbers(tails[:, :8])
         ends = np.where(starts > MAX_MS - size, MAX_MS, starts + size)
-        found = [_times(starts), _times(ends)]
-        return [*found, _sequences(tails)] if duplicates else found, starts * TICK
+        times = [_times(starts), _times(ends)]
+        return [*times, _sequences(tails)] if duplicates else times, starts * TICK
 
     def suffixes(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint8]:
         return _time_and_sequence((columns[0], columns[-1])) if duplicates else _time_and_sequence((columns[0],))
@@ -120,8 +120,8 @@ def _sequences(tails: npt.NDArray[np.uint8]) -> pa.Array:
 
 def _ms(column: pa.Array) -> Ints:
     """Return the epoch milliseconds of a time column."""
-    found: Ints = column.view(pa.int64()).to_numpy(zero_copy_only=False) // TICK
-    return found
+    numbers: Ints = column.view(pa.int64()).to_numpy(zero_copy_only=False) // TICK
+    return numbers
 
 
 def _times(milliseconds: Ints) -> pa.Array:

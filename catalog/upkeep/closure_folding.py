@@ -28,11 +28,11 @@ Ints = npt.NDArray[np.int64]
 class Source:
     """The origin of the rows of a block: number of the input segment, and row in it."""
 
-    segment: Ints
+    segment_index: Ints
     row: Ints
 
     def take(self, rows: Ints) -> Source:
-        return Source(self.segment[rows], self.row[rows])
+        return Source(self.segment_index[rows], self.row[rows])
 
 
 @dataclass(frozen=True)
@@ -45,41 +45,41 @@ class Folded:
 
 
 def fold(
-    files: SegmentFiles, snapshot: LogState, views: list[SegmentWithClosures], *, keep_closures: bool = False
+    files: SegmentFiles, log_state: LogState, segments: list[SegmentWithClosures], *, keep_closures: bool = False
 ) -> Folded:
     """Read the segments of one shape (values, or tombstones) and fold their closures.
 
     ``keep_closures``: fold nothing, for a compaction that re-addresses the closures instead.
     """
     blocks, sources, beliefs = [], [], []
-    for number, view in enumerate(views):
-        block = read_block(files, view)
+    for number, segment in enumerate(segments):
+        block = read_block(files, segment)
         kept = np.ones(len(block), bool)
         if not keep_closures:
-            beliefs += _apply(files, snapshot, view, block, kept)
-            kept &= ~_expired(block, snapshot.horizon, view.meta.tombstone)
+            beliefs += _apply(files, log_state, segment, block, kept)
+            kept &= ~_expired(block, log_state.horizon, segment.meta.tombstone)
         rows = np.flatnonzero(kept)
         blocks.append(block if len(rows) == len(block) else block.take(rows))
         sources.append(Source(np.full(len(rows), number), rows))
-    source = Source(np.concatenate([s.segment for s in sources]), np.concatenate([s.row for s in sources]))
+    source = Source(np.concatenate([s.segment_index for s in sources]), np.concatenate([s.row for s in sources]))
     width = len(blocks[0].columns)
-    empty = read_block(files, views[0]).take(np.empty(0, np.int64))
+    empty = read_block(files, segments[0]).take(np.empty(0, np.int64))
     nothing = RowBlock(empty.columns, *_no_rows(), np.empty(0, np.int64))
     return Folded(join_blocks(blocks, width), source, join_blocks([nothing, *beliefs], width))
 
 
-def read_block(files: SegmentFiles, view: SegmentWithClosures) -> RowBlock:
+def read_block(files: SegmentFiles, segment: SegmentWithClosures) -> RowBlock:
     """Return all rows of a segment as stored; the arrays that folding changes are copies."""
-    segment = files.segment(view.meta)
-    names = files.spec.key_names if view.meta.tombstone else (*files.spec.key_names, *files.spec.value_names)
+    file = files.open_segment(segment.meta)
+    names = files.spec.key_names if segment.meta.tombstone else (*files.spec.key_names, *files.spec.value_names)
     return RowBlock(
-        [segment.column(name) for name in names],
-        segment.int64("valid_from"),
-        segment.int64("valid_to").copy(),
-        segment.int64("_added"),
-        segment.int64("_closed").copy(),
-        segment.bools("_split").copy(),
-        segment.int64("_dropped") if view.meta.role == "belief" else None,
+        [file.column(name) for name in names],
+        file.int64("valid_from"),
+        file.int64("valid_to").copy(),
+        file.int64("_added"),
+        file.int64("_closed").copy(),
+        file.bools("_split").copy(),
+        file.int64("_dropped") if segment.meta.role == "belief" else None,
     )
 
 
@@ -108,13 +108,13 @@ def _no_rows() -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 def _apply(
-    files: SegmentFiles, snapshot: LogState, view: SegmentWithClosures, block: RowBlock, kept: npt.NDArray[np.bool_]
+    files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures, block: RowBlock, kept: npt.NDArray[np.bool_]
 ) -> list[RowBlock]:
     """Fold the closures into ``block`` (in place) in commit order; return the belief rows."""
     beliefs = []
-    for piece in view.closures:
-        rows, ends = files.closures(piece, view.meta.rows)
-        before = snapshot.versions.stream_time_before(np.array([piece.version]))[0]
+    for piece in segment.closures:
+        rows, ends = files.closures(piece, segment.meta.rows)
+        before = log_state.versions.stream_time_before(np.array([piece.version]))[0]
         replaced = ends <= block.start[rows]
         punctual = (block.end[rows] == OPEN) & (ends >= before) & ~replaced
         revised = rows[~punctual]
@@ -133,7 +133,7 @@ def _expired(block: RowBlock, horizon: Horizon | None, tombstone: bool) -> npt.N
     """Return a mask of the rows that no readable (version, time) holds."""
     if horizon is None:
         return np.zeros(len(block), bool)
-    known = (block.end <= horizon.time) & (block.closed <= horizon.version)
+    expired = (block.end <= horizon.time) & (block.closed <= horizon.version)
     if tombstone:  # an open tombstone before the horizon means the same as no row
-        known |= (block.end == OPEN) & (block.start <= horizon.time) & (block.added <= horizon.version)
-    return known
+        expired |= (block.end == OPEN) & (block.start <= horizon.time) & (block.added <= horizon.version)
+    return expired

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock, late_rows
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, views_of
+from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import Folded, Source, fold, join_blocks, read_block
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
@@ -50,7 +50,7 @@ class Backlog:
     deltas: int
 
 
-def compact(files: SegmentFiles, snapshot: LogState, full: bool, claimed: str = "") -> Rewrite:
+def compact(files: SegmentFiles, log_state: LogState, full: bool, claimed: str = "") -> Rewrite:
     """Return the rewrite that is due by the defaults, or (``full``) of everything that can be folded, without
     publishing it.
 
@@ -58,25 +58,25 @@ def compact(files: SegmentFiles, snapshot: LogState, full: bool, claimed: str = 
     """
     rewrite = Rewrite(NewFiles(claimed))
     for tombstone in (False, True):
-        views = [v for v in views_of(snapshot.segments, snapshot.closures) if v.meta.tombstone == tombstone]
-        recent = [v for v in views if v.meta.role in ("open", "delta")]
+        segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.tombstone == tombstone]
+        recent = [v for v in segments if v.meta.role in ("open", "delta")]
         load = _backlog(files, recent)
-        sealed = [v for v in views if v.meta.role in ("closed", "late")]
+        sealed = [v for v in segments if v.meta.role in ("closed", "late")]
         if recent and _major_due(load, recent, full):
-            _major(files, snapshot, rewrite, recent, sealed, load.live)
+            _major(files, log_state, rewrite, recent, sealed, load.live)
         elif load.deltas >= MINOR_DELTAS:
-            _minor(files, snapshot, rewrite, [v for v in recent if v.meta.role == "delta"])
+            _minor(files, log_state, rewrite, [v for v in recent if v.meta.role == "delta"])
         for group in _fold_groups(sealed, load.live, full):
-            _refold(files, snapshot, rewrite, group, load.live)
-    _merge_beliefs(files, snapshot, rewrite, full)
+            _refold(files, log_state, rewrite, group, load.live)
+    _merge_beliefs(files, log_state, rewrite, full)
     return rewrite
 
 
 def _backlog(files: SegmentFiles, recent: list[SegmentWithClosures]) -> Backlog:
     rows = closed = 0
-    for view in recent:
-        rows += view.meta.rows
-        closed += int(np.count_nonzero(newest_ends(files, view) != OPEN))
+    for segment in recent:
+        rows += segment.meta.rows
+        closed += int(np.count_nonzero(newest_ends(files, segment) != OPEN))
     return Backlog(rows - closed, closed, sum(v.meta.role == "delta" for v in recent))
 
 
@@ -88,36 +88,36 @@ def _major_due(load: Backlog, recent: list[SegmentWithClosures], full: bool) -> 
 
 def _major(
     files: SegmentFiles,
-    snapshot: LogState,
+    log_state: LogState,
     rewrite: Rewrite,
     recent: list[SegmentWithClosures],
     sealed: list[SegmentWithClosures],
     live: int,
 ) -> None:
-    folded = fold(files, snapshot, recent)
+    folded = fold(files, log_state, recent)
     tombstone = recent[0].meta.tombstone
     is_open = folded.rows.end == OPEN
     border = max((v.meta.max_valid_to for v in sealed if v.meta.role == "closed"), default=-(2**63))
     late = ~is_open & (folded.rows.end < border)
-    placed = _Placed(len(folded.rows))
-    writer = _Writer(files, snapshot, rewrite, folded, tombstone, placed)
-    writer.segment("open", np.flatnonzero(is_open))
+    destinations = _Destinations(len(folded.rows))
+    writer = _Writer(files, log_state, rewrite, folded, tombstone, destinations)
+    writer.add_segment("open", np.flatnonzero(is_open))
     for rows in _by_end(folded.rows, np.flatnonzero(~is_open & ~late), int(max(SEAL_RATIO * live, SEAL_MIN_ROWS))):
-        writer.segment("closed", rows)
+        writer.add_segment("closed", rows)
     borders = np.sort(np.array([v.meta.max_valid_to for v in sealed], np.int64))
     for rows in _late_cuts(folded.rows, np.flatnonzero(late), borders):
-        writer.segment("late", rows)
+        writer.add_segment("late", rows)
     writer.beliefs()
-    _record_moves(rewrite, recent, folded.source, placed)
+    _record_moves(rewrite, recent, folded.source, destinations)
 
 
-def _minor(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, deltas: list[SegmentWithClosures]) -> None:
-    folded = fold(files, snapshot, deltas, keep_closures=True)
-    placed = _Placed(len(folded.rows))
-    writer = _Writer(files, snapshot, rewrite, folded, deltas[0].meta.tombstone, placed)
-    writer.segment("delta", np.arange(len(folded.rows)))
-    _record_moves(rewrite, deltas, folded.source, placed)
-    rewrite.new.add_closures(moved_closures(files, rewrite, [c for view in deltas for c in view.closures]))
+def _minor(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, deltas: list[SegmentWithClosures]) -> None:
+    folded = fold(files, log_state, deltas, keep_closures=True)
+    destinations = _Destinations(len(folded.rows))
+    writer = _Writer(files, log_state, rewrite, folded, deltas[0].meta.tombstone, destinations)
+    writer.add_segment("delta", np.arange(len(folded.rows)))
+    _record_moves(rewrite, deltas, folded.source, destinations)
+    rewrite.new.add_closures(moved_closures(files, rewrite, [c for segment in deltas for c in segment.closures]))
 
 
 def _fold_groups(sealed: list[SegmentWithClosures], live: int, full: bool) -> list[list[SegmentWithClosures]]:
@@ -126,12 +126,12 @@ def _fold_groups(sealed: list[SegmentWithClosures], live: int, full: bool) -> li
     late = [v for v in sealed if v.meta.role == "late"]
     groups: list[list[SegmentWithClosures]] = []
     taken: set[str] = set()
-    for view in closed:
-        mine = [s for s in late if s.meta.name not in taken and _ends_overlap(s.meta, view.meta)]
-        pending = sum(c.count for v in (view, *mine) for c in v.closures)
+    for segment in closed:
+        mine = [s for s in late if s.meta.name not in taken and _ends_overlap(s.meta, segment.meta)]
+        pending = sum(c.count for v in (segment, *mine) for c in v.closures)
         load = pending + sum(s.meta.rows for s in mine)
-        if load and (full or load >= FOLD_RATIO * view.meta.rows):
-            groups.append([view, *mine])
+        if load and (full or load >= FOLD_RATIO * segment.meta.rows):
+            groups.append([segment, *mine])
             taken.update(v.meta.name for v in groups[-1])
     rest = [v for v in late if v.meta.name not in taken and full and v.closures]
     groups += [[v] for v in rest]
@@ -143,10 +143,10 @@ def _cold_neighbours(cold: list[SegmentWithClosures], live: int) -> list[list[Se
     groups: list[list[SegmentWithClosures]] = []
     pack: list[SegmentWithClosures] = []
     limit = max(COLD_RATIO * live, SEAL_MIN_ROWS)
-    for view in cold:
-        if sum(v.meta.rows for v in pack) + view.meta.rows > limit:
+    for segment in cold:
+        if sum(v.meta.rows for v in pack) + segment.meta.rows > limit:
             groups, pack = ([*groups, pack] if len(pack) > 1 else groups), []
-        pack.append(view)
+        pack.append(segment)
     return [*groups, pack] if len(pack) > 1 else groups
 
 
@@ -155,64 +155,66 @@ def _ends_overlap(left: SegmentMeta, right: SegmentMeta) -> bool:
 
 
 def _refold(
-    files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, group: list[SegmentWithClosures], live: int
+    files: SegmentFiles, log_state: LogState, rewrite: Rewrite, group: list[SegmentWithClosures], live: int
 ) -> None:
-    folded = fold(files, snapshot, group)
-    placed = _Placed(len(folded.rows))
-    writer = _Writer(files, snapshot, rewrite, folded, group[0].meta.tombstone, placed)
+    folded = fold(files, log_state, group)
+    destinations = _Destinations(len(folded.rows))
+    writer = _Writer(files, log_state, rewrite, folded, group[0].meta.tombstone, destinations)
     role: Role = "closed" if any(v.meta.role == "closed" for v in group) else "late"
     limit = int(max(COLD_RATIO * live, SEAL_MIN_ROWS, max(v.meta.rows for v in group)))
     for rows in _by_end(folded.rows, np.arange(len(folded.rows)), limit):
-        writer.segment(role, rows)
+        writer.add_segment(role, rows)
     writer.beliefs()
-    _record_moves(rewrite, group, folded.source, placed)
+    _record_moves(rewrite, group, folded.source, destinations)
 
 
-def _merge_beliefs(files: SegmentFiles, snapshot: LogState, rewrite: Rewrite, full: bool) -> None:
+def _merge_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, full: bool) -> None:
     for tombstone in (False, True):
-        views = [SegmentWithClosures(m) for m in snapshot.segments if m.role == "belief" and m.tombstone == tombstone]
-        if len(views) < (2 if full else BELIEF_FILES):
+        segments = [
+            SegmentWithClosures(m) for m in log_state.segments if m.role == "belief" and m.tombstone == tombstone
+        ]
+        if len(segments) < (2 if full else BELIEF_FILES):
             continue
-        blocks = [read_block(files, v) for v in views]
+        blocks = [read_block(files, v) for v in segments]
         joined = join_blocks(blocks, len(blocks[0].columns))
         joined = joined.take(np.argsort(joined.start, kind="stable"))
-        rewrite.new.add_segment(files.spec, joined, "belief", tombstone, late_rows(snapshot, joined))
-        rewrite.removed += [v.meta for v in views]
+        rewrite.new.add_segment(files.spec, joined, "belief", tombstone, late_rows(log_state, joined))
+        rewrite.removed += [v.meta for v in segments]
 
 
-class _Placed:
+class _Destinations:
     """The location to which each folded row is written; a row that is not written has row -1."""
 
     def __init__(self, count: int) -> None:
-        self.segment = np.full(count, -1, np.int64)
+        self.segment_index = np.full(count, -1, np.int64)
         self.row = np.full(count, -1, np.int64)
 
 
 @dataclass(frozen=True)
 class _Writer:
     files: SegmentFiles
-    snapshot: LogState
+    log_state: LogState
     rewrite: Rewrite
     folded: Folded
     tombstone: bool
-    placed: _Placed
+    destinations: _Destinations
 
-    def segment(self, role: Role, rows: Ints) -> None:
+    def add_segment(self, role: Role, rows: Ints) -> None:
         """Write these folded rows, sorted by start, as one segment."""
         if not len(rows):
             return
         rows = rows[np.argsort(self.folded.rows.start[rows], kind="stable")]
         block = self.folded.rows.take(rows)
-        late = late_rows(self.snapshot, block)
-        self.placed.segment[rows] = len(self.rewrite.new.segments)
+        late = late_rows(self.log_state, block)
+        self.destinations.segment_index[rows] = len(self.rewrite.new.segments)
         self.rewrite.new.add_segment(self.files.spec, block, role, self.tombstone, late)
-        self.placed.row[rows] = np.arange(len(rows))
+        self.destinations.row[rows] = np.arange(len(rows))
 
     def beliefs(self) -> None:
         block = self.folded.beliefs
         if len(block):
             block = block.take(np.argsort(block.start, kind="stable"))
-            late = late_rows(self.snapshot, block)
+            late = late_rows(self.log_state, block)
             self.rewrite.new.add_segment(self.files.spec, block, "belief", self.tombstone, late)
 
 
@@ -236,15 +238,17 @@ def _late_cuts(block: RowBlock, rows: Ints, borders: Ints) -> list[Ints]:
     return cuts
 
 
-def _record_moves(rewrite: Rewrite, views: list[SegmentWithClosures], source: Source, placed: _Placed) -> None:
-    for number, view in enumerate(views):
-        mine = source.segment == number
-        segment = np.full(view.meta.rows, -1, np.int64)
-        row = np.full(view.meta.rows, -1, np.int64)
-        segment[source.row[mine]] = placed.segment[mine]
-        row[source.row[mine]] = placed.row[mine]
-        rewrite.moved[view.meta.name] = (segment, row)
-        rewrite.removed.append(view.meta)
+def _record_moves(
+    rewrite: Rewrite, segments: list[SegmentWithClosures], source: Source, destinations: _Destinations
+) -> None:
+    for number, segment in enumerate(segments):
+        mine = source.segment_index == number
+        segment_index = np.full(segment.meta.rows, -1, np.int64)
+        row = np.full(segment.meta.rows, -1, np.int64)
+        segment_index[source.row[mine]] = destinations.segment_index[mine]
+        row[source.row[mine]] = destinations.row[mine]
+        rewrite.moved[segment.meta.name] = (segment_index, row)
+        rewrite.removed.append(segment.meta)
 
 
 def moved_closures(
@@ -255,9 +259,9 @@ def moved_closures(
     for piece in pieces:
         moved = rewrite.moved[piece.segment]
         rows, ends = files.closures(piece, len(moved[0]))
-        new_segment, new_row = (array[rows] for array in moved)
-        for number in np.unique(new_segment[new_segment >= 0]).tolist():
-            mine = new_segment == number
+        new_index, new_row = (array[rows] for array in moved)
+        for number in np.unique(new_index[new_index >= 0]).tolist():
+            mine = new_index == number
             key = (piece.version, rewrite.new.segments[number].name)
             parts.setdefault(key, []).append((new_row[mine], ends[mine]))
     result = []

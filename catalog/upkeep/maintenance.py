@@ -44,11 +44,11 @@ LEFT_BEHIND = re.compile(
 )
 
 
-def may_be_due(snapshot: LogState) -> bool:
+def may_be_due(log_state: LogState) -> bool:
     """Return False if no compaction can be due, from statistics alone."""
-    recent = [m for m in snapshot.segments if m.role in ("open", "delta")]
+    recent = [m for m in log_state.segments if m.role in ("open", "delta")]
     deltas = [m for m in recent if m.role == "delta"]
-    closures = sum(c.count for m in snapshot.segments for c in snapshot.closures.get(m.name, ()))
+    closures = sum(c.count for m in log_state.segments for c in log_state.closures.get(m.name, ()))
     return len(deltas) >= MINOR_DELTAS or closures + sum(m.rows for m in deltas) >= SEAL_MIN_ROWS
 
 
@@ -57,14 +57,14 @@ def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
 
     Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
     """
-    snapshot = base
+    log_state = base
     for _ in range(MAX_ATTEMPTS):
-        snapshot = load_log_state(files.storage, base=snapshot)
+        log_state = load_log_state(files.storage, base=log_state)
         with claim(files.storage) as claimed:
-            rewrite = compact(files, snapshot, full, claimed)
+            rewrite = compact(files, log_state, full, claimed)
             if not rewrite.removed:
-                return snapshot
-            published = _publish_rewrite(files, snapshot, rewrite)
+                return log_state
+            published = _publish_rewrite(files, log_state, rewrite)
         if published is not None:
             return published
     raise ConflictError(
@@ -122,34 +122,34 @@ def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) 
 
 def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:
     """Expire moments before ``horizon_time`` (epoch microseconds): refuse them, and drop files that hold only them."""
-    snapshot = base
+    log_state = base
     while True:
-        snapshot = load_log_state(files.storage, base=snapshot)
-        horizon = _horizon(snapshot, horizon_time)
+        log_state = load_log_state(files.storage, base=log_state)
+        horizon = _horizon(log_state, horizon_time)
         if horizon is None:
-            return snapshot
-        removed = tuple(m.name for m in snapshot.segments if _can_drop(snapshot, m, horizon))
-        entry = new_entry(snapshot, "expire", NewFiles(), removed=removed, horizon=horizon)
+            return log_state
+        removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
+        entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
         try:
             write_entry(files.storage, entry)
         except ConflictError:
             continue
-        return after_publish(files.storage, snapshot, entry)
+        return after_publish(files.storage, log_state, entry)
 
 
-def _horizon(snapshot: LogState, time_us: int) -> Horizon | None:
+def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
     """Return the new horizon, or None if it would not be later than the present one."""
-    known = snapshot.horizon
-    if known is not None and time_us <= known.time:
+    current = log_state.horizon
+    if current is not None and time_us <= current.time:
         return None
-    before = np.flatnonzero(snapshot.versions.stream_time <= time_us)
+    before = np.flatnonzero(log_state.versions.stream_time <= time_us)
     return Horizon(time_us, int(before[-1]) if len(before) else 0)
 
 
-def _can_drop(snapshot: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
+def _can_drop(log_state: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
     if meta.role == "belief":
         return meta.max_dropped <= horizon.version
-    pending = snapshot.closures.get(meta.name, ())
+    pending = log_state.closures.get(meta.name, ())
     return meta.max_valid_to <= horizon.time and meta.last_closed <= horizon.version and not pending
 
 
@@ -178,16 +178,16 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
     if not dry_run:
         storage.settle(entry_name(newest.version))  # a log that a power failure leaves must not need removed files
     needed = _needed_since(files, newest, cutoff)
-    found = [
+    unneeded = [
         Unneeded(item.name, item.bytes)
         for item in listed
         if item.name not in needed and _claim_of(item.name) not in claimed and not _is_locked(root, item.name)
     ]
     if root is not None:
-        found += _of_other_stores(files, root, cutoff, dry_run)
+        unneeded += _of_other_stores(files, root, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
-        for item in found:  # changelogs are removed already
+        for item in unneeded:  # changelogs are removed already
             storage.delete(item.name)
         if root is not None:
             remove_abandoned_claims(root)
@@ -195,7 +195,7 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
             for folder in folders:
                 with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
-    return found
+    return unneeded
 
 
 def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool) -> list[Unneeded]:
@@ -203,13 +203,13 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
 
     They are removed at once, under their locks. Raises NotFoundError STORE_REPLACED.
     """
-    found = []
+    unneeded = []
     for name in names_in(root / CHANGELOGS):
         path = root / CHANGELOGS / name
         if (
             not OURS.fullmatch(name)
             or not _is_of_another(path, files.spec.store_id)
-            or (held := try_adopt(path)) is None
+            or (adopted := try_adopt(path)) is None
         ):
             continue
         try:
@@ -218,12 +218,12 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
                 if about.st_mtime_ns // 1000 <= cutoff:
-                    found.append(Unneeded(f"{CHANGELOGS}/{name}", about.st_size))
+                    unneeded.append(Unneeded(f"{CHANGELOGS}/{name}", about.st_size))
                     if not dry_run:
-                        held.discard()
+                        adopted.discard()
         finally:
-            held.close()
-    return found
+            adopted.close()
+    return unneeded
 
 
 def _is_of_another(path: Path, store_id: str) -> bool:
@@ -264,12 +264,12 @@ def _is_locked(root: Path | None, name: str) -> bool:
 
 def _old_folders(staging: Path, cutoff: int) -> list[Path]:
     """Return folders of Spark's writes that were not changed since ``cutoff``, innermost first, then their parent."""
-    found = []
+    folders = []
     for folder, _, _ in os.walk(staging, topdown=False):
         with contextlib.suppress(OSError):
             if folder == str(staging) or Path(folder).stat().st_mtime_ns // 1000 <= cutoff:
-                found.append(Path(folder))
-    return found
+                folders.append(Path(folder))
+    return folders
 
 
 def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str]:
@@ -286,8 +286,8 @@ def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str
     return needed
 
 
-def file_names(snapshot: LogState) -> set[str]:
+def file_names(log_state: LogState) -> set[str]:
     """Return the data files of a log state: segments, key indexes and closure lists."""
-    refs: list[FileRef | None] = [ref for m in snapshot.segments for ref in (m.file, m.index)]
-    refs += [c.file for slices in snapshot.closures.values() for c in slices]
+    refs: list[FileRef | None] = [ref for m in log_state.segments for ref in (m.file, m.index)]
+    refs += [c.file for slices in log_state.closures.values() for c in slices]
     return {ref.name for ref in refs if ref is not None}

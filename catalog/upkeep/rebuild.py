@@ -53,11 +53,11 @@ def replay(table: VersionedTable, target: Any) -> None:
 def _writes(table: VersionedTable) -> Iterator[pa.Table]:
     """Yield key, value, ``timestamp`` and ``_change_type`` of every recorded write that is kept."""
     names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
-    snapshot, first = table.files().snapshot(), 0
-    if snapshot.horizon is not None:
-        first = snapshot.horizon.version + 1
-        yield _history(table, names, snapshot.horizon.version)
-    if first > snapshot.version:
+    log_state, first = table.files().log_state(), 0
+    if log_state.horizon is not None:
+        first = log_state.horizon.version + 1
+        yield _history(table, names, log_state.horizon.version)
+    if first > log_state.version:
         return
     columns = [*names, "valid_from", "_change_type"]
     for batch in Table(table).changes(start_version=first, columns=columns):

@@ -83,20 +83,20 @@ def replace_store(root: Path, name: str, folder: Path, store_id: str, version: i
 
     Raises ConflictError REBUILD_OVERTAKEN, which leaves everything as it was, or STORE_LOCKED.
     """
-    place, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
-    with disk_errors("replace the store in", place), _writer_kept_out(root, name), _held(place) as mine:
+    target, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
+    with disk_errors("replace the store in", target), _writer_kept_out(root, name), _held(target) as mine:
         if not mine:
             raise _busy(root, name)
-        place.rename(replaced)
+        target.rename(replaced)
         # No commit begins by this name from here on; commits that had begun are waited for, and are then visible.
         if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
-            replaced.rename(place)
+            replaced.rename(target)
             raise ConflictError(
                 "REBUILD_OVERTAKEN",
                 f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, "
                 "then rebuild again",
             )
-        folder.rename(place)
+        folder.rename(target)
         sync_folder(root)
         for left in _of_store(root, REPLACED, name):  # also the remains of an interrupted rebuild
             shutil.rmtree(root / left, ignore_errors=True)
@@ -107,8 +107,8 @@ def undo_replacement(root: Path, name: str) -> None:
 
     Raises ConflictError STORE_BUSY while the rebuild is still running.
     """
-    for found in _of_store(root, REPLACED, name):
-        path = root / found
+    for folder_name in _of_store(root, REPLACED, name):
+        path = root / folder_name
         deadline = time.monotonic() + CLAIM_WAIT
         while not (root / name).exists() and path.exists():
             with contextlib.suppress(FileNotFoundError), _held(path) as mine:
@@ -124,16 +124,18 @@ def replaced_stores(root: Path) -> set[str]:
     """Return the names of stores that a running or interrupted rebuild has moved away."""
     behind = len(REPLACED) + ID_DIGITS
     return {
-        found[behind + 1 :]
-        for found in names_in(root)
-        if found.startswith(REPLACED) and found[behind : behind + 1] == "-" and found[behind + 1 :]
+        folder_name[behind + 1 :]
+        for folder_name in names_in(root)
+        if folder_name.startswith(REPLACED) and folder_name[behind : behind + 1] == "-" and folder_name[behind + 1 :]
     }
 
 
 def _of_store(root: Path, prefix: str, name: str) -> list[str]:
     """Return the folders that rebuilds of a store have made."""
     return [
-        found for found in names_in(root) if found.startswith(prefix) and found[len(prefix) + ID_DIGITS :] == f"-{name}"
+        folder_name
+        for folder_name in names_in(root)
+        if folder_name.startswith(prefix) and folder_name[len(prefix) + ID_DIGITS :] == f"-{name}"
     ]
 
 

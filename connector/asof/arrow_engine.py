@@ -60,7 +60,7 @@ class _Clock:
         return (self.last - self.first) // self.unit + 1 if self.ranks is None else len(self.ranks)
 
     def numbers(self, times: Ints) -> Ints:
-        """For each time, the number of the first left time at or after it."""
+        """Return, for each time, the number of the first left time at or after it."""
         if self.ranks is not None:
             ranks: Ints = np.searchsorted(self.ranks, times)
             return ranks
@@ -76,7 +76,7 @@ class _Left:
     keys: list[pa.Array]  # of the left table, as the store types them
     cells: list[pa.Array]  # the keys in the form of `comparable`
     hashes: npt.NDArray[np.uint64]  # distinct, ascending: one a group
-    place: Ints  # group * (top of the clock + 1) + number of the time, ascending
+    order_key: Ints  # group * (top of the clock + 1) + number of the time, ascending
     clock: _Clock
     time: Ints  # of each left row
 
@@ -88,11 +88,11 @@ def join_table(left: pa.Table, request: AsofRequest, history: Iterable[pa.Record
     Raises NotFoundError TIME_NOT_KEPT for a left row that is older than the known state of the table.
     """
     sides = _prepare(left, request)
-    found, values = _match(sides, request, left.num_rows, _history(sides, request) if history is None else history)
+    matches, values = _match(sides, request, left.num_rows, _history(sides, request) if history is None else history)
     if request.how == "inner":
-        kept = np.flatnonzero(found >= 0)
-        left, found = left.take(pa.array(kept)), found[kept]
-    positions = pa.array(found, mask=found < 0)
+        kept = np.flatnonzero(matches >= 0)
+        left, matches = left.take(pa.array(kept)), matches[kept]
+    positions = pa.array(matches, mask=matches < 0)
     result = left
     for field, column in zip(request.added_schema(), values.columns, strict=True):
         result = result.append_column(field.with_nullable(True), column.take(positions))
@@ -132,16 +132,16 @@ def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
     hashes = hash_keys(cells) if len(rows) else np.empty(0, np.uint64)
     distinct, group = np.unique(hashes, return_inverse=True)
     clock = _Clock.of(time, len(distinct))
-    place = group.astype(np.int64) * (clock.top + 1) + clock.numbers(time)
-    order = np.argsort(place)
+    order_key = group.astype(np.int64) * (clock.top + 1) + clock.numbers(time)
+    order = np.argsort(order_key)
     chosen = pa.array(order)
     cells = [column.take(chosen) for column in cells]
-    return _Left(rows[order], [k.take(chosen) for k in keys], cells, distinct, place[order], clock, time[order])
+    return _Left(rows[order], [k.take(chosen) for k in keys], cells, distinct, order_key[order], clock, time[order])
 
 
 def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.RecordBatch]) -> tuple[Ints, pa.Table]:
     """(for each left row the position of its version among the values, or -1; the values of these versions)."""
-    found = np.full(rows, -1, np.int64)
+    matches = np.full(rows, -1, np.int64)
     names = [name for name, _ in request.added]
     schema = request.table.schema(Query(mode="history", columns=tuple(names)))
     met: list[pa.RecordBatch] = []
@@ -150,10 +150,10 @@ def _match(sides: _Left, request: AsofRequest, rows: int, history: Iterable[pa.R
         if not len(version):
             continue
         distinct, where = np.unique(version, return_inverse=True)
-        found[sides.row[position]] = count + where
+        matches[sides.row[position]] = count + where
         met.append(pa.RecordBatch.from_arrays([batch.column(n).take(pa.array(distinct)) for n in names], schema=schema))
         count += len(distinct)
-    return found, pa.Table.from_batches(met, schema=schema).combine_chunks()
+    return matches, pa.Table.from_batches(met, schema=schema).combine_chunks()
 
 
 def _all_meetings(
@@ -187,15 +187,15 @@ def _few_keys(sides: _Left, request: AsofRequest) -> tuple[Filter, ...]:
     nested = any(pa.types.is_nested(column.type) for column in sides.keys)
     if len(sides.hashes) > (FEW_NESTED_KEYS if nested else FEW_KEYS):
         return ()
-    first = np.searchsorted(sides.place, np.arange(len(sides.hashes)) * (sides.clock.top + 1))
-    group = sides.place // (sides.clock.top + 1)
-    if not keys_equal(sides.cells, np.arange(len(sides.place)), sides.cells, first[group]).all():
+    first = np.searchsorted(sides.order_key, np.arange(len(sides.hashes)) * (sides.clock.top + 1))
+    group = sides.order_key // (sides.clock.top + 1)
+    if not keys_equal(sides.cells, np.arange(len(sides.order_key)), sides.cells, first[group]).all():
         return ()  # different keys with one hash
-    found = []
+    filters = []
     for name, column in zip(request.key_columns, sides.keys, strict=True):
         cells = column.take(pa.array(first))
-        found.append(Filter(name, "in", tuple((cells if nested else cells.unique()).to_pylist())))
-    return tuple(found) if _can_filter(found, request) else ()
+        filters.append(Filter(name, "in", tuple((cells if nested else cells.unique()).to_pylist())))
+    return tuple(filters) if _can_filter(filters, request) else ()
 
 
 def _can_filter(filters: Sequence[Filter], request: AsofRequest) -> bool:
@@ -215,16 +215,16 @@ def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tupl
     probes = hashes[order]
     group = np.searchsorted(sides.hashes, probes)
     group[group == len(sides.hashes)] = 0
-    known = sides.hashes[group] == probes
-    versions, group = order[known], group[known]
+    hit = sides.hashes[group] == probes
+    versions, group = order[hit], group[hit]
     if not len(versions):
         return versions, versions
     base = group.astype(np.int64) * (sides.clock.top + 1)
     is_open = batch.column("valid_to").is_null().to_numpy(zero_copy_only=False)[versions]
     start = sides.clock.numbers(_microseconds(batch.column("valid_from"), BEGINNING))[versions]
     end = np.where(is_open, sides.clock.top, sides.clock.numbers(_microseconds(batch.column("valid_to")))[versions])
-    low = np.searchsorted(sides.place, base + start)
-    high = np.searchsorted(sides.place, base + end)
+    low = np.searchsorted(sides.order_key, base + start)
+    high = np.searchsorted(sides.order_key, base + end)
     counts = np.maximum(high - low, 0)
     meeting = np.repeat(np.arange(len(versions)), counts)
     position = np.arange(len(meeting)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
@@ -249,8 +249,8 @@ def left_times(column: pa.Array, name: str) -> Ints:
 
 def _microseconds(column: pa.Array, absent: int = 0) -> Ints:
     times = column.cast(pa.timestamp("us", "UTC")).view(pa.int64())
-    found: Ints = times.fill_null(absent).to_numpy(zero_copy_only=False)
-    return found
+    numbers: Ints = times.fill_null(absent).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

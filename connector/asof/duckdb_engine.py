@@ -22,14 +22,14 @@ ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
     """Join like `statestore.connector.asof.arrow_engine.join_table`."""
-    found = _known_rows(left, request)
-    if found is None:
+    numbered_rows = _known_rows(left, request)
+    if numbered_rows is None:
         return arrow_engine.join_table(left, request)
-    keys, known = found
+    keys, rows = numbered_rows
     schema = result_schema(left.schema, request)
     with connect() as connection:
-        connection.register("left_side", known)
-        connection.register("history", _history(known, keys, request))
+        connection.register("left_side", rows)
+        connection.register("history", _history(rows, keys, request))
         holds = "(h.valid_to IS NULL OR (l.{m} < h.valid_to{floor}))".format(
             m=quoted(MOMENT),
             floor="" if request.floor is None else f" AND epoch_us(l.{quoted(MOMENT)}) >= {request.floor}",
@@ -54,10 +54,10 @@ def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Ta
     times = left_times(moments.take(rows), request.left_time)
     if len(times):
         request.check_times(int(times.min()))
-    found = numbered([column.take(rows) for column in keys])
-    if found is None:
+    key_numbers = numbered([column.take(rows) for column in keys])
+    if key_numbers is None:
         return None
-    return found[0], pa.table({ROW: rows, MOMENT: pa.array(times).cast(TIME), KEY: found[1]})
+    return key_numbers[0], pa.table({ROW: rows, MOMENT: pa.array(times).cast(TIME), KEY: key_numbers[1]})
 
 
 def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatchReader:
@@ -73,19 +73,19 @@ def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.Recor
 
 def _with_numbers(batch: pa.RecordBatch, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatch:
     rows, numbers = keys.numbers_of([batch.column(name) for name in request.key_columns])
-    found = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
-    return found.append_column(KEY, pa.array(numbers))
+    chosen = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+    return chosen.append_column(KEY, pa.array(numbers))
 
 
-def _put_beside(left: pa.Table, found: pa.Table, request: AsofRequest, schema: pa.Schema) -> pa.Table:
-    rows = found.column(0).to_numpy()
-    values = found.drop_columns([ROW]).combine_chunks()
+def _put_beside(left: pa.Table, joined: pa.Table, request: AsofRequest, schema: pa.Schema) -> pa.Table:
+    rows = joined.column(0).to_numpy()
+    values = joined.drop_columns([ROW]).combine_chunks()
     if request.how == "inner":
         left, positions = left.take(pa.array(rows)), pa.array(np.arange(len(rows)))
     else:
-        place = np.full(left.num_rows, -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        positions = pa.array(place, mask=place < 0)
+        match = np.full(left.num_rows, -1, np.int64)
+        match[rows] = np.arange(len(rows))
+        positions = pa.array(match, mask=match < 0)
     fields = [schema.field(name) for name in values.column_names]
     columns = [c.take(positions).cast(field.type) for field, c in zip(fields, values.columns, strict=True)]
     return pa.Table.from_arrays([*left.columns, *columns], schema=schema)

@@ -64,7 +64,7 @@ class AsofRequest:
         )
 
     def at_newest(self, table: StateTable) -> AsofRequest:
-        """This request at the newest version that ``table`` has now."""
+        """Return this request at the newest version that ``table`` has now."""
         now = table.pin()
         version = now.kept_versions()[1]
         floor, since = now.lookup_floor(version), now.known_from(version)

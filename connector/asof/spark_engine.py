@@ -89,13 +89,13 @@ def _cogrouped(left: DataFrame, request: AsofRequest, schema: StructType) -> Dat
     theirs = [f.col(spark_quoted(column)) for column in request.key_columns]
     groups = [f.pmod(f.xxhash64(*side), f.lit(KEY_GROUPS)).cast("int").alias(GROUP) for side in (mine, theirs)]
     expected = arrow_schema(schema)
-    given = arrow_schema(left.schema)
-    known = arrow_schema(history.schema)
+    left_schema = arrow_schema(left.schema)
+    history_schema = arrow_schema(history.schema)
 
     def join(left_rows: pa.Table, history_rows: pa.Table) -> pa.Table:
         with message_only():
-            versions = _named(history_rows, known).to_batches()
-            return join_table(_named(left_rows, given), request, versions).cast(expected)
+            versions = _named(history_rows, history_schema).to_batches()
+            return join_table(_named(left_rows, left_schema), request, versions).cast(expected)
 
     return _grouped(left, groups[0]).cogroup(_grouped(history, groups[1])).applyInArrow(join, schema)
 
@@ -144,12 +144,12 @@ def _history_frame(spark: SparkSession, request: AsofRequest) -> DataFrame:
 def _joins_parts(
     left: DataFrame, request: AsofRequest, schema: StructType, table: StateTable | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    given, expected = arrow_schema(left.schema), arrow_schema(schema)
+    left_schema, expected = arrow_schema(left.schema), arrow_schema(schema)
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with message_only():
             current = _newest(request, table)
-            for piece in _pieces(batches, given):
+            for piece in _pieces(batches, left_schema):
                 yield from _as_planned(join_table(piece, current), expected).to_batches()
 
     return join
@@ -172,14 +172,14 @@ def _newest(request: AsofRequest, table: StateTable | None) -> AsofRequest:
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    collected: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(b.num_rows for b in held) >= PIECE_ROWS:
-            yield _named(pa.Table.from_batches(held), schema)
-            held = []
-    if held:
-        yield _named(pa.Table.from_batches(held), schema)
+        collected.append(batch)
+        if sum(b.num_rows for b in collected) >= PIECE_ROWS:
+            yield _named(pa.Table.from_batches(collected), schema)
+            collected = []
+    if collected:
+        yield _named(pa.Table.from_batches(collected), schema)
 
 
 # A stream with a grace period: rows wait in Spark's state, packed as Arrow
@@ -204,19 +204,19 @@ def _checked_grace(left: DataFrame, request: AsofRequest, grace: int | timedelta
 def _join_with_grace(
     left: DataFrame, request: AsofRequest, schema: StructType, grace: int, table: StateTable | None
 ) -> DataFrame:
-    given, expected = arrow_schema(left.schema), arrow_schema(schema)
+    left_schema, expected = arrow_schema(left.schema), arrow_schema(schema)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with message_only():
             for batch in batches:
-                yield _packed(_named(pa.Table.from_batches([batch]), given), request)
+                yield _packed(_named(pa.Table.from_batches([batch]), left_schema), request)
 
     def step(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
         import pandas
 
         with message_only():
             arrived = pa.concat_tables([_unpacked(rows) for frame in frames for rows in frame["rows"]])
-            waiting, stream_time = given.empty_table(), None
+            waiting, stream_time = left_schema.empty_table(), None
             if state.exists:
                 packed, stream_time = state.get
                 waiting = _unpacked(packed)
@@ -252,12 +252,12 @@ def release(
     if len(times):
         stream_time = int(before[-1])
     at_once = pa.concat_tables([arrived.filter(pa.array(~usable)), moving.filter(pa.array(late))])
-    held = pa.concat_tables([waiting, moving.filter(pa.array(~late))]).combine_chunks()
-    held_times = times_of(_array(held[request.left_time]), request.left_time)
+    buffered = pa.concat_tables([waiting, moving.filter(pa.array(~late))]).combine_chunks()
+    held_times = times_of(_array(buffered[request.left_time]), request.left_time)
     due = held_times <= _least(stream_time) - grace
-    ready = held.filter(pa.array(due)).append_column(GROUP, pa.array(held_times[due]))
-    ready = ready.sort_by([(GROUP, "ascending"), *((name, "ascending") for name in _sortable(request, held))])
-    return pa.concat_tables([at_once, ready.drop_columns([GROUP])]), held.filter(pa.array(~due)), stream_time
+    ready = buffered.filter(pa.array(due)).append_column(GROUP, pa.array(held_times[due]))
+    ready = ready.sort_by([(GROUP, "ascending"), *((name, "ascending") for name in _sortable(request, buffered))])
+    return pa.concat_tables([at_once, ready.drop_columns([GROUP])]), buffered.filter(pa.array(~due)), stream_time
 
 
 def _least(stream_time: int | None) -> int:
@@ -292,8 +292,8 @@ def _bytes_of(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _unpacked(data: bytes) -> pa.Table:

@@ -23,13 +23,13 @@ def first_and_counts(reader: pa.RecordBatchReader, limit: int) -> tuple[pa.Table
     each kind."""
     counts: Counter[str] = Counter()
     kept: list[pa.RecordBatch] = []
-    held = 0
+    collected = 0
     for batch in reader:
-        found = pc.value_counts(batch.column(CHANGE)).to_pylist()
-        counts.update({item["values"]: item["counts"] for item in found})
-        if held < max(limit, SORTED_ROWS):
+        value_counts = pc.value_counts(batch.column(CHANGE)).to_pylist()
+        counts.update({item["values"]: item["counts"] for item in value_counts})
+        if collected < max(limit, SORTED_ROWS):
             kept.append(batch)
-            held += batch.num_rows
+            collected += batch.num_rows
     table = pa.Table.from_batches(kept, schema=reader.schema)
     if counts.total() <= SORTED_ROWS:
         table = _by_key(table)

@@ -50,17 +50,17 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
 
 
 def _checked(value: Any, field: pa.Field, read: Any) -> Any:
-    place = ErrorPath("WRONG_KEY", field.name, field.type)
+    error_path = ErrorPath("WRONG_KEY", field.name, field.type)
     try:
-        found = read(value, field.type)
-        nullable(canonical(place))(found)
+        cell = read(value, field.type)
+        nullable(canonical(error_path))(cell)
     except StateStoreError as error:
         raise InvalidInputError("WRONG_KEY", error.message) from error
     except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:
         raise InvalidInputError(
             "WRONG_KEY", f"key column {field.name!r}: found {value!r}, expected {field.type} ({error})"
         ) from error
-    return found
+    return cell
 
 
 def of_text(text: str, kind: pa.DataType) -> Any:
@@ -103,11 +103,11 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
 
 def _struct_of_text(text: str, kind: pa.StructType) -> Any:
     try:
-        found = _json(text)
+        parsed = _json(text)
     except json.JSONDecodeError:
-        found = text
-    if isinstance(found, dict):
-        return _struct(found, kind)
+        parsed = text
+    if isinstance(parsed, dict):
+        return _struct(parsed, kind)
     if kind.num_fields == 1:
         return {kind.field(0).name: of_text(text, kind.field(0).type)}
     raise ValueError(f"expected a JSON object with {_names(kind)}")
@@ -143,10 +143,10 @@ def _json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a name is given twice")
-    return found
+    return fields
 
 
 def _names(kind: pa.StructType) -> str:

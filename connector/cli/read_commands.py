@@ -28,18 +28,18 @@ def inspect(
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
 
-    found = summaries(path, selected)
+    described = summaries(path, selected)
     if as_json:
-        for summary in found:
+        for summary in described:
             show_line(summary)
     else:
-        shown = columns_within(found, None if full else output.terminal_width())
-        show_grid(as_grid(found, shown), full=full)
+        shown = columns_within(described, None if full else output.terminal_width())
+        show_grid(as_grid(described, shown), full=full)
         if shown != SHOWN:
             say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
         for name in open_warehouse(path, selected).pin().waiting():
             say(f"{name}: a keyed store without a snapshot yet")
-    damaged = [summary["store"] for summary in found if summary["status"] == "damaged"]
+    damaged = [summary["store"] for summary in described if summary["status"] == "damaged"]
     if damaged:
         say(f"damaged: {', '.join(damaged)}; `statestore verify` reports what is affected")
         raise typer.Exit(1)
@@ -76,11 +76,11 @@ def get(
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
     from statestore.connector.cli.reading import read_key
 
-    found = read_key(path, selected, store, key, mode="snapshot", as_of=as_of, version=version)
-    if not found.num_rows:
+    rows = read_key(path, selected, store, key, mode="state", as_of=as_of, version=version)
+    if not rows.num_rows:
         say(f"no value for this key in {store}")
         raise typer.Exit(1)
-    _show(found, limit, as_json, full)
+    _show(rows, limit, as_json, full)
 
 
 def history(
@@ -99,8 +99,8 @@ def history(
     from statestore.catalog.reads.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
 
-    found = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
-    _show(oldest_first(found), limit, as_json, full)
+    rows = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
+    _show(oldest_first(rows), limit, as_json, full)
 
 
 def scan(

@@ -61,19 +61,19 @@ def compact(upkeep: Upkeep, full: bool) -> list[Row]:
     """Compact a store and report the result; the version stays the same if nothing was due."""
     files = upkeep.files()
     started = time.perf_counter()
-    before = files.snapshot()
+    before = files.log_state()
     after = run_compaction(files, before, full)
     row: Row = {"store": files.spec.name, "version": after.version, "compacted": after.version != before.version}
-    for name, snapshot in (("before", before), ("after", after)):
-        row |= {f"{key}_{name}": value for key, value in _layout(snapshot).items()}
+    for name, log_state in (("before", before), ("after", after)):
+        row |= {f"{key}_{name}": value for key, value in _layout(log_state).items()}
     return [{**row, "seconds": round(time.perf_counter() - started, 3)}]
 
 
-def _layout(snapshot: LogState) -> Row:
-    metas = snapshot.segments
+def _layout(log_state: LogState) -> Row:
+    metas = log_state.segments
     return {
         "segments": len(metas),
-        "closures": sum(piece.count for pieces in snapshot.closures.values() for piece in pieces),
+        "closures": sum(piece.count for pieces in log_state.closures.values() for piece in pieces),
         "bytes": sum(meta.file.bytes + (meta.index.bytes if meta.index else 0) for meta in metas),
     }
 
@@ -82,7 +82,7 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
     """Expire by the store's retention, or before a moment, and report the dropped files. Does nothing without
     either."""
     files = upkeep.files()
-    before = files.snapshot()
+    before = files.log_state()
     retention = files.spec.history_retention
     horizon = before_us
     if horizon is None and retention is not None and before.stream_time is not None:

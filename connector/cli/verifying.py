@@ -33,17 +33,17 @@ def verifications(path: str | Path, store: str | None) -> list[Verification]:
         ]
 
 
-def as_object(found: Verification) -> dict[str, Any]:
+def as_object(verified: Verification) -> dict[str, Any]:
     """A verification as an object for JSON: counts, bytes, and problems with their effects."""
-    item = {"store": found.store, "ok": found.ok, "result": _result(found), "verified": found.verified}
-    counts = {name: getattr(found, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
-    spare = [{"file": name, "bytes": size} for name, size in found.unreferenced]
-    return {**item, **counts, "problems": [_problem(p) for p in found.problems], "unreferenced": spare}
+    item = {"store": verified.store, "ok": verified.ok, "result": _result(verified), "verified": verified.verified}
+    counts = {name: getattr(verified, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
+    spare = [{"file": name, "bytes": size} for name, size in verified.unreferenced]
+    return {**item, **counts, "problems": [_problem(p) for p in verified.problems], "unreferenced": spare}
 
 
-def _result(found: Verification) -> str:
-    count = len(found.problems)
-    return "ok" if found.ok else f"{count} problem{'' if count == 1 else 's'}"
+def _result(verified: Verification) -> str:
+    count = len(verified.problems)
+    return "ok" if verified.ok else f"{count} problem{'' if count == 1 else 's'}"
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -54,12 +54,12 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return {**item, **ends}
 
 
-def as_grid(found: list[dict[str, Any]]) -> Grid:
-    rows = [[human_bytes(item[name]) if name == "bytes" else cell(item[name]) for name in SHOWN] for item in found]
+def as_grid(items: list[dict[str, Any]]) -> Grid:
+    rows = [[human_bytes(item[name]) if name == "bytes" else cell(item[name]) for name in SHOWN] for item in items]
     return Grid([name.replace("_", " ") for name in SHOWN], [name in NUMBERS for name in SHOWN], rows)
 
 
-def problems_grid(found: list[dict[str, Any]]) -> Grid:
-    problems = [{"store": item["store"], **problem} for item in found for problem in item["problems"]]
+def problems_grid(items: list[dict[str, Any]]) -> Grid:
+    problems = [{"store": item["store"], **problem} for item in items for problem in item["problems"]]
     rows = [[cell(problem[name]) for name in OF_PROBLEMS] for problem in problems]
     return Grid(list(OF_PROBLEMS), [name == "region" for name in OF_PROBLEMS], rows)

@@ -144,16 +144,16 @@ class Reading:
         return pa.RecordBatchReader.from_batches(schema, self._batches(splits, query, schema, pin))
 
     def _batches(self, splits: Sequence[Split], query: Query, schema: pa.Schema, pin: int) -> Iterator[pa.RecordBatch]:
-        places = [self._place(name, query) for name in schema.names]
+        indexes = [self._index_of(name, query) for name in schema.names]
         try:
             for split in splits:
                 for batch in self.table.read(split, query):
-                    yield batch if batch.schema == schema else _arranged(batch, places, schema, pin)
+                    yield batch if batch.schema == schema else _arranged(batch, indexes, schema, pin)
         except StateStoreError as error:
             self.error = error
             raise
 
-    def _place(self, name: str, query: Query) -> int | None:
+    def _index_of(self, name: str, query: Query) -> int | None:
         """The position of the column in a batch that answers ``query``; None for the pin, which no batch has."""
         if name == PIN_COLUMN:
             return None
@@ -166,14 +166,14 @@ def _cheapest(schema: pa.Schema) -> str:
     return min(widths)[1] if widths else str(schema.names[0])
 
 
-def _arranged(batch: pa.RecordBatch, places: Sequence[int | None], schema: pa.Schema, pin: int) -> pa.RecordBatch:
+def _arranged(batch: pa.RecordBatch, indexes: Sequence[int | None], schema: pa.Schema, pin: int) -> pa.RecordBatch:
     columns = batch.columns
     arranged = []
-    for place, field_ in zip(places, schema, strict=True):
-        if place is None:
+    for index, field_ in zip(indexes, schema, strict=True):
+        if index is None:
             arranged.append(pa.repeat(pa.scalar(pin, field_.type), batch.num_rows))
         else:
-            arranged.append(columns[place])
+            arranged.append(columns[index])
     return pa.RecordBatch.from_arrays(arranged, schema=schema)
 
 

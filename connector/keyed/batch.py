@@ -19,7 +19,7 @@ from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
 from statestore.connector.keyed.emitted import read_emitted
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, part_id
-from statestore.connector.keyed.placement import placed
+from statestore.connector.keyed.placement import with_tasks
 from statestore.connector.keyed.task import ANSWERS, run_partition
 from statestore.connector.keyed.task_results import Answer, Done, failure_of, from_json
 from statestore.connector.spark.errors import message_only
@@ -97,7 +97,7 @@ def _begun(
 ) -> KeyedBatch:
     """The batch, built on the newest snapshot."""
     base = log.snapshot(None)
-    parts = {} if base is None else {part.key_groups: part for part in base.handles}
+    parts = {} if base is None else {part.key_groups: part for part in base.parts}
     groups = store.task_groups(tasks if tasks is not None else len(parts) or _first_tasks(rows, job))
     known = tuple(part_id(parts[each]) if each in parts else None for each in groups)
     return KeyedBatch(job, label, 0 if base is None else base.version, tuple(groups), known, keeps, time_us)
@@ -113,7 +113,7 @@ def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:
         with message_only():
             yield from run_partition(batch, partition)
 
-    found = placed(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
+    found = with_tasks(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
     return [from_json(row[0]) for row in found]
 
 
@@ -133,7 +133,7 @@ def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transact
 
 def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, number: int) -> None:
     """Raise ConflictError BATCHES_MISSING if the newest snapshot lacks batches of the stream, as in an older copy."""
-    newest = max(log.retained(), default=0)
+    newest = max(log.kept_snapshots(), default=0)
     for entry in log.last_batches():
         if entry.transaction is None or entry.transaction[0] != application:
             continue
@@ -150,7 +150,7 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
 def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:
     """Discard the snapshots of this application that are older than its newest ``retained``."""
     application = None if transaction is None else transaction[0]
-    kept = shared_log(job.folder, job.store_id).retained().values()
+    kept = shared_log(job.folder, job.store_id).kept_snapshots().values()
     own = [e.version for e in kept if (None if e.transaction is None else e.transaction[0]) == application]
     for version in own[:-retained]:
         try:

@@ -28,8 +28,8 @@ def rows_of(answer: Any) -> Iterable[Any]:
         return batches
     if isinstance(answer, Mapping | tuple | str | bytes | pa.RecordBatch):
         return (answer,)
-    found: Iterable[Any] = answer
-    return found
+    rows: Iterable[Any] = answer
+    return rows
 
 
 def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:
@@ -39,19 +39,19 @@ def checked_row(codec: ValueCodec, row: Any) -> Row | pa.RecordBatch:
 
 def batches_of(codec: ValueCodec, rows: Iterable[Row | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Checked rows as batches of the codec's schema, in their order."""
-    held: list[Row] = []
+    collected: list[Row] = []
     for row in rows:
         if isinstance(row, tuple):
-            held.append(row)
-            if len(held) < BATCH_ROWS:
+            collected.append(row)
+            if len(collected) < BATCH_ROWS:
                 continue
-        if held:
-            yield _batch(codec, held)
-            held = []
+        if collected:
+            yield _batch(codec, collected)
+            collected = []
         if not isinstance(row, tuple):
             yield row
-    if held:
-        yield _batch(codec, held)
+    if collected:
+        yield _batch(codec, collected)
 
 
 def write_emitted(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:
@@ -63,7 +63,7 @@ def read_emitted(folder: Path, file: FileRef) -> Iterator[pa.RecordBatch]:
     """The batches of a file. Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT."""
     with opened(folder, file) as verified:
         for batch in open_file(verified)[1]:
-            columns = [verify_column(verified, batch, place) for place in range(batch.num_columns)]
+            columns = [verify_column(verified, batch, index) for index in range(batch.num_columns)]
             yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

@@ -29,11 +29,11 @@ class KeyFunction:
 
     function: Function
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Yield the emitted rows of each key; InvalidInputError FUNCTION_FAILED names the key."""
         process = _made(self.function, batch, task, backend)
         codec = ValueCodec(batch.job.output)
-        for key, rows in rows_by_key(batch.job.columns, given.keys, given.rows, given.arrival):
+        for key, rows in rows_by_key(batch.job.columns, task_rows.keys, task_rows.rows, task_rows.arrival):
             backend.set_current_key(key)
             try:
                 for row in rows_of(process(key, rows)):

@@ -37,7 +37,7 @@ class TaskRows:
 class Work(Protocol):
     """The computation of a task on its rows and its backend; picklable."""
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Yield the rows to emit, checked against the job's ``output``."""
 
 
@@ -94,13 +94,13 @@ def open_keyed(path: Path) -> KeyedStore:
     """Open the keyed store in a folder. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT."""
     if not path.parent.is_dir():
         raise NotFoundError("STORE_NOT_FOUND", f'no store at {path}; make it with create_store(…, kind="keyed", key=…)')
-    found = connect(path.parent).open_store(path.name)
-    if not isinstance(found, KeyedStore):
-        found.close()
+    store = connect(path.parent).open_store(path.name)
+    if not isinstance(store, KeyedStore):
+        store.close()
         raise InvalidInputError(
-            "WRONG_INPUT", f'store {path.name!r} is of kind {found.spec.kind}; expected one of kind "keyed"'
+            "WRONG_INPUT", f'store {path.name!r} is of kind {store.spec.kind}; expected one of kind "keyed"'
         )
-    return found
+    return store
 
 
 def make_job(
@@ -124,29 +124,29 @@ def make_job(
             f"key is {names}; store {spec.name!r} is keyed by {', '.join(spec.key.names)}: name a column for each of "
             "these, in order",
         )
-    places = tuple(_place(name, rows) for name in names)
-    for place, field in zip(places, spec.key, strict=True):
-        key_column(pa.array([], rows.field(place).type), field, rows.field(place).name)
+    indexes = tuple(_key_index(name, rows) for name in names)
+    for index, field in zip(indexes, spec.key, strict=True):
+        key_column(pa.array([], rows.field(index).type), field, rows.field(index).name)
     ValueCodec(output)  # refuses types that no column can have
     kind = cast(SnapshotKind, snapshot)
-    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, places, rows, output, work, kind)
+    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, indexes, rows, output, work, kind)
 
 
 def key_column(column: Any, field: pa.Field, name: str) -> Any:
     """Cast a column to the type of the store's key without loss. InvalidInputError WRONG_SCHEMA, NULL_KEY."""
     try:
-        found = cast_exactly(column, field.type)
+        key = cast_exactly(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             "WRONG_SCHEMA",
             f"column {name!r} is {column.type}; the store's key {field.name!r} is {type_name(field.type)} ({error}); "
             "cast it in the DataFrame",
         ) from None
-    if found.null_count:
+    if key.null_count:
         raise InvalidInputError(
-            "NULL_KEY", f"column {name!r} is null in {found.null_count} rows; a key has no nulls: filter them out"
+            "NULL_KEY", f"column {name!r} is null in {key.null_count} rows; a key has no nulls: filter them out"
         )
-    return found
+    return key
 
 
 def part_id(part: SnapshotPart) -> str:
@@ -155,13 +155,13 @@ def part_id(part: SnapshotPart) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(part.to_json(), sort_keys=True).encode())
 
 
-def _place(name: Any, rows: pa.Schema) -> int:
+def _key_index(name: Any, rows: pa.Schema) -> int:
     """The position of a column. Case is ignored, as in Spark, unless columns differ by case only."""
-    found = rows.get_all_field_indices(name) if isinstance(name, str) else []
-    found = found or [i for i, known in enumerate(rows.names) if known.lower() == str(name).lower()]
-    if len(found) != 1:
+    matches = rows.get_all_field_indices(name) if isinstance(name, str) else []
+    matches = matches or [i for i, other in enumerate(rows.names) if other.lower() == str(name).lower()]
+    if len(matches) != 1:
         raise InvalidInputError(
             "COLUMN_NOT_FOUND",
-            f"{'no' if not found else 'more than one'} column {name!r} for the key; there are {', '.join(rows.names)}",
+            f"{'more than one' if matches else 'no'} column {name!r} for the key; there are {', '.join(rows.names)}",
         )
-    return int(found[0])
+    return int(matches[0])

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 TASK, ARRIVAL = "__statestore_task", "__statestore_arrival"
 
 
-def placed(rows: DataFrame, job: KeyedJob, groups: Sequence[range]) -> DataFrame:
+def with_tasks(rows: DataFrame, job: KeyedJob, groups: Sequence[range]) -> DataFrame:
     """Return the task, the position in the DataFrame, and the columns, shuffled to the partitions of the tasks.
 
     Columns are named by number, because PySpark takes a name with a dot for a path. Each task gets one more row,
     without a position, so that every task runs even where Spark drops empty partitions, and so that a partition knows
     its tasks if it has several.
     """
-    names = [f"c{place}" for place in range(len(job.rows))]
-    task = _task_of(job, groups)(*(names[place] for place in job.key))
+    names = [f"c{index}" for index in range(len(job.rows))]
+    task = _task_of(job, groups)(*(names[index] for index in job.key))
     arrived = rows.toDF(*names).withColumn(ARRIVAL, f.monotonically_increasing_id())
     with_task = arrived.select(task.alias(TASK), ARRIVAL, *names)
     empty = [f.lit(None).cast(field.dataType).alias(field.name) for field in with_task.schema.fields[1:]]
@@ -40,26 +40,26 @@ def _task_of(job: KeyedJob, groups: Sequence[range]) -> Any:
     store's type. Rows with null go to the first task, which reports the error."""
     firsts = np.array([each.start for each in groups])
     columns, most = job.columns, job.key_groups
-    names = [job.rows.field(place).name for place in job.key]
+    names = [job.rows.field(index).name for index in job.key]
 
     def task_of(first: pa.Array, *others: pa.Array) -> pa.Array:
-        given = (first, *others)
-        known = np.ones(len(first), bool)
-        for column in given:
+        key_columns = (first, *others)
+        has_key = np.ones(len(first), bool)
+        for column in key_columns:
             if column.null_count:
-                known &= column.is_valid().to_numpy(zero_copy_only=False)
+                has_key &= column.is_valid().to_numpy(zero_copy_only=False)
         try:
-            whole = known.all()
+            whole = has_key.all()
             keys = [
-                key_column(column if whole else column.filter(pa.array(known)), field, name)
-                for column, field, name in zip(given, columns, names, strict=True)
+                key_column(column if whole else column.filter(pa.array(has_key)), field, name)
+                for column, field, name in zip(key_columns, columns, names, strict=True)
             ]
         except StateStoreError:
             return pa.nulls(len(first), pa.int32())
-        found = np.zeros(len(first), np.int32)
-        if known.any():
-            found[known] = np.searchsorted(firsts, key_groups(keys, most), "right") - 1
-        return pa.array(found, pa.int32(), mask=~known)
+        tasks = np.zeros(len(first), np.int32)
+        if has_key.any():
+            tasks[has_key] = np.searchsorted(firsts, key_groups(keys, most), "right") - 1
+        return pa.array(tasks, pa.int32(), mask=~has_key)
 
     functions: Any = f  # its stubs lack arrow_udf
     return functions.arrow_udf(task_of, "int")

@@ -64,7 +64,7 @@ def run_keyed(
     with open_keyed(folder) as opened:
         work = key_function(function)
         job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
-        check_frame_keys(rows.schema, [rows.columns[place] for place in job.key])
+        check_frame_keys(rows.schema, [rows.columns[index] for index in job.key])
         asked = check_transaction(transaction)
         label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"
         version = run_batch(opened, job, rows, tasks, asked, label, retained=retained, keeps=False)

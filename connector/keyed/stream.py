@@ -71,7 +71,7 @@ def run_keyed_stream(
     with open_keyed(folder) as opened:
         work = key_function(function)
         job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
-        check_frame_keys(rows.schema, [rows.columns[place] for place in job.key])
+        check_frame_keys(rows.schema, [rows.columns[index] for index in job.key])
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
     each = _batches(job, sink, tasks, retained, application)
@@ -100,10 +100,10 @@ def _batches(
     """The function that Spark calls for each micro-batch, on the driver."""
 
     def each(rows: DataFrame, number: int) -> None:
-        known = application or query_id(rows)
-        label = f"batch {number} of application {known!r}"
+        writer = application or query_id(rows)
+        label = f"batch {number} of application {writer!r}"
         with open_keyed(job.folder) as store:
-            version = run_batch(store, job, rows, tasks, (known, number), label, retained=retained, keeps=True)
+            version = run_batch(store, job, rows, tasks, (writer, number), label, retained=retained, keeps=True)
         if sink is not None:
             sink(emitted_frame(rows.sparkSession, job, version), number)
 
@@ -113,11 +113,11 @@ def _batches(
 def query_id(rows: DataFrame) -> str:
     """The id of the streaming query that a micro-batch belongs to. UnsupportedError NO_QUERY_ID."""
     try:
-        found = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        of_query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     except PySparkException:  # Spark Connect has no such properties
-        found = None
-    if not found:
+        of_query = None
+    if not of_query:
         raise UnsupportedError(
             "NO_QUERY_ID", "Spark does not report which query this batch belongs to; name it with application='…'"
         )
-    return found
+    return of_query

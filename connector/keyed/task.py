@@ -59,14 +59,14 @@ def _run(batch: KeyedBatch, task: int, placed: pa.Table) -> Done:
     job = batch.job
     rows = pa.Table.from_arrays(placed.columns[PLACED:], schema=job.rows)
     keys = [
-        key_column(_whole(rows.column(place)), field, rows.schema.field(place).name)
-        for place, field in zip(job.key, job.columns, strict=True)
+        key_column(_whole(rows.column(index)), field, rows.schema.field(index).name)
+        for index, field in zip(job.key, job.columns, strict=True)
     ]
-    given = TaskRows(rows, keys, _whole(placed.column(1)))
+    task_rows = TaskRows(rows, keys, _whole(placed.column(1)))
     backend = take_backend(batch, task)
     emitted = None
     try:
-        found = batches_of(ValueCodec(job.output), job.work(batch, task, backend, given))
+        found = batches_of(ValueCodec(job.output), job.work(batch, task, backend, task_rows))
         emitted = write_emitted(job.folder, job.output, found)
         part = backend.snapshot(job.snapshot).result()
     except BaseException:

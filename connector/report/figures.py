@@ -90,17 +90,17 @@ def _growth(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
 def _readable(warehouse: Warehouse, table: StateTable) -> list[int]:
     oldest, newest = table.kept_versions()
     query = Query(columns=("version", "readable"))
-    found = pa.Table.from_batches(list(read_rows(warehouse.open(f"{table.name}$snapshots"), query)))
-    versions: list[int] = sorted(found.filter(found["readable"])["version"].to_pylist())
+    snapshots = pa.Table.from_batches(list(read_rows(warehouse.open(f"{table.name}$snapshots"), query)))
+    versions: list[int] = sorted(snapshots.filter(snapshots["readable"])["version"].to_pylist())
     return [version for version in versions if oldest <= version <= newest]
 
 
 def _commit_times(warehouse: Warehouse, table: StateTable, versions: Sequence[int]) -> dict[int, int]:
-    found = pa.Table.from_batches(
+    commits = pa.Table.from_batches(
         list(read_rows(warehouse.open(f"{table.name}$versions"), Query(columns=("version", "timestamp"))))
     )
     times = dict(
-        zip(found["version"].to_pylist(), milliseconds(found["timestamp"].combine_chunks()).tolist(), strict=True)
+        zip(commits["version"].to_pylist(), milliseconds(commits["timestamp"].combine_chunks()).tolist(), strict=True)
     )
     return {version: times[version] for version in versions}
 
@@ -116,15 +116,15 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
     many."""
     columns = ("version", "timestamp", "operation", "rows", "closed")
     batches = list(read_rows(warehouse.open(f"{table.name}$versions"), Query(columns=columns)))
-    found = pa.Table.from_batches(batches).combine_chunks()
-    found = found.filter(pc.invert(pc.is_in(found["operation"], pa.array(UPKEEP))))
-    if not found.num_rows:
+    commits = pa.Table.from_batches(batches).combine_chunks()
+    commits = commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP))))
+    if not commits.num_rows:
         return []
-    width = max(1, -(-found.num_rows // COMMIT_BARS))
-    first = np.arange(0, found.num_rows, width)
-    last = np.minimum(first + width, found.num_rows) - 1
-    versions, times = found["version"].to_numpy(), milliseconds(found["timestamp"].chunk(0))
-    rows, closed = (found[name] for name in ("rows", "closed"))
+    width = max(1, -(-commits.num_rows // COMMIT_BARS))
+    first = np.arange(0, commits.num_rows, width)
+    last = np.minimum(first + width, commits.num_rows) - 1
+    versions, times = commits["version"].to_numpy(), milliseconds(commits["timestamp"].chunk(0))
+    rows, closed = (commits[name] for name in ("rows", "closed"))
     if rows.null_count:
         written, ended = _counted_changes(table, versions)
     else:
@@ -136,11 +136,11 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
             "last": int(versions[b]),
             "time": int(times[b]),
             "change": change,
-            "count": int(numbers[place]),
+            "count": int(numbers[index]),
         }
-        for place, (a, b) in enumerate(zip(first, last, strict=True))
+        for index, (a, b) in enumerate(zip(first, last, strict=True))
         for change, numbers in counts.items()
-        if numbers[place]
+        if numbers[index]
     ]
 
 
@@ -149,10 +149,10 @@ def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
     that are no longer kept count none."""
     written, ended = np.zeros(len(versions), np.int64), np.zeros(len(versions), np.int64)
     for batch in read_rows(table, Query(mode="changes", columns=("_change_type", "_commit_version"))):
-        place = np.searchsorted(versions, batch.column(1).to_numpy())
+        index = np.searchsorted(versions, batch.column(1).to_numpy())
         new = pc.is_in(batch.column(0), pa.array(["insert", "update_postimage"])).to_numpy(zero_copy_only=False)
-        written += np.bincount(place[new], minlength=len(versions))
-        ended += np.bincount(place[~new], minlength=len(versions))
+        written += np.bincount(index[new], minlength=len(versions))
+        ended += np.bincount(index[~new], minlength=len(versions))
     return written, ended
 
 
@@ -172,11 +172,11 @@ def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]]
         for batch in read_rows(table, Query(mode="history", columns=(*table.key_columns, "valid_from"))):
             hashes = hashes_of(batch.columns[:-1])
             if not counted:
-                known = batch.columns[-1].is_valid().to_numpy(zero_copy_only=False)
+                timed = batch.columns[-1].is_valid().to_numpy(zero_copy_only=False)
                 cell = (milliseconds(batch.columns[-1]) - first) // width * GROUP_CELLS + key_groups_of(
                     hashes, GROUP_CELLS
                 )
-                np.add(cells, np.bincount(cell[known], minlength=cells.size).reshape(cells.shape), out=cells)
+                np.add(cells, np.bincount(cell[timed], minlength=cells.size).reshape(cells.shape), out=cells)
             yield hashes, None
         counted = True
 
@@ -220,15 +220,15 @@ def _biggest(table: StateTable) -> list[dict[str, Any]]:
 
 def _named(table: StateTable, query: Query, hashes: Hashes, sums: Ints, name: str) -> list[dict[str, Any]]:
     """The keys of these hashes as texts, with their sums as ``name``; ``query`` has the columns of the key."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for batch in read_rows(table, query) if len(hashes) else ():
         mine = np.flatnonzero(np.isin(own := hashes_of(batch.columns), hashes))
         if len(mine):
             texts = key_texts([column.take(pa.array(mine)) for column in batch.columns]).to_pylist()
-            found |= dict(zip(own[mine].tolist(), texts, strict=True))
-        if len(found) == len(hashes):
+            names |= dict(zip(own[mine].tolist(), texts, strict=True))
+        if len(names) == len(hashes):
             break
-    return [{"key": found[key], name: n} for key, n in zip(hashes.tolist(), sums.tolist(), strict=True) if key in found]
+    return [{"key": names[key], name: n} for key, n in zip(hashes.tolist(), sums.tolist(), strict=True) if key in names]
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -35,8 +35,8 @@ class _Sums:
         self._rows = 0
 
     def add(self, hashes: Hashes, weights: Ints | None) -> None:
-        distinct, place = np.unique(hashes, return_inverse=True)
-        counts = np.bincount(place, weights, len(distinct)).astype(np.int64)
+        distinct, inverse = np.unique(hashes, return_inverse=True)
+        counts = np.bincount(inverse, weights, len(distinct)).astype(np.int64)
         low, high = np.searchsorted(distinct, np.array([self.first, self.last], np.uint64))
         high += high < len(distinct) and int(distinct[high]) == self.last
         self._pending.append((distinct[low:high], counts[low:high]))
@@ -47,9 +47,9 @@ class _Sums:
     def fold(self) -> None:
         if not self._pending:
             return
-        new, place = np.unique(np.concatenate([part[0] for part in self._pending]), return_inverse=True)
+        new, inverse = np.unique(np.concatenate([part[0] for part in self._pending]), return_inverse=True)
         counts = np.concatenate([part[1] for part in self._pending])
-        counts = np.bincount(place, counts, len(new)).astype(np.int64)
+        counts = np.bincount(inverse, counts, len(new)).astype(np.int64)
         self._pending, self._rows = [], 0
         at = np.searchsorted(self.hashes, new)
         known = np.zeros(len(new), bool)

@@ -59,22 +59,22 @@ def _versions(
     asked: dict[int, None] = {}
     parts = [_empty(table.schema(query))]
     for batch in read_rows(table, query) if len(busiest) or chosen else ():
-        hashes = hashes_of([batch.column(place) for place in own])
-        wanted = np.isin(hashes, busiest)
+        hashes = hashes_of([batch.column(index) for index in own])
+        is_shown = np.isin(hashes, busiest)
         if chosen:
             by_text = np.zeros(batch.num_rows, bool)
             for columns in {tuple(key), tuple(own)}:
-                texts = key_texts([batch.column(place) for place in columns])
+                texts = key_texts([batch.column(index) for index in columns])
                 by_text |= pc.is_in(texts, pa.array(chosen, pa.string())).to_numpy(zero_copy_only=False)
-            for found in np.unique(hashes[by_text]).tolist():
+            for hash_of_text in np.unique(hashes[by_text]).tolist():
                 if len(asked) < LIFELINES:
-                    asked.setdefault(found)
-            wanted |= np.isin(hashes, np.array(list(asked), np.uint64))
-        mine = pa.array(np.flatnonzero(wanted))
+                    asked.setdefault(hash_of_text)
+            is_shown |= np.isin(hashes, np.array(list(asked), np.uint64))
+        mine = pa.array(np.flatnonzero(is_shown))
         if len(mine):
             some = batch.take(mine)
-            part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(place) for place in own]))
-            parts.append(part.append_column(KEY, pa.array(hashes[wanted])))
+            part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(index) for index in own]))
+            parts.append(part.append_column(KEY, pa.array(hashes[is_shown])))
         if sum(part.num_rows for part in parts) > HELD_ROWS:
             parts = [_newest(parts)]
     return _newest(parts), list(dict.fromkeys([*asked, *busiest.tolist()]))
@@ -155,7 +155,7 @@ def _shown(value: Any) -> Any:
 
 
 def milliseconds(column: pa.Array) -> Ints:
-    found: Ints = (
+    numbers: Ints = (
         column.cast(pa.timestamp("us", "UTC")).view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
     )
-    return found
+    return numbers

@@ -135,9 +135,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
     body = []
     for row in rows:
         cells = []
-        for place, cell in enumerate(row):
-            kind = "number" if place in numbers else ""
-            if place == status:
+        for index, cell in enumerate(row):
+            kind = "number" if index in numbers else ""
+            if index == status:
                 kind = "ok" if cell == "ok" else "attention"
             cells.append(f'<td class="{kind}">{text(cell)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")

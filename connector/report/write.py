@@ -71,9 +71,9 @@ def write_page(
             continue
         figures = figures_of(warehouse, item["store"], () if key is None else (key,))
         panels = []
-        for place, (heading, what, spec) in enumerate(charts_of(figures)):
-            charts[f"c{number}-{place}"] = spec
-            panels.append(panel(f"c{number}-{place}", heading, what))
+        for index, (heading, what, spec) in enumerate(charts_of(figures)):
+            charts[f"c{number}-{index}"] = spec
+            panels.append(panel(f"c{number}-{index}", heading, what))
         lives = lifelines_of(figures)
         if lives:
             lifelines[f"l{number}"] = [{"key": name, "spec": spec} for name, spec in lives.items()]

@@ -149,21 +149,21 @@ def _route(module: str, name: str) -> None:
             return format(self, self._statestore_source) if hasattr(self, "_statestore_source") else self
         return methods["option"](self, key, value)
 
-    def options(self: Any, **given: Any) -> Any:
-        for key, value in given.items():
+    def options(self: Any, **values: Any) -> Any:
+        for key, value in values.items():
             option(self, key, value)
         return self
 
-    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **given: Any) -> Any:
+    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
         source = format or getattr(self, "_statestore_source", None)
         if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
             # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
             if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
-                asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in given.items()}}
+                asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in options.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
-            return with_intervals(methods["load"](self, path, format, schema, **given))
-        return methods["load"](self, path, format, schema, **given)
+            return with_intervals(methods["load"](self, path, format, schema, **options))
+        return methods["load"](self, path, format, schema, **options)
 
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode

@@ -61,9 +61,9 @@ def _spark_type(field: pa.Field) -> DataType:
     """Spark's type for the field, with its collations and intervals as they were declared."""
     kind, declared = field.type, declared_type(field)
     if declared is not None and not _LENGTH.fullmatch(declared):  # Spark reads these as strings
-        found = _declared(declared)
-        if found is not None:
-            return found
+        own_type = _declared(declared)
+        if own_type is not None:
+            return own_type
     if kind == pa.month_day_nano_interval():
         return CalendarIntervalType()
     if pa.types.is_list(kind):
@@ -78,8 +78,8 @@ def _spark_type(field: pa.Field) -> DataType:
 
 def _metadata(field: pa.Field) -> dict[str, Any] | None:
     stated = (field.metadata or {}).get(COLUMN_METADATA)
-    found: dict[str, Any] | None = None if stated is None else json.loads(stated)
-    return found
+    metadata: dict[str, Any] | None = None if stated is None else json.loads(stated)
+    return metadata
 
 
 def _declared(name: str) -> DataType | None:
@@ -88,11 +88,11 @@ def _declared(name: str) -> DataType | None:
         return StringType(name.removeprefix(_COLLATED))
     whole = {"name": "column", "type": name, "nullable": True, "metadata": {}}
     try:
-        found = StructType.fromJson({"type": "struct", "fields": [whole]}).fields[0].dataType
-        arrow_schema(StructType([numbers_field("column", found)]))
+        parsed = StructType.fromJson({"type": "struct", "fields": [whole]}).fields[0].dataType
+        arrow_schema(StructType([numbers_field("column", parsed)]))
     except (PySparkException, UnsupportedError, ValueError):
         return None
-    return found
+    return parsed
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -41,7 +41,7 @@ class StateStoreSource(DataSource):
             table = self._table()
             query = _as_spelled(table, shape_of(self.options))
             marked = not intervals_as_numbers(self.options)
-            return spark_schema(table.schema(query), marked=marked, event_times=query.mode == "snapshot")
+            return spark_schema(table.schema(query), marked=marked, event_times=query.mode == "state")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():
@@ -97,11 +97,11 @@ class FilteringReader(TableReader):
         schema = pa.schema([field.with_name(name) for name, field in named.items()])
         taken: list[Filter] = []
         for pushed in filters:
-            found = as_filter(pushed, schema)
-            if found is None:
+            filter_ = as_filter(pushed, schema)
+            if filter_ is None:
                 yield pushed
             else:
-                taken.append(replace(found, column=named[found.column].name))
+                taken.append(replace(filter_, column=named[filter_.column].name))
         self._query = replace(self._query, filters=tuple(taken))
 
 
@@ -111,11 +111,11 @@ def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
         raise InvalidInputError("WRONG_SCHEMA", f"the schema given for {table.name!r} has no column; name at least one")
     query = _as_spelled(table, replace(query, columns=tuple(schema.names)))
     have = spark_schema(table.schema(query))
-    for asked, found in zip(schema, have, strict=True):
-        if not same_type(asked.dataType, found.dataType):
+    for asked, own in zip(schema, have, strict=True):
+        if not same_type(asked.dataType, own.dataType):
             raise InvalidInputError(
                 "WRONG_SCHEMA",
-                f"column {asked.name!r} of {table.name!r} is {found.dataType.simpleString()}, the given schema says "
+                f"column {asked.name!r} of {table.name!r} is {own.dataType.simpleString()}, the given schema says "
                 f"{asked.dataType.simpleString()}; give its type, or no schema",
             )
     return query
@@ -126,10 +126,10 @@ def _as_spelled(table: StateTable, query: Query) -> Query:
     only."""
     if query.columns is None:
         return query
-    known = table.schema(replace(query, columns=None)).names
-    alike = [[name for name in known if name.lower() == asked.lower()] for asked in query.columns]
+    spelled = table.schema(replace(query, columns=None)).names
+    alike = [[name for name in spelled if name.lower() == asked.lower()] for asked in query.columns]
     columns = (
-        a[0] if asked not in known and len(a) == 1 else asked for asked, a in zip(query.columns, alike, strict=True)
+        a[0] if asked not in spelled and len(a) == 1 else asked for asked, a in zip(query.columns, alike, strict=True)
     )
     return replace(query, columns=tuple(columns))
 

@@ -22,9 +22,9 @@ from statestore.connector.sql.sql_statement import (
     check_reads_only,
     described_history,
     find_references,
+    located,
     parse,
-    place_of_quoted,
-    placed,
+    position_of_quoted,
     replace_table,
     words,
 )
@@ -65,7 +65,7 @@ class _Run:
         if tree is None or (not references and isinstance(tree, exp.Command | exp.Show)):
             self._view_all()
             return self._execute(text, [])
-        changed = self._place_views(references)
+        changed = self._create_views(references)
         return self._execute(text if native and not changed else tree.sql(dialect=DuckDBSQL), references)
 
     def _own_statement(self, text: str) -> pa.Table | None:
@@ -102,7 +102,7 @@ class _Run:
     def _view(self, name: str, table: StateTable, query: Query) -> None:
         self.readings.append(create_view(self.connection, name, table, query))
 
-    def _place_views(self, references: Sequence[TableReference]) -> bool:
+    def _create_views(self, references: Sequence[TableReference]) -> bool:
         """Make a view for each table that is read; return whether the tree was changed because a bare name was not
         enough."""
         queries = queries_of(references, _DuckDBEvaluator(self.connection))
@@ -110,7 +110,7 @@ class _Run:
         changed = False
         for reference, query in zip(references, queries, strict=True):
             try:
-                table = find_table(self.warehouse, reference.name, reference.place)
+                table = find_table(self.warehouse, reference.name, reference.position)
             except NotFoundError:
                 if reference.plain and not reference.qualified:
                     continue  # a table or view of DuckDB's own, or an error that DuckDB reports
@@ -151,7 +151,7 @@ class _Run:
             for reference in references:
                 if f"Table with name {reference.name} does not exist" in str(error):
                     try:
-                        find_table(self.warehouse, reference.name, reference.place)
+                        find_table(self.warehouse, reference.name, reference.position)
                     except StateStoreError as missing:
                         return missing
         said = str(error).partition("\nLINE ")[0].strip()
@@ -162,13 +162,13 @@ class _Run:
                 f"the statement needs DuckDB's extension {extension[2]!r} for {extension[1]!r}; extensions are not "
                 "loaded. Pass allow_external_access=True if the statement is trusted",
             )
-            return placed(refused, place_of_quoted(f'"{extension[1]}"', self.text, DuckDBSQL))
+            return located(refused, position_of_quoted(f'"{extension[1]}"', self.text, DuckDBSQL))
         if isinstance(error, duckdb.PermissionException):
             return UnsupportedError(
                 "EXTERNAL_ACCESS_OFF", f"{said}; pass allow_external_access=True if the statement is trusted"
             )
         if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
-            return placed(InvalidInputError("INVALID_SQL", said), place_of_quoted(said, self.text, DuckDBSQL))
+            return located(InvalidInputError("INVALID_SQL", said), position_of_quoted(said, self.text, DuckDBSQL))
         if isinstance(error, duckdb.InterruptException):
             return error
         return UnsupportedError("ENGINE_FAILED", f"DuckDB cannot answer the statement: {said}")

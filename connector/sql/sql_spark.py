@@ -33,9 +33,9 @@ from statestore.connector.sql.sql_statement import (
     check_reads_only,
     described_history,
     find_references,
+    located,
     parse,
-    place_of_quoted,
-    placed,
+    position_of_quoted,
     replace_table,
     words,
 )
@@ -95,9 +95,9 @@ def _scans(
     scans = []
     for reference, query in zip(references, queries, strict=True):
         try:
-            table = find_table(warehouse, reference.name, reference.place)
+            table = find_table(warehouse, reference.name, reference.position)
         except NotFoundError:
-            if reference.mode == "snapshot" and spark.catalog.tableExists(_in_session(reference)):
+            if reference.mode == "state" and spark.catalog.tableExists(_in_session(reference)):
                 continue
             raise
         check_answerable(table, query, reference)
@@ -140,7 +140,7 @@ def _analysed(spark: SparkSession, text: str, written: str) -> DataFrame:
         return spark.sql(text)
     except PySparkException as error:
         said = _PLAN.sub("", str(error)).strip()
-        raise placed(InvalidInputError("INVALID_SQL", said), place_of_quoted(said, written, SparkSQL)) from error
+        raise located(InvalidInputError("INVALID_SQL", said), position_of_quoted(said, written, SparkSQL)) from error
 
 
 def _needed_columns(table: StateTable, query: Query, needed: set[str]) -> list[str] | None:

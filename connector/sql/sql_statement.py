@@ -85,8 +85,8 @@ class TableReference:
 
     node: exp.Table
     name: str
-    place: str
-    mode: Mode = "snapshot"
+    position: str
+    mode: Mode = "state"
     version: exp.Expr | None = None
     time: exp.Expr | None = None
     bounds: tuple[tuple[str, exp.Expr], ...] = ()
@@ -104,7 +104,7 @@ class TableReference:
     @property
     def plain(self) -> bool:
         """Return whether the table is read without a version or time, by its name alone."""
-        return self.mode == "snapshot" and self.version is None and self.time is None
+        return self.mode == "state" and self.version is None and self.time is None
 
     def expressions(self) -> Iterator[tuple[str, exp.Expr]]:
         """Yield all expressions to evaluate: (field of Query or ``start``/``end``, expression)."""
@@ -137,12 +137,12 @@ def words(text: str, dialect: type[sqlglot.Dialect]) -> list[str]:
 
 def described_history(text: str, dialect: type[sqlglot.Dialect]) -> tuple[str, str] | None:
     """(name, position) of the table in ``DESCRIBE HISTORY name``; None for any other statement."""
-    found = words(text, dialect)
-    if [word.upper() for word in found[:2]] != ["DESCRIBE", "HISTORY"] or len(found) % 2 == 0:
+    statement = words(text, dialect)
+    if [word.upper() for word in statement[:2]] != ["DESCRIBE", "HISTORY"] or len(statement) % 2 == 0:
         return None
-    if len(found) < 3 or any(word != "." for word in found[3::2]):
+    if len(statement) < 3 or any(word != "." for word in statement[3::2]):
         return None
-    return ".".join(found[2::2]), _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
+    return ".".join(statement[2::2]), _line_and_column(text, sqlglot.tokenize(text, read=dialect)[2].start)
 
 
 def full_name(node: exp.Table) -> str:
@@ -159,20 +159,20 @@ def find_references(
     ``changes(…)``. Names that a common table expression defines are not tables. Raises InvalidInputError INVALID_SQL
     for a clause that cannot be answered.
     """
-    found = []
+    references = []
     for node in tree.find_all(exp.Table):
-        place = _place(node, text)
+        position = _position(node, text)
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in ("history", "changes"):
-            found.append(_function(node, place))
+            references.append(_function(node, position))
         elif isinstance(node.this, exp.Identifier) and not node.db:
-            reference = _named(node, place)
+            reference = _named(node, position)
             if not _is_cte(node):
-                found.append(reference)
+                references.append(reference)
             elif not reference.plain:
-                raise _invalid(f"{node.name!r} is defined by WITH; put the AS OF clause inside its query", place)
+                raise _invalid(f"{node.name!r} is defined by WITH; put the AS OF clause inside its query", position)
         elif isinstance(node.this, exp.Identifier) and is_ours(full_name(node)):
-            found.append(_named(node, place))
-    return found
+            references.append(_named(node, position))
+    return references
 
 
 def replace_table(node: exp.Table, name: str, shown: str) -> None:
@@ -199,16 +199,16 @@ def _shorten_columns(node: exp.Table) -> None:
         parts = column.parts
         if len(parts) > width and [part.name.lower() for part in parts[:width]] == qualified:
             kept = parts[width - 1 :]
-            for place, argument in enumerate(("this", "table", "db", "catalog"), 1):
-                column.set(argument, kept[-place] if place <= len(kept) else None)
+            for index, argument in enumerate(("this", "table", "db", "catalog"), 1):
+                column.set(argument, kept[-index] if index <= len(kept) else None)
 
 
-def _named(node: exp.Table, place: str) -> TableReference:
-    version, time = _clauses(node, place)
-    return TableReference(node, full_name(node), place, "snapshot", version, time)
+def _named(node: exp.Table, position: str) -> TableReference:
+    version, time = _clauses(node, position)
+    return TableReference(node, full_name(node), position, "state", version, time)
 
 
-def _clauses(node: exp.Table, place: str) -> tuple[exp.Expr | None, exp.Expr | None]:
+def _clauses(node: exp.Table, position: str) -> tuple[exp.Expr | None, exp.Expr | None]:
     """(version, time) expressions of the table's time travel clauses; both may be given, each once."""
     parts: dict[str, exp.Expr] = {}
     clauses: list[Any] = []
@@ -224,38 +224,38 @@ def _clauses(node: exp.Table, place: str) -> tuple[exp.Expr | None, exp.Expr | N
             raise _invalid(
                 f"table {node.name!r} is read by a clause other than AS OF or AT (VERSION | TIMESTAMP => …); "
                 f"for a range of time use history('{node.name}', start, end)",
-                place,
+                position,
             )
         if kind in parts:
-            raise _invalid(f"table {node.name!r} has two {kind} clauses; keep one", place)
+            raise _invalid(f"table {node.name!r} has two {kind} clauses; keep one", position)
         parts[kind] = clause.expression
     return parts.get("VERSION"), parts.get("TIMESTAMP")
 
 
-def _function(node: exp.Table, place: str) -> TableReference:
+def _function(node: exp.Table, position: str) -> TableReference:
     mode: Mode = "history" if node.this.name.lower() == "history" else "changes"
     arguments = node.this.expressions
     if not arguments or not (isinstance(arguments[0], exp.Literal) and arguments[0].is_string):
-        raise _invalid(f"{mode}(…) takes the table's name as a string first, as in {mode}('prices')", place)
+        raise _invalid(f"{mode}(…) takes the table's name as a string first, as in {mode}('prices')", position)
     bounds: dict[str, exp.Expr] = {}
-    for position, argument in enumerate(arguments[1:]):
+    for index, argument in enumerate(arguments[1:]):
         if isinstance(argument, exp.Kwarg | exp.PropertyEQ | exp.EQ):
             name = argument.this.name.lower()
             if name not in _RANGES[mode]:
-                raise _invalid(unknown_argument(mode, argument.this.name, _RANGES[mode]), place)
+                raise _invalid(unknown_argument(mode, argument.this.name, _RANGES[mode]), position)
             if name in bounds:
-                raise _invalid(f"{mode}(…) is given {name} twice; write it once", place)
+                raise _invalid(f"{mode}(…) is given {name} twice; write it once", position)
             bounds[name] = argument.expression
-        elif position < 2:
-            bounds[("start", "end")[position]] = argument
+        elif index < 2:
+            bounds[("start", "end")[index]] = argument
         else:
-            raise _invalid(f"{mode}(…) takes a name, a start and an end, found {len(arguments)} arguments", place)
-    version, time = _clauses(node, place)
+            raise _invalid(f"{mode}(…) takes a name, a start and an end, found {len(arguments)} arguments", position)
+    version, time = _clauses(node, position)
     if time is not None:
-        raise _invalid(f"{mode}(…) cannot be combined with TIMESTAMP AS OF; give a start and an end", place)
+        raise _invalid(f"{mode}(…) cannot be combined with TIMESTAMP AS OF; give a start and an end", position)
     if version is not None and mode == "changes":
-        raise _invalid("changes(…) cannot be combined with VERSION AS OF; give a start and an end", place)
-    return TableReference(node, arguments[0].name, place, mode, version, None, tuple(bounds.items()))
+        raise _invalid("changes(…) cannot be combined with VERSION AS OF; give a start and an end", position)
+    return TableReference(node, arguments[0].name, position, mode, version, None, tuple(bounds.items()))
 
 
 def _is_cte(node: exp.Table) -> bool:
@@ -279,7 +279,7 @@ def _is_cte(node: exp.Table) -> bool:
     return False
 
 
-def _place(node: exp.Table, text: str) -> str:
+def _position(node: exp.Table, text: str) -> str:
     first = node.parts[0] if node.parts else node.this
     start = first.meta.get("start")
     if start is None:
@@ -292,19 +292,19 @@ def _line_and_column(text: str, start: int) -> str:
     return f"line {before.count(chr(10)) + 1}, column {start - (before.rfind(chr(10)) + 1) + 1}"
 
 
-def placed(error: StateStoreError, place: str) -> StateStoreError:
+def located(error: StateStoreError, position: str) -> StateStoreError:
     """The error with the position in the statement that it concerns, unless it names one already."""
-    if not place or error.message.startswith("line "):
+    if not position or error.message.startswith("line "):
         return error
-    return type(error)(error.code, f"{place}: {error.message}")
+    return type(error)(error.code, f"{position}: {error.message}")
 
 
-def place_of_quoted(message: str, text: str, dialect: type[sqlglot.Dialect]) -> str:
+def position_of_quoted(message: str, text: str, dialect: type[sqlglot.Dialect]) -> str:
     """The position in the statement of the first name that an engine's ``message`` quotes; empty if there is none.
 
     Engines run a statement with other table names, so the positions that they report do not fit ``text``.
     """
-    names = [name.split(".")[-1] for found in _QUOTED.findall(message) for name in found if name]
+    names = [name.split(".")[-1] for quoted in _QUOTED.findall(message) for name in quoted if name]
     try:
         tokens = sqlglot.tokenize(text, read=dialect)
     except SqlglotError:
@@ -322,18 +322,18 @@ def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) 
         return
     target = (tree.this if isinstance(tree.this, exp.Expr) else tree).find(exp.Table)
     if target is not None and is_ours(full_name(target)):
-        raise placed(
+        raise located(
             ReadOnlyError(
                 "READ_ONLY",
                 f"SQL reads {full_name(target)!r} and does not change it; write with put, put_all or write in Python, "
                 "or from Spark with df.write and writeStream",
             ),
-            _place(target, text),
+            _position(target, text),
         )
 
 
-def _invalid(message: str, place: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_SQL", f"{place}: {message}" if place else message)
+def _invalid(message: str, position: str) -> InvalidInputError:
+    return InvalidInputError("INVALID_SQL", f"{position}: {message}" if position else message)
 
 
 def _describe(error: SqlglotError) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.sql.sql_statement import TableReference, placed
+from statestore.connector.sql.sql_statement import TableReference, located
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 
 
-def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
+def find_table(warehouse: Warehouse, name: str, position: str = "") -> StateTable:
     """The table called ``name``. Case is ignored, as in DuckDB and Spark, unless two names differ by case only.
 
     Raises NotFoundError TABLE_NOT_FOUND, which names the position, the nearest table and the existing ones.
@@ -21,7 +21,7 @@ def find_table(warehouse: Warehouse, name: str, place: str = "") -> StateTable:
     try:
         return warehouse.open(same[0] if len(same) == 1 else name)
     except NotFoundError as error:
-        raise placed(error, place) from None
+        raise located(error, position) from None
 
 
 def is_qualified(warehouse: Warehouse, name: str) -> bool:
@@ -39,7 +39,7 @@ def check_answerable(table: StateTable, query: Query, reference: TableReference)
     try:
         table.splits(query)
     except StateStoreError as error:
-        raise placed(error, reference.place) from None
+        raise located(error, reference.position) from None
 
 
 def columns_named(tree: exp.Expr, references: Sequence[TableReference]) -> set[str] | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from sqlglot import exp
 
-from statestore.connector.sql.sql_statement import TableReference, placed
+from statestore.connector.sql.sql_statement import TableReference, located
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import parse_time, to_us
@@ -46,13 +46,13 @@ def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> li
             try:
                 evaluator.evaluate([part])
             except StateStoreError as error:
-                raise placed(error, reference.place) from None
+                raise located(error, reference.position) from None
         raise
     fields: dict[int, dict[str, Any]] = {id(reference): {} for reference in references}
     for (reference, key, part), value in zip(wanted, values, strict=True):
         name, number = _field(reference, key, value, part)
         if name in fields[id(reference)]:
-            raise InvalidInputError("INVALID_SQL", f"{reference.place}: {name} of {reference.name!r} is given twice")
+            raise InvalidInputError("INVALID_SQL", f"{reference.position}: {name} of {reference.name!r} is given twice")
         fields[id(reference)][name] = number
     return [Query(mode=reference.mode, **fields[id(reference)]) for reference in references]
 
@@ -94,7 +94,7 @@ def _check_constant(reference: TableReference, part: exp.Expr) -> None:
     if part.find(exp.Column, exp.Query, exp.Subquery, exp.Placeholder) is not None:
         raise InvalidInputError(
             "INVALID_SQL",
-            f"{reference.place}: the version or time of {reference.name!r} is {part.sql()}; "
+            f"{reference.position}: the version or time of {reference.name!r} is {part.sql()}; "
             "expected a constant expression without columns and subqueries",
         )
 
@@ -107,7 +107,7 @@ def _field(reference: TableReference, key: str, value: Value, part: exp.Expr) ->
     if key.endswith("version"):
         if value.kind != "integer":
             raise InvalidInputError(
-                "INVALID_VERSION", f"{reference.place}: version {part.sql()} of {reference.name!r} is not an integer"
+                "INVALID_VERSION", f"{reference.position}: version {part.sql()} of {reference.name!r} is not an integer"
             )
         return key, value.value
     if value.kind == "time":

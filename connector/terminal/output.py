@@ -160,9 +160,9 @@ def printable(text: str) -> str:
     return CONTROL.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return known.get(found[0], f"\\x{ord(found[0]):02x}")
+def _escaped(character: re.Match[str]) -> str:
+    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return escapes.get(character[0], f"\\x{ord(character[0]):02x}")
 
 
 def plain(value: Any) -> Any:
@@ -197,14 +197,14 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 def _unique(names: Sequence[str]) -> list[str]:
     """Names for a JSON object: a, a_1, a_2 for three columns named a."""
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for name in names:
         candidate, number = name, 0
-        while candidate in found:
+        while candidate in unique:
             number += 1
             candidate = f"{name}_{number}"
-        found[candidate] = None
-    return list(found)
+        unique[candidate] = None
+    return list(unique)
 
 
 def human_bytes(count: int) -> str:

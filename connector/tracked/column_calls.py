@@ -33,18 +33,18 @@ class ColumnCalls:
     timeout: int | None
     values: tuple[int, ...]
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Yield the emitted rows. Raises InvalidInputError FUNCTION_FAILED."""
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=self.timeout is not None)
-        order = pa.array(np.argsort(given.arrival.to_numpy(), kind="stable"))
-        keys, codes = states.distinct([column.take(order) for column in given.keys])
+        order = pa.array(np.argsort(task_rows.arrival.to_numpy(), kind="stable"))
+        keys, codes = states.distinct([column.take(order) for column in task_rows.keys])
         idle = _idle(states, keys, None if self.timeout is None else batch.time - self.timeout)
         every = keys if idle is None else keys.with_others(idle)
         if not len(every):
             return
         before = states.get(every)
         timing_out = np.arange(len(every)) >= len(keys)
-        rows = given.rows.take(order).select(list(self.values)).append_column(KEY, pa.array(codes))
+        rows = task_rows.rows.take(order).select(list(self.values)).append_column(KEY, pa.array(codes))
         after, emitted = self._called(batch, every, rows, before, timing_out)
         _store(states, every, before, after, timing_out, batch.time)
         if emitted is not None:
@@ -78,8 +78,8 @@ def _idle(states: TrackedStates, keys: Keys, before: int | None) -> Keys | None:
     """Keys that time out and have no row in the batch."""
     if before is None:
         return None
-    found = states.idle(before)
-    return found.only(~found.among(keys))
+    idle = states.idle(before)
+    return idle.only(~idle.among(keys))
 
 
 def _store(states: TrackedStates, keys: Keys, before: pa.Array, after: pa.Array, timing_out: Bools, time: int) -> None:
@@ -102,8 +102,8 @@ def _checked(after: Any, kind: pa.DataType, count: int) -> pa.Array:
     if isinstance(after, pa.ChunkedArray):
         after = after.combine_chunks()
     if not isinstance(after, pa.Array) or len(after) != count:
-        found = f"{len(after)} values" if isinstance(after, pa.Array) else type(after).__name__
+        what = f"{len(after)} values" if isinstance(after, pa.Array) else type(after).__name__
         raise InvalidInputError(
-            "WRONG_VALUE", f"the states are {found}; expected a pyarrow Array with one for each of {count} keys"
+            "WRONG_VALUE", f"the states are {what}; expected a pyarrow Array with one for each of {count} keys"
         )
     return cast_exactly(after, kind)

@@ -23,10 +23,10 @@ class InitialStates:
     timed: bool
     values: tuple[int, ...]
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Put the states and emit nothing. Raises InvalidInputError WRONG_INITIAL_STATE."""
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=self.timed)
-        keys, codes = states.distinct(given.keys)
+        keys, codes = states.distinct(task_rows.keys)
         if len(keys) != len(codes):
             twice = int(np.flatnonzero(np.bincount(codes) > 1)[0])
             repeated = {name: c[twice].as_py() for name, c in zip(batch.job.columns.names, keys.columns, strict=True)}
@@ -34,12 +34,12 @@ class InitialStates:
                 "WRONG_INITIAL_STATE", f"the initial state has key {repeated} twice; expected it once"
             )
         if len(keys):
-            states.put(keys, self._states(given.rows), batch.time)
+            states.put(keys, self._states(task_rows.rows), batch.time)
         yield from ()
 
     def _states(self, rows: pa.Table) -> pa.Array:
-        columns = [rows.column(place).combine_chunks() for place in self.values]
-        names = [rows.schema.names[place] for place in self.values]
+        columns = [rows.column(index).combine_chunks() for index in self.values]
+        names = [rows.schema.names[index] for index in self.values]
         of_columns = pa.types.is_struct(self.state_type)
         if not columns or (len(columns) > 1 and not of_columns):
             raise InvalidInputError(
@@ -47,14 +47,14 @@ class InitialStates:
                 f"beside its key the initial state has the columns {', '.join(names) or '(none)'}; "
                 f"expected those of {self.state_type}",
             )
-        found = columns[0]
-        if of_columns and not (len(columns) == 1 and pa.types.is_struct(found.type)):
-            found = pa.StructArray.from_arrays(columns, names=names)
+        column = columns[0]
+        if of_columns and not (len(columns) == 1 and pa.types.is_struct(column.type)):
+            column = pa.StructArray.from_arrays(columns, names=names)
         try:
-            states = cast_exactly(found, self.state_type)
+            states = cast_exactly(column, self.state_type)
         except pa.ArrowException as error:
             raise InvalidInputError(
-                "WRONG_INITIAL_STATE", f"the initial state is {found.type}, expected {self.state_type} ({error})"
+                "WRONG_INITIAL_STATE", f"the initial state is {column.type}, expected {self.state_type} ({error})"
             ) from error
         if states.null_count:
             raise InvalidInputError(

@@ -33,12 +33,12 @@ class RecordCalls:
     timeout: int | None
     values: tuple[int, ...]
 
-    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, given: TaskRows) -> Iterator[Emitted]:
+    def __call__(self, batch: KeyedBatch, task: int, backend: KeyedBackend, task_rows: TaskRows) -> Iterator[Emitted]:
         """Yield the emitted rows. Raises InvalidInputError FUNCTION_FAILED, which names the key."""
         timed = self.timeout is not None
         states = TrackedStates(backend, self.state_type, batch.job.key_groups, timed=timed)
         run = _Run(self, batch)
-        yield from run.records(states, given)
+        yield from run.records(states, task_rows)
         if self.timeout is not None:
             idle = states.idle(batch.time - self.timeout)
             yield from run.timed_out(states, idle)
@@ -57,26 +57,26 @@ class _Run:
         self.canonical = from_arrow(work.state_type)
         self.shown = plain(work.state_type, dict) or _same
 
-    def records(self, states: TrackedStates, given: TaskRows) -> Iterator[Emitted]:
-        if not given.rows.num_rows:
+    def records(self, states: TrackedStates, task_rows: TaskRows) -> Iterator[Emitted]:
+        if not task_rows.rows.num_rows:
             return
-        order = pa.array(np.argsort(given.arrival.to_numpy(), kind="stable"))
-        keys, codes = states.distinct([column.take(order) for column in given.keys])
+        order = pa.array(np.argsort(task_rows.arrival.to_numpy(), kind="stable"))
+        keys, codes = states.distinct([column.take(order) for column in task_rows.keys])
         users = self._users(keys)
         before = states.get(keys)
-        held = self._canonical(before)
+        canonical = self._canonical(before)
         changed = np.zeros(len(keys), bool)
         state, call, shown = self.state, self._call, self.shown
-        for code, value in zip(codes.tolist(), _values(given.rows.take(order), self.work.values), strict=True):
-            state._wrap(shown(held[code]))
+        for code, value in zip(codes.tolist(), _values(task_rows.rows.take(order), self.work.values), strict=True):
+            state._wrap(shown(canonical[code]))
             answer = call(users[code], value)
             if state._is_removed:
-                held[code], changed[code] = None, True
+                canonical[code], changed[code] = None, True
             elif state._is_updated:
-                held[code], changed[code] = self._checked(users[code], state.get()), True
+                canonical[code], changed[code] = self._checked(users[code], state.get()), True
             if answer is not None:
                 yield answer
-        self._store(states, keys, held, changed, before.is_valid().to_numpy(zero_copy_only=False))
+        self._store(states, keys, canonical, changed, before.is_valid().to_numpy(zero_copy_only=False))
 
     def timed_out(self, states: TrackedStates, idle: Keys) -> Iterator[Emitted]:
         if not len(idle):
@@ -94,14 +94,14 @@ class _Run:
         self,
         states: TrackedStates,
         keys: Keys,
-        held: list[Any],
+        canonical: list[Any],
         changed: Bools,
         before: Bools,
     ) -> None:
-        there = np.array([value is not None for value in held])
+        there = np.array([value is not None for value in canonical])
         put = changed & there
         if put.any():
-            rows = [(value,) for value, kept in zip(held, put.tolist(), strict=True) if kept]
+            rows = [(value,) for value, kept in zip(canonical, put.tolist(), strict=True) if kept]
             states.put(keys.only(put), self.states.to_columns(rows)[0], self.batch.time)
         kept = there & ~changed
         if kept.any():
@@ -133,31 +133,31 @@ class _Run:
             raise function_failed(f"the state of key {key!r} of {self.batch.label}", error) from error
 
     def _canonical(self, states: pa.Array) -> list[Any]:
-        found: list[Any] = states.to_pylist()
-        return found if self.canonical is None else [self.canonical(state) for state in found]
+        values: list[Any] = states.to_pylist()
+        return values if self.canonical is None else [self.canonical(state) for state in values]
 
     def _users(self, keys: Keys) -> list[Any]:
         cells = zip(*(column.to_pylist() for column in keys.columns), strict=True)
         return [self.keys.to_user(self.keys.normalize(cell)) for cell in cells]
 
 
-def _values(rows: pa.Table, places: tuple[int, ...]) -> list[Any]:
+def _values(rows: pa.Table, indexes: tuple[int, ...]) -> list[Any]:
     """The value of each record, as users write it: maps are dicts."""
-    if not places:
+    if not indexes:
         return [None] * rows.num_rows
-    columns = [_as_users(rows.column(place)) for place in places]
-    if len(places) == 1:
+    columns = [_as_users(rows.column(index)) for index in indexes]
+    if len(indexes) == 1:
         return columns[0]
-    names = [rows.schema.names[place] for place in places]
+    names = [rows.schema.names[index] for index in indexes]
     return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def _as_users(column: pa.ChunkedArray) -> list[Any]:
-    found: list[Any] = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     canonical, shown = from_arrow(column.type), plain(column.type, dict)
     if canonical is None or shown is None:
-        return found
-    return [shown(canonical(value)) for value in found]
+        return values
+    return [shown(canonical(value)) for value in values]
 
 
 def _same(value: Any) -> Any:

@@ -117,4 +117,4 @@ def _may_have_emitted(entry: SnapshotEntry) -> bool:
     """Return whether a discarded snapshot may have had emitted records; once the log is folded that is unknown, and
     true."""
     initial = entry.transaction is not None and entry.transaction[1] == INITIAL
-    return entry.operation == "snapshot" and not initial and bool(entry.outputs or not entry.handles)
+    return entry.operation == "snapshot" and not initial and bool(entry.outputs or not entry.parts)

@@ -61,6 +61,6 @@ def snapshots_of(folder: Path) -> list[StateSnapshot]:
             None if entry.transaction is None else entry.transaction[1],
             epoch + timedelta(microseconds=entry.timestamp),
         )
-        for entry in log.retained().values()
-        if STATE in {spec.name for part in entry.handles for spec in part.states}
+        for entry in log.kept_snapshots().values()
+        if STATE in {spec.name for part in entry.parts for spec in part.states}
     ]

@@ -58,27 +58,29 @@ class StateSpec:
     def timeout(self, duration: int | timedelta | str) -> StateSpec:
         """Let keys time out that have had no record for this long (int milliseconds, timedelta, "30 minutes"). In the
         first batch that begins later, the function is called once more for such a key, and its state is removed."""
-        found = duration_ms(duration, "timeout")
-        if not found:
+        milliseconds = duration_ms(duration, "timeout")
+        if not milliseconds:
             raise InvalidInputError("INVALID_DURATION", f"timeout is {duration!r}; expected a duration greater than 0")
-        return replace(self, timeout_ms=found)
+        return replace(self, timeout_ms=milliseconds)
 
 
 def _parameters(function: Any) -> int:
     if not callable(function):
         raise _no_function(function)
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise _no_function(function) from None
-    positional = [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    positional = [
+        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
     if len(positional) not in (2, 4):
         raise _no_function(function)
     return len(positional)
 
 
-def _no_function(found: Any) -> InvalidInputError:
-    name = getattr(found, "__name__", type(found).__name__)
+def _no_function(given_function: Any) -> InvalidInputError:
+    name = getattr(given_function, "__name__", type(given_function).__name__)
     return InvalidInputError(
         "INVALID_OPTION", f"the function is {name}; expected f(value, state) or f(batch_time, key, value, state)"
     )

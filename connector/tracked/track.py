@@ -63,8 +63,8 @@ def track_state_by_key(
     names = [key] if isinstance(key, str) else list(key)
     check_frame_keys(rows.schema, names)
     state, output = parsed_state_type(state_type), record_schema(output_type)
-    values = value_places(given, names)
-    if spec.form == "columns" and KEY in (given.names[place] for place in values):
+    values = value_indexes(given, names)
+    if spec.form == "columns" and KEY in (given.names[index] for index in values):
         raise InvalidInputError(
             "WRONG_SCHEMA", f"the rows have a column {KEY!r}; the function gets another column of that name: rename it"
         )
@@ -83,12 +83,12 @@ def _work(spec: StateSpec, state: pa.DataType, values: tuple[int, ...]) -> Work:
     return RecordCalls(spec.call, spec.form, state, timeout, values)
 
 
-def value_places(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
+def value_indexes(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
     """The positions of the columns that are not key columns. Case is ignored, as in Spark, unless names differ by case
     only."""
     exact = {name for name in key if name in rows.names}
     other = {name.lower() for name in key if name not in exact}
-    return tuple(place for place, name in enumerate(rows.names) if name not in exact and name.lower() not in other)
+    return tuple(index for index, name in enumerate(rows.names) if name not in exact and name.lower() not in other)
 
 
 def _create_where_absent(folder: Path, rows: pa.Schema, key: Sequence[str]) -> None:

@@ -60,8 +60,8 @@ class Tracked:
         check_retained(retained)
 
         def each(rows: DataFrame, number: int) -> None:
-            known = application or query_id(rows)
-            version = self._batch(rows, (known, number), retained, keeps=True)
+            writer = application or query_id(rows)
+            version = self._batch(rows, (writer, number), retained, keeps=True)
             if sink is not None:
                 sink(emitted_frame(rows.sparkSession, self.job, version), number)
 
@@ -94,7 +94,7 @@ class Tracked:
         if self.clock is not None:
             begun = to_us(self.clock(0 if transaction is None else transaction[1]), "clock")
         with open_keyed(self.job.folder) as store:
-            if self.spec.initial is not None and not store.retained():
+            if self.spec.initial is not None and not store.kept_snapshots():
                 self._put_initial(rows, None if transaction is None else transaction[0], begun)
             return run_batch(
                 store,
@@ -113,13 +113,13 @@ class Tracked:
         initial = self.spec.initial
         if not hasattr(initial, "sparkSession"):
             initial = rows.sparkSession.createDataFrame(initial)
-        given = arrow_schema(initial.schema)
-        names = self._key_of(given)
+        schema = arrow_schema(initial.schema)
+        names = self._key_of(schema)
         taken = {name.lower() for name in names}
-        values = tuple(place for place, name in enumerate(given.names) if name.lower() not in taken)
+        values = tuple(index for index, name in enumerate(schema.names) if name.lower() not in taken)
         work = InitialStates(self.state_type, self.spec.timeout_ms is not None, values)
         with open_keyed(self.job.folder) as store:
-            job = make_job(store, self.job.folder, names, given, self.job.output, work, "incremental")
+            job = make_job(store, self.job.folder, names, schema, self.job.output, work, "incremental")
             transaction = None if application is None else (application, INITIAL)
             run_batch(
                 store,
@@ -137,7 +137,7 @@ class Tracked:
     def _key_of(self, initial: pa.Schema) -> list[str]:
         """The key columns of initial states, named as in the store or as in the rows. Case is ignored, as in Spark."""
         there = {name.lower() for name in initial.names}
-        of_rows = [self.job.rows.field(place).name for place in self.job.key]
+        of_rows = [self.job.rows.field(index).name for index in self.job.key]
         return [
             own if own.lower() in there else other for own, other in zip(self.job.columns.names, of_rows, strict=True)
         ]

@@ -36,18 +36,18 @@ class Keys:
     def __len__(self) -> int:
         return len(self.stored)
 
-    def only(self, wanted: Bools) -> Keys:
-        """The keys where ``wanted`` is true."""
-        chosen = pa.array(wanted)
-        return Keys([c.filter(chosen) for c in self.columns], self.groups[wanted], self.stored.filter(chosen))
+    def only(self, chosen_keys: Bools) -> Keys:
+        """The keys where ``chosen_keys`` is true."""
+        chosen = pa.array(chosen_keys)
+        return Keys([c.filter(chosen) for c in self.columns], self.groups[chosen_keys], self.stored.filter(chosen))
 
     def among(self, others: Keys) -> Bools:
         """A mask of the keys that are among the others."""
-        found: Bools = pc.is_in(self.stored, value_set=others.stored).to_numpy(zero_copy_only=False)
-        return found
+        flags: Bools = pc.is_in(self.stored, value_set=others.stored).to_numpy(zero_copy_only=False)
+        return flags
 
     def with_others(self, others: Keys) -> Keys:
-        """These keys, followed by the others."""
+        """Return these keys, followed by the others."""
         columns = [pa.concat_arrays(pair) for pair in zip(self.columns, others.columns, strict=True)]
         groups = np.concatenate((self.groups, others.groups))
         return Keys(columns, groups, pa.concat_arrays([self.stored, others.stored]))
@@ -111,7 +111,7 @@ class TrackedStates:
         """Remove the timers of keys, which are at the times in ``updated``."""
         assert self._updated is not None and self._idle is not None
         before = self._updated.get(keys.stored)
-        known = before.is_valid().to_numpy(zero_copy_only=False)
-        if known.any():
-            old = keys.only(known)
+        has_state = before.is_valid().to_numpy(zero_copy_only=False)
+        if has_state.any():
+            old = keys.only(has_state)
             self._idle.remove_at(old.groups, before.drop_null().cast(pa.int64()).to_numpy(), old.columns)

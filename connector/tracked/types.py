@@ -14,29 +14,29 @@ from statestore.formats.errors import InvalidInputError
 VALUE = "value"
 
 
-def state_type(given: Any) -> pa.DataType:
+def state_type(type_: Any) -> pa.DataType:
     """The type of a state: "bigint", or a struct of columns, "n bigint, last timestamp". InvalidInputError
     INVALID_OPTION."""
-    found = _schema(given, "state_type")
-    return found.field(0).type if found.names == [VALUE] else pa.struct(list(found))
+    schema = _schema(type_, "state_type")
+    return schema.field(0).type if schema.names == [VALUE] else pa.struct(list(schema))
 
 
-def record_schema(given: Any) -> pa.Schema:
+def record_schema(type_: Any) -> pa.Schema:
     """The columns of emitted records; one type is a column ``value``. InvalidInputError INVALID_OPTION."""
-    return _schema(given, "output_type")
+    return _schema(type_, "output_type")
 
 
-def _schema(given: Any, option: str) -> pa.Schema:
-    if isinstance(given, pa.Schema):
-        return given
-    if isinstance(given, pa.DataType):
-        return pa.schema(list(given) if pa.types.is_struct(given) else [pa.field(VALUE, given)])
-    kind = _parsed(given, option) if isinstance(given, str) else given
+def _schema(type_: Any, option: str) -> pa.Schema:
+    if isinstance(type_, pa.Schema):
+        return type_
+    if isinstance(type_, pa.DataType):
+        return pa.schema(list(type_) if pa.types.is_struct(type_) else [pa.field(VALUE, type_)])
+    kind = _parsed(type_, option) if isinstance(type_, str) else type_
     if isinstance(kind, StructType) and kind.fields:
         return arrow_schema(StructType([StructField(field.name, field.dataType) for field in kind]))
     if isinstance(kind, DataType) and not isinstance(kind, StructType):
         return arrow_schema(StructType([StructField(VALUE, kind)]))
-    raise _wrong(given, option)
+    raise _wrong(type_, option)
 
 
 def _parsed(text: str, option: str) -> Any:
@@ -46,8 +46,8 @@ def _parsed(text: str, option: str) -> Any:
         raise _wrong(text, option) from error
 
 
-def _wrong(given: Any, option: str) -> InvalidInputError:
+def _wrong(type_: Any, option: str) -> InvalidInputError:
     return InvalidInputError(
         "INVALID_OPTION",
-        f'{option} is {given!r}; expected a type, like "bigint", or columns, like "n bigint, at timestamp"',
+        f'{option} is {type_!r}; expected a type, like "bigint", or columns, like "n bigint, at timestamp"',
     )

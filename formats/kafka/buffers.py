@@ -99,11 +99,11 @@ def decode_grace_buffered(data: bytes) -> Buffered:
     A value in the store ends there. In the changelog a buffer time follows, which is always 0.
     """
     reader = Reader("grace buffer value", data)
-    found = _version_3(reader)
+    buffered = _version_3(reader)
     if reader.left == INT64.size:
         reader.int64("buffer time")
     reader.end()
-    return found
+    return buffered
 
 
 def encode_context(context: RecordContext) -> bytes:
@@ -132,9 +132,9 @@ def _whole(data: bytes, version: int) -> Buffered:
     if decode is None:
         raise UnsupportedError("BUFFER_VERSION", f"buffer value of version {version}; expected 0 to {CURRENT_VERSION}")
     reader = Reader(f"buffer value of version {version}", data)
-    found = decode(reader)
+    decoded = decode(reader)
     reader.end()
-    return found
+    return decoded
 
 
 def _version_0(reader: Reader) -> Buffered:
@@ -164,15 +164,15 @@ def _version_3(reader: Reader) -> Buffered:
 
 
 def _version_3_with_time(reader: Reader) -> Buffered:
-    found = _version_3(reader)
-    return Buffered(found.context, found.prior, found.old, found.new, reader.int64("buffer time"))
+    buffered = _version_3(reader)
+    return Buffered(buffered.context, buffered.prior, buffered.old, buffered.new, reader.int64("buffer time"))
 
 
 def _sized_change(reader: Reader) -> tuple[bytes | None, bytes | None]:
     inner = Reader(reader.what, reader.sized("change"))
-    found = _change(inner)
+    change = _change(inner)
     inner.end()
-    return found
+    return change
 
 
 def _change(reader: Reader) -> tuple[bytes | None, bytes | None]:

@@ -31,7 +31,7 @@ class StorePath:
     """The path of one RocksDB of a state directory. A global store has no task: ``subtopology``, ``partition`` are
     None.
 
-    ``segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
+    ``time_segment`` is the directory's name where the layout is ``segment``. A store of 2016 has its segments under
     ``rocksdb/``: see `decode_original_time_segment_name`.
     """
 
@@ -41,7 +41,7 @@ class StorePath:
     store: str
     layout: Layout
     named_topology: str | None = None
-    segment: str | None = None
+    time_segment: str | None = None
 
 
 def decode_store_path(path: str) -> StorePath:
@@ -69,14 +69,14 @@ def decode_store_path(path: str) -> StorePath:
 def encode_store_path(path: StorePath) -> str:
     task = GLOBAL if path.subtopology is None else f"{path.subtopology}_{path.partition}"
     topology = () if path.named_topology is None else (f"__{path.named_topology}__",)
-    tail = (path.store, path.segment) if path.segment is not None else (ROCKSDB, path.store)
+    tail = (path.store, path.time_segment) if path.time_segment is not None else (ROCKSDB, path.store)
     return "/".join((path.application_id, *topology, task, *tail))
 
 
 def decode_task(name: str) -> tuple[int, int] | None:
     """(subtopology, partition) if the name can be that of a task's directory, else None."""
-    found = _TASK.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _TASK.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def changelog_topic(application_id: str, store: str, named_topology: str | None = None) -> str:
@@ -87,10 +87,10 @@ def changelog_topic(application_id: str, store: str, named_topology: str | None 
 def decode_process_metadata(data: bytes | str) -> UUID | None:
     """The process id, None where the file holds none. Raises CorruptError KAFKA_FILE. Other fields are ignored."""
     try:
-        found = json.loads(data)
-        process = found["processId"] if isinstance(found, dict) and "processId" in found else None
-        if not isinstance(found, dict) or not isinstance(process, str | None):
-            raise ValueError(f"{found!r:.80}")
+        document = json.loads(data)
+        process = document["processId"] if isinstance(document, dict) and "processId" in document else None
+        if not isinstance(document, dict) or not isinstance(process, str | None):
+            raise ValueError(f"{document!r:.80}")
         return None if process is None else UUID(process)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
@@ -104,10 +104,10 @@ def encode_process_metadata(process: UUID) -> str:
 
 
 def _task(name: str, path: str) -> tuple[int, int]:
-    found = decode_task(name)
-    if found is None:
+    task = decode_task(name)
+    if task is None:
         raise _not_a_store(path)
-    return found
+    return task
 
 
 def _not_a_store(path: str) -> InvalidInputError:

@@ -49,15 +49,15 @@ def decode_position(data: bytes) -> Position:
     version = reader.byte("version")
     if version != VERSION:
         raise reader.error(f"found version {version}, expected {VERSION}")
-    found: Position = {}
+    position: Position = {}
     for _ in range(reader.count("topics", 8)):
         topic = reader.text(reader.sized("topic"), "topic")
         number = reader.count("partitions", 12)
-        found[topic] = {reader.int32("partition"): reader.int64("offset") for _ in range(number)}
-    if len(data) == _buffer_size(found) and not any(data[reader.at :]):
-        return found
+        position[topic] = {reader.int32("partition"): reader.int64("offset") for _ in range(number)}
+    if len(data) == _buffer_size(position) and not any(data[reader.at :]):
+        return position
     reader.end()
-    return found
+    return position
 
 
 def merge_positions(positions: list[Position]) -> Position:
@@ -65,9 +65,9 @@ def merge_positions(positions: list[Position]) -> Position:
     merged: Position = {}
     for position in positions:
         for topic, offsets in position.items():
-            known = merged.setdefault(topic, {})
+            of_topic = merged.setdefault(topic, {})
             for partition, offset in offsets.items():
-                known[partition] = max(offset, known.get(partition, offset))
+                of_topic[partition] = max(offset, of_topic.get(partition, offset))
     return merged
 
 

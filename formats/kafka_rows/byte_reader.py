@@ -16,10 +16,10 @@ NULL = -1  # the length of a byte array that is null
 MAX_VARINT_BYTES = 5
 
 
-def corrupt(what: str, found: str) -> CorruptError:
+def corrupt(what: str, problem: str) -> CorruptError:
     """The error for bytes that do not have the binary form ``what``."""
     return CorruptError(
-        "KAFKA_BYTES", f"{what}: {found}; choose the store's kind and serdes, or restore the directory from a copy"
+        "KAFKA_BYTES", f"{what}: {problem}; choose the store's kind and serdes, or restore the directory from a copy"
     )
 
 
@@ -137,5 +137,5 @@ class Reader:
         if self.left:
             raise self.error(f"found {self.left} more bytes, expected the end")
 
-    def error(self, found: str, at: int | None = None) -> CorruptError:
-        return corrupt(self.what, f"at byte {self.at if at is None else at} of {len(self.data)} {found}")
+    def error(self, problem: str, at: int | None = None) -> CorruptError:
+        return corrupt(self.what, f"at byte {self.at if at is None else at} of {len(self.data)} {problem}")

@@ -45,8 +45,8 @@ def int_field(rows: pa.BinaryArray, at: int, form: str = ">i8") -> Ints:
     """The integer in each cell at byte ``at``, which counts from the end if negative. Cells must be long enough."""
     kind = np.dtype(form)
     data, begin, end = bounds(rows)
-    places = (begin if at >= 0 else end) + at
-    cells: Ints = data[places[:, None] + np.arange(kind.itemsize)].view(kind).reshape(-1).astype(np.int64)
+    positions = (begin if at >= 0 else end) + at
+    cells: Ints = data[positions[:, None] + np.arange(kind.itemsize)].view(kind).reshape(-1).astype(np.int64)
     return cells
 
 

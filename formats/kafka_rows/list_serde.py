@@ -87,7 +87,7 @@ def _list_inner(name: str) -> str | None:
 
 
 def _fixed_to_bytes(entries: list[bytes | None]) -> bytes:
-    nulls = [place for place, entry in enumerate(entries) if entry is None]
+    nulls = [index for index, entry in enumerate(entries) if entry is None]
     present = [entry for entry in entries if entry is not None]
     return b"".join((b"\x00", int32(len(nulls)), *map(int32, nulls), int32(len(entries)), *present))
 
@@ -113,4 +113,4 @@ def _fixed_entries(reader: Reader, size: int | None) -> list[bytes | None]:
     if nulls and not 0 <= min(nulls) <= max(nulls) < number:
         raise reader.error(f"found null indexes {min(nulls)} to {max(nulls)}, expected them below the {number} entries")
     reader.checked_count(number - len(nulls), "entries that are not null", size)
-    return [None if place in nulls else reader.take(size, "entry") for place in range(number)]
+    return [None if index in nulls else reader.take(size, "entry") for index in range(number)]

@@ -58,32 +58,32 @@ def deserializer(name: str) -> Deserialize:
 
 def serde_name(name: str) -> str:
     """The name of a serde in Kafka's spelling."""
-    found = _BY_LOWER_NAME.get(name.lower())
-    if found is None:
+    spelled = _BY_LOWER_NAME.get(name.lower())
+    if spelled is None:
         raise UnsupportedError(
             "UNSUPPORTED_SERDE", f"serde {name!r}; expected {', '.join(NAMES)} or List<…> of one of them"
         )
-    return found
+    return spelled
 
 
 def serde_of(arrow_type: pa.DataType) -> str:
     """Name of the serde for a column of this type; UnsupportedError UNSUPPORTED_SERDE if Kafka has none."""
-    found = _BY_TYPE.get(arrow_type)
-    if found is None:
+    serde = _BY_TYPE.get(arrow_type)
+    if serde is None:
         raise UnsupportedError(
             "UNSUPPORTED_SERDE",
             f"Kafka has no serde for a column of type {arrow_type}; expected {', '.join(map(str, _BY_TYPE))}",
         )
-    return found
+    return serde
 
 
 def arrow_type_of(name: str) -> pa.DataType:
     """The column type that holds the values of a serde; UUIDs as text, Void as null."""
-    found = serde_name(name)
-    if found == "Void":
+    wanted_serde = serde_name(name)
+    if wanted_serde == "Void":
         return pa.null()
-    found = {"UUID": "String", "Bytes": "ByteArray", "ByteBuffer": "ByteArray"}.get(found, found)
-    return next(kind for kind, serde in _BY_TYPE.items() if serde == found)
+    wanted_serde = {"UUID": "String", "Bytes": "ByteArray", "ByteBuffer": "ByteArray"}.get(wanted_serde, wanted_serde)
+    return next(kind for kind, serde in _BY_TYPE.items() if serde == wanted_serde)
 
 
 def _wrong(name: str, value: Any) -> InvalidInputError:
@@ -174,12 +174,12 @@ def _uuid_of(data: bytes | None) -> UUID | None:
     if data is None:
         return None
     try:
-        found = UUID(data.decode("ascii"))
+        uuid = UUID(data.decode("ascii"))
     except ValueError as cause:
         raise corrupt("UUID", f"found {data[:40]!r}, expected the text of a UUID") from cause
-    if str(found).encode() != data.lower():
+    if str(uuid).encode() != data.lower():
         raise corrupt("UUID", f"found {data[:40]!r}, expected {UUID_LENGTH} characters with four hyphens")
-    return found
+    return uuid
 
 
 def _raw_to_bytes(value: Any) -> bytes | None:

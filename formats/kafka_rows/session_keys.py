@@ -83,8 +83,8 @@ def split_time_first_session_keys(rows: pa.BinaryArray) -> tuple[pa.BinaryArray,
 def _checked(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     inverted = ends < starts
     if inverted.any():
-        place = int(inverted.argmax())
-        raise _inverted(int(starts[place]), int(ends[place]))
+        index = int(inverted.argmax())
+        raise _inverted(int(starts[index]), int(ends[index]))
     return starts, ends
 
 

@@ -80,20 +80,20 @@ def default_interval(retention: int) -> int:
     return max(retention // 2, MINUTE)
 
 
-def interval_of_segments(retention: int, segments: int) -> int:
+def interval_of_time_segments(retention: int, time_segments: int) -> int:
     """Segment interval of a window store made with a number of segments.
 
     Raises InvalidInputError below two segments.
     """
-    if segments < 2:
-        raise InvalidInputError("SEGMENT_COUNT", f"found {segments} segments, expected at least 2")
-    return max(retention // (segments - 1), MINUTE)
+    if time_segments < 2:
+        raise InvalidInputError("SEGMENT_COUNT", f"found {time_segments} segments, expected at least 2")
+    return max(retention // (time_segments - 1), MINUTE)
 
 
-def original_retention(before: int, after: int, retention: int, segments: int) -> tuple[int, int]:
+def original_retention(before: int, after: int, retention: int, time_segments: int) -> tuple[int, int]:
     """(effective retention, segment interval) of the window store of KAFKA-3016."""
     effective = max(retention, 2 * (before + after + 1))
-    return effective, interval_of_segments(effective, segments)
+    return effective, interval_of_time_segments(effective, time_segments)
 
 
 def default_versioned_interval(history_retention: int) -> int:

@@ -100,8 +100,8 @@ def _gather(data: npt.NDArray[np.uint8], begin: Ints, size: Ints) -> pa.BinaryAr
     """Gather the cells at these positions; null where ``size`` is negative."""
     lengths = np.maximum(size, 0)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    places = np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])
+    positions = np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])
     bitmap = pa.py_buffer(np.packbits(size >= 0, bitorder="little").tobytes())
     # A batch of at most 2 GiB of rows holds at most 2 GiB of values.
-    buffers = [bitmap, pa.py_buffer(offsets.astype(np.int32).tobytes()), pa.py_buffer(data[places].tobytes())]
+    buffers = [bitmap, pa.py_buffer(offsets.astype(np.int32).tobytes()), pa.py_buffer(data[positions].tobytes())]
     return pa.Array.from_buffers(pa.binary(), len(begin), buffers)

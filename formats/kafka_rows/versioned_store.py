@@ -29,9 +29,9 @@ LATEST_SEGMENT = -1
 TOMBSTONE = -1
 
 
-def row_key(segment: int, key: bytes) -> bytes:
+def row_key(time_segment: int, key: bytes) -> bytes:
     """``segment id:int64 | key``; the latest value is in segment -1."""
-    return TIME.pack(segment) + key
+    return TIME.pack(time_segment) + key
 
 
 def split_row_key(data: bytes) -> tuple[int, bytes]:
@@ -74,9 +74,9 @@ class TimeSegmentRow:
         """(position, valid_to) of the version at ``time``. Raises InvalidInputError NOT_IN_ROW outside min to next."""
         end = self.next
         if time < end:
-            for place, (start, _) in enumerate(self.versions):
+            for position, (start, _) in enumerate(self.versions):
                 if start <= time:
-                    return place, end
+                    return position, end
                 end = start
         raise InvalidInputError("NOT_IN_ROW", f"found time {time}, expected {self.min} to before {self.next}")
 
@@ -101,16 +101,16 @@ class TimeSegmentRow:
             self.versions.append((time, value))
         self.min = time
 
-    def insert(self, time: int, value: Value, place: int) -> None:
-        """Split the version at position ``place``: from ``time`` on, the row has ``value``."""
-        self.versions.insert(place, (time, value))
-        if place == len(self.versions) - 1:
+    def insert(self, time: int, value: Value, position: int) -> None:
+        """Split the version at position ``position``: from ``time`` on, the row has ``value``."""
+        self.versions.insert(position, (time, value))
+        if position == len(self.versions) - 1:
             self.min = time
 
-    def update(self, time: int, value: Value, place: int) -> None:
+    def update(self, time: int, value: Value, position: int) -> None:
         """Replace start and value of a version."""
-        self.versions[place] = (time, value)
-        if place == len(self.versions) - 1:
+        self.versions[position] = (time, value)
+        if position == len(self.versions) - 1:
             self.min = time
 
 

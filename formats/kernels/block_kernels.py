@@ -28,30 +28,30 @@ _HASH_INDEX, _UNKNOWN_FLAGS = 1 << 31, 7 << 28
 @inlined
 def _varint(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Read an unsigned 32-bit varint; returns it and the position behind it, -1 if there is no varint."""
-    found = 0
+    number = 0
     for i in range(5):
         if at + i >= stop:
             return 0, -1
         byte = I64(data[at + i])
-        found |= (byte & 127) << (7 * i)
+        number |= (byte & 127) << (7 * i)
         if byte < 128:
-            return found, at + i + 1 if found < 1 << 32 else -1
+            return number, at + i + 1 if number < 1 << 32 else -1
     return 0, -1
 
 
 @inlined
 def _varint64(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Read an unsigned varint below 2**62; returns it and the position behind it, -1 if there is no varint."""
-    found = 0
+    number = 0
     for i in range(9):
         if at + i >= stop:
             return 0, -1
         byte = I64(data[at + i])
         if i == 8 and byte > 63:
             return 0, -1
-        found |= (byte & 127) << (7 * i)
+        number |= (byte & 127) << (7 * i)
         if byte < 128:
-            return found, at + i + 1
+            return number, at + i + 1
     return 0, -1
 
 
@@ -82,12 +82,13 @@ def measure_blocks(raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: L
 
 @kernel
 def expand_blocks(
-    raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Bytes, place: Longs, length: Longs, report: Longs
+    raw: Bytes, start: Longs, size: Longs, codec: Longs, plain: Bytes, plain_start: Longs, length: Longs, report: Longs
 ) -> int:
-    """Decompress checked blocks to ``plain[place:place + length]``; those of other codecs are there already."""
+    """Decompress checked blocks to ``plain[plain_start:plain_start + length]``; those of other codecs are there
+    already."""
     for i in range(len(start)):
         report[0] = i
-        first, stop, at, end = start[i], start[i] + size[i], place[i], place[i] + length[i]
+        first, stop, at, end = start[i], start[i] + size[i], plain_start[i], plain_start[i] + length[i]
         if codec[i] == PLAIN:
             copy_bytes(raw, first, plain, at, size[i])
             continue
@@ -121,7 +122,7 @@ def _entries_end(plain: Bytes, start: int, stop: int) -> int:
 @kernel
 def parse_blocks(
     plain: Bytes,
-    place: Longs,
+    plain_start: Longs,
     length: Longs,
     keys: Bytes,
     key_start: Longs,
@@ -140,9 +141,9 @@ def parse_blocks(
     """
     entry, filled = count[0], count[1]
     most_entries, most_bytes = len(tag), len(keys) - 64
-    for i in range(len(place)):
+    for i in range(len(plain_start)):
         report[0], block_first[i] = i, entry
-        at, stop = place[i], place[i] + length[i]
+        at, stop = plain_start[i], plain_start[i] + length[i]
         end = _entries_end(plain, at, stop)
         if end < 0:
             return UNKNOWN_LAYOUT if end == -2 else BAD_BLOCK
@@ -171,9 +172,9 @@ def parse_blocks(
             before, before_size = filled, key_size
             key_start[entry] = filled
             filled += key_size
-            found = word(keys, filled - 8)
-            tag[entry] = found
-            kind = I64(found & U64(0xFF))
+            footer = word(keys, filled - 8)
+            tag[entry] = footer
+            kind = I64(footer & U64(0xFF))
             if kind != PUT and kind != DELETE and kind != MERGE and kind != SINGLE_DELETE:
                 report[1] = kind
                 return UNKNOWN_TYPE

@@ -76,44 +76,44 @@ def block_checksums(data: Bytes, start: Longs, size: Longs, kind: int) -> Words:
 
     Each kind is compiled on first use: the files of one process have rarely more than one.
     """
-    found = np.empty(len(start), np.uint64)
+    checksums = np.empty(len(start), np.uint64)
     if kind == CRC32C:
-        _crc32c_blocks(data, start, size, found)
+        _crc32c_blocks(data, start, size, checksums)
     elif kind == XXHASH:
-        _xxh32_blocks(data, start, size, found)
+        _xxh32_blocks(data, start, size, checksums)
     elif kind == XXHASH64:
-        _xxh64_blocks(data, start, size, found)
+        _xxh64_blocks(data, start, size, checksums)
     elif kind == XXH3:
-        _xxh3_blocks(data, start, size, found)
+        _xxh3_blocks(data, start, size, checksums)
     else:
         raise ValueError(f"checksum kind {kind}")
-    return found
+    return checksums
 
 
 @kernel
-def _crc32c_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _crc32c_blocks(data: Bytes, start: Longs, size: Longs, checksums: Words) -> None:
     for i in range(len(start)):
         crc = crc32c(data, start[i], size[i] + 1)
-        found[i] = (((crc >> U64(15)) | (crc << U64(17))) + U64(0xA282EAD8)) & _LOW
+        checksums[i] = (((crc >> U64(15)) | (crc << U64(17))) + U64(0xA282EAD8)) & _LOW
 
 
 @kernel
-def _xxh32_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _xxh32_blocks(data: Bytes, start: Longs, size: Longs, checksums: Words) -> None:
     for i in range(len(start)):
-        found[i] = _xxh32(data, start[i], size[i] + 1)
+        checksums[i] = _xxh32(data, start[i], size[i] + 1)
 
 
 @kernel
-def _xxh64_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _xxh64_blocks(data: Bytes, start: Longs, size: Longs, checksums: Words) -> None:
     for i in range(len(start)):
-        found[i] = _xxh64(data, start[i], size[i] + 1) & _LOW
+        checksums[i] = _xxh64(data, start[i], size[i] + 1) & _LOW
 
 
 @kernel
-def _xxh3_blocks(data: Bytes, start: Longs, size: Longs, found: Words) -> None:
+def _xxh3_blocks(data: Bytes, start: Longs, size: Longs, checksums: Words) -> None:
     for i in range(len(start)):
         last = (U64(data[start[i] + size[i]]) * _LAST_BYTE_PRIME) & _LOW
-        found[i] = (_xxh3(data, start[i], size[i]) & _LOW) ^ last
+        checksums[i] = (_xxh3(data, start[i], size[i]) & _LOW) ^ last
 
 
 @inlined

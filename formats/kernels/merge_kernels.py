@@ -132,18 +132,18 @@ def merge_runs(
                 order[i] = order[i + 1]
             continue
         found = head[entry]
-        place = 0
-        while place + 1 < active:
-            other = first[order[place + 1]]
+        slot = 0
+        while slot + 1 < active:
+            other = first[order[slot + 1]]
             if head[other] > found:
                 break
             if head[other] == found:
                 direction = _order_of(keys, key_start, other, entry, skip)
                 if direction > 0 or (direction == 0 and tag[other] < tag[entry]):
                     break
-            order[place] = order[place + 1]
-            place += 1
-        order[place] = run
+            order[slot] = order[slot + 1]
+            slot += 1
+        order[slot] = run
     if open_row:
         rows = _close(piece, row_end, begun, pieces, rows)
     count[0], count[1] = rows, pieces
@@ -161,17 +161,17 @@ def _settle(
     keys: Bytes, key_start: Longs, tag: Words, head: Words, first: Longs, skip: int, order: Longs, active: int
 ) -> None:
     """Move the last run in ``order`` to its position: by its next key, then from new to old."""
-    place = active - 1
-    run = order[place]
+    slot = active - 1
+    run = order[slot]
     entry = first[run]
-    while place > 0:
-        other = first[order[place - 1]]
+    while slot > 0:
+        other = first[order[slot - 1]]
         direction = _order_of(keys, key_start, entry, other, skip)
         if direction > 0 or (direction == 0 and tag[entry] < tag[other]):
             break
-        order[place] = order[place - 1]
-        place -= 1
-    order[place] = run
+        order[slot] = order[slot - 1]
+        slot -= 1
+    order[slot] = run
 
 
 @inlined

@@ -8,27 +8,27 @@ _MOST = 2**31 - 1
 
 
 @kernel
-def words_at(data: Bytes, place: Longs, found: Longs) -> bool:
+def words_at(data: Bytes, byte_offset: Longs, words: Longs) -> bool:
     """Read the eight bytes at each position; returns false if one is outside ``data``."""
-    for i in range(len(place)):
-        if place[i] < 0 or place[i] > len(data) - 8:
+    for i in range(len(byte_offset)):
+        if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
             return False
-        found[i] = I64(word(data, place[i]))
+        words[i] = I64(word(data, byte_offset[i]))
     return True
 
 
 @kernel
-def halves_at(data: Bytes, place: Longs, found: Halves) -> bool:
+def halves_at(data: Bytes, byte_offset: Longs, halves: Halves) -> bool:
     """Read the four bytes at each position; returns false if one is outside ``data``."""
-    for i in range(len(place)):
-        if place[i] < 0 or place[i] > len(data) - 4:
+    for i in range(len(byte_offset)):
+        if byte_offset[i] < 0 or byte_offset[i] > len(data) - 4:
             return False
-        found[i] = half_word(data, place[i])
+        halves[i] = half_word(data, byte_offset[i])
     return True
 
 
 @kernel
-def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
+def bits_at(data: Bytes, start: Longs, number: int, bits: Flags) -> int:
     """Read bit ``number`` of the bitmap at each start; returns how many are set, -1 for a bitmap outside ``data``."""
     byte, shift = number >> 3, number & 7
     count = 0
@@ -36,26 +36,27 @@ def bits_at(data: Bytes, start: Longs, number: int, found: Flags) -> int:
         if start[i] < 0 or start[i] + byte >= len(data):
             return -1
         bit = (data[start[i] + byte] >> shift) & 1
-        found[i] = bit != 0
+        bits[i] = bit != 0
         count += bit
     return count
 
 
 @kernel
-def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls: Flags, offsets: Halves) -> int:
-    """Fill in the Arrow offsets of the strings that the slots at ``place`` point to; returns the size of all of them.
+def measure_strings(data: Bytes, byte_offset: Longs, base: Longs, limit: Longs, nulls: Flags, offsets: Halves) -> int:
+    """Fill in the Arrow offsets of the strings that the slots at ``byte_offset`` point to; returns the size of all of
+    them.
 
     ``nulls`` may be empty. A negative number is returned for a malformed row: for a string that is not inside the
     ``limit`` bytes of its row, or for more bytes of strings than there are.
     """
     total = 0
     offsets[0] = 0
-    for i in range(len(place)):
+    for i in range(len(byte_offset)):
         if len(nulls) == 0 or not nulls[i]:
-            if place[i] < 0 or place[i] > len(data) - 8:
+            if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
                 return -1
-            found = I64(word(data, place[i]))
-            size, offset = found & 0xFFFFFFFF, found >> 32
+            slot = I64(word(data, byte_offset[i]))
+            size, offset = slot & 0xFFFFFFFF, slot >> 32
             if offset < 0 or offset + size > limit[i] or base[i] < 0 or base[i] + offset + size > len(data):
                 return -1
             total += size
@@ -66,13 +67,13 @@ def measure_strings(data: Bytes, place: Longs, base: Longs, limit: Longs, nulls:
 
 
 @kernel
-def copy_strings(data: Bytes, place: Longs, base: Longs, offsets: Halves, target: Bytes) -> None:
+def copy_strings(data: Bytes, byte_offset: Longs, base: Longs, offsets: Halves, target: Bytes) -> None:
     """Copy the strings that ``measure_strings`` found to be inside ``data``, one after another."""
-    for i in range(len(place)):
+    for i in range(len(byte_offset)):
         at, end = I64(offsets[i]), I64(offsets[i + 1])
         if at == end:
             continue
-        start = base[i] + (I64(word(data, place[i])) >> 32) - at
+        start = base[i] + (I64(word(data, byte_offset[i])) >> 32) - at
         while at + 8 <= end:
             store_word(target, at, word(data, start + at))
             at += 8

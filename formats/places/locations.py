@@ -87,14 +87,14 @@ class Location:
 
 def parse_location(text: str | os.PathLike[str]) -> Location:
     """Parse a path or URI without opening it. Raises InvalidInputError INVALID_LOCATION."""
-    given = _checked(text)
-    found = _URI.fullmatch(given)
-    if found is None:
+    written = _checked(text)
+    uri = _URI.fullmatch(written)
+    if uri is None:
         # Spark gives some relative paths in a form that is no URI: file:folder.
-        return Location(str(Path(given.removeprefix("file:"))))
-    scheme, rest = found[1].lower(), found[2]
+        return Location(str(Path(written.removeprefix("file:"))))
+    scheme, rest = uri[1].lower(), uri[2]
     if scheme == LOCAL_SCHEME:
-        return Location(_local_path(given, rest))
+        return Location(_local_path(written, rest))
     bare, _, options = rest.partition("?")
     if bare.startswith("//"):
         authority, _, path = bare[2:].partition("/")
@@ -102,30 +102,30 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
         authority, _, path = bare[1:].partition("/")  # the form in which pathlib writes a URI
     else:
         authority, path = "", bare
-    wanted = _BUCKETS.get(ARROW_SCHEMES.get(scheme, ""))
-    if wanted and not authority.rpartition("@")[2]:
+    bucket = _BUCKETS.get(ARROW_SCHEMES.get(scheme, ""))
+    if bucket and not authority.rpartition("@")[2]:
         raise InvalidInputError(
-            "INVALID_LOCATION", f"{scheme}:{bare} has no {wanted}; expected {scheme}://{wanted}/folder"
+            "INVALID_LOCATION", f"{scheme}:{bare} has no {bucket}; expected {scheme}://{bucket}/folder"
         )
     return Location(path.strip("/"), scheme, authority, options)
 
 
 def _checked(text: object) -> str:
     """Refuse paths that no file system has, or that cannot be passed to one."""
-    given = os.fspath(text) if isinstance(text, str | os.PathLike) else None
-    if not isinstance(given, str):
+    path = os.fspath(text) if isinstance(text, str | os.PathLike) else None
+    if not isinstance(path, str):
         raise InvalidInputError("INVALID_LOCATION", f"path is a {type(text).__name__}; expected a str or pathlib.Path")
     reason = ""
-    if "\0" in given:
+    if "\0" in path:
         reason = "it holds a NUL character"
-    elif any("\ud800" <= character <= "\udfff" for character in given):
+    elif any("\ud800" <= character <= "\udfff" for character in path):
         reason = "it is no valid Unicode"
-    elif len(given.encode()) > _MOST_BYTES or any(len(part.encode()) > _MOST_OF_A_NAME for part in given.split("/")):
+    elif len(path.encode()) > _MOST_BYTES or any(len(part.encode()) > _MOST_OF_A_NAME for part in path.split("/")):
         reason = "it is too long"
     if reason:
-        shown = repr(given[:200])
+        shown = repr(path[:200])
         raise InvalidInputError("INVALID_LOCATION", f"path {shown}: {reason}; give the path of a folder")
-    return given
+    return path
 
 
 def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
@@ -160,7 +160,7 @@ def no_access(where: str, error: BaseException) -> InvalidInputError:
     )
 
 
-def _local_path(given: str, rest: str) -> str:
+def _local_path(uri: str, rest: str) -> str:
     """The path of a ``file:`` URI.
 
     Spark writes names as they are and other tools encode them, so the existing one is used.
@@ -170,15 +170,15 @@ def _local_path(given: str, rest: str) -> str:
         host, slash, path = rest[2:].partition("/")
         path = f"{slash}{path}"
     if host not in _LOCAL_HOSTS:
-        raise InvalidInputError("INVALID_LOCATION", f"{given} names the host {host!r}; expected file:///folder")
+        raise InvalidInputError("INVALID_LOCATION", f"{uri} names the host {host!r}; expected file:///folder")
     literal, decoded = Path(path), Path(unquote(path))
     return str(decoded if literal != decoded and decoded.exists() and not literal.exists() else literal)
 
 
 @lru_cache(maxsize=32)
 def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
-    found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(uri)
-    return found
+    opened: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(uri)
+    return opened
 
 
 def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:
@@ -211,23 +211,23 @@ def _without_secrets(text: str, location: Location) -> str:
 
 
 def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
-    known = ", ".join(["file", *ARROW_SCHEMES])
+    schemes = ", ".join(["file", *ARROW_SCHEMES])
     if importlib.util.find_spec("fsspec") is None:
         raise UnsupportedError(
             "UNSUPPORTED_PATH",
-            f"{location}: unknown scheme {location.scheme!r}; expected one of {known}, or install fsspec for others",
+            f"{location}: unknown scheme {location.scheme!r}; expected one of {schemes}, or install fsspec for others",
         )
     try:
-        found, path = importlib.import_module("fsspec.core").url_to_fs(location.uri)
+        filesystem, path = importlib.import_module("fsspec.core").url_to_fs(location.uri)
     except (ImportError, ValueError) as error:
         raise UnsupportedError(
             "UNSUPPORTED_PATH",
-            f"{location}: {_without_secrets(str(error), location)}; expected one of {known}, or a scheme that the "
+            f"{location}: {_without_secrets(str(error), location)}; expected one of {schemes}, or a scheme that the "
             "installed fsspec opens",
         ) from error
     except OSError as error:
         raise no_access(str(location), error) from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(found)), path.rstrip("/")
+    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path.rstrip("/")
 
 
 def not_local(location: Location, what: str) -> UnsupportedError:

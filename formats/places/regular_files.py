@@ -124,12 +124,12 @@ def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError, StateStoreError):
         raise
     except OSError as error:
-        raise _in_its_place(path, error) or storage_error(error, doing, path) from error
+        raise _irregular_file(path, error) or storage_error(error, doing, path) from error
     except ValueError as error:  # a NUL in the path
         raise InvalidInputError("INVALID_LOCATION", f"{os.fspath(path)!r} is no path ({error})") from None
 
 
-def _in_its_place(path: str | os.PathLike[str], error: OSError) -> CorruptError | None:
+def _irregular_file(path: str | os.PathLike[str], error: OSError) -> CorruptError | None:
     """The error that names another kind of file under this path, if that is why it cannot be read; else None."""
     if error.errno == errno.ELOOP:
         return _not_a_file(path, "a symbolic link that leads back to itself")

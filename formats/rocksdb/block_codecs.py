@@ -58,47 +58,49 @@ def _verify(raw: Bytes, start: Longs, size: Longs, offset: Longs, kind: int, bas
     if not len(start):
         return
     # Without checksums RocksDB stores zeros. Other values mean that the kind of checksum in the footer is damaged.
-    found = np.zeros(len(start), np.uint64) if kind == NONE else block_checksums(raw, start, size, kind)
+    actual = np.zeros(len(start), np.uint64) if kind == NONE else block_checksums(raw, start, size, kind)
     if base:  # since format 6 a block's position is part of its checksum
-        place = offset.astype(np.uint64)
-        found = (found + (np.uint64(base) ^ ((place & _LOW) + (place >> np.uint64(32))))) & _LOW
+        wide = offset.astype(np.uint64)
+        actual = (actual + (np.uint64(base) ^ ((wide & _LOW) + (wide >> np.uint64(32))))) & _LOW
     expected = np.ndarray((len(raw) - 3,), "<u4", raw, 0, (1,))[start + size + 1]
-    wrong = found != expected
+    wrong = actual != expected
     if wrong.any():
         at = int(np.argmax(wrong))
         raise corrupt(
             path,
-            f"byte {int(offset[at])}: a block has checksum {int(found[at]):#010x}, expected {int(expected[at]):#010x}",
+            f"byte {int(offset[at])}: a block has checksum {int(actual[at]):#010x}, expected {int(expected[at]):#010x}",
         )
 
 
-def expand(found: CheckedBlocks, plain: Bytes, at: int) -> Longs:
+def expand(checked: CheckedBlocks, plain: Bytes, at: int) -> Longs:
     """Decompress into ``plain`` from ``at`` on; returns where each block begins. ``plain`` has SLACK spare bytes."""
-    place = np.full(len(found.length), at, np.int64)
-    place[1:] += np.cumsum(found.length[:-1] + _GAP)
-    for i in np.flatnonzero(~np.isin(found.codec, _COMPILED)).tolist():
-        where = int(place[i])
-        plain[where : where + int(found.length[i])] = _by_library(found, i)
+    plain_start = np.full(len(checked.length), at, np.int64)
+    plain_start[1:] += np.cumsum(checked.length[:-1] + _GAP)
+    for i in np.flatnonzero(~np.isin(checked.codec, _COMPILED)).tolist():
+        where = int(plain_start[i])
+        plain[where : where + int(checked.length[i])] = _by_library(checked, i)
     report = np.zeros(3, np.int64)
-    status = blocks.expand_blocks(found.raw, found.start, found.size, found.codec, plain, place, found.length, report)
+    status = blocks.expand_blocks(
+        checked.raw, checked.start, checked.size, checked.codec, plain, plain_start, checked.length, report
+    )
     if status:
-        raise _damaged(status, report, found.offset, found.path)
-    return place
+        raise _damaged(status, report, checked.offset, checked.path)
+    return plain_start
 
 
-def _by_library(found: CheckedBlocks, number: int) -> Bytes:
-    start, length, offset = int(found.start[number]), int(found.length[number]), int(found.offset[number])
-    block = found.raw[start : start + int(found.size[number])]
+def _by_library(checked: CheckedBlocks, number: int) -> Bytes:
+    start, length, offset = int(checked.start[number]), int(checked.length[number]), int(checked.offset[number])
+    block = checked.raw[start : start + int(checked.size[number])]
     payload = block[int(np.argmax(block < 128)) + 1 :]  # behind the varint of the length
     try:
-        if found.codec[number] == blocks.ZSTD:
+        if checked.codec[number] == blocks.ZSTD:
             plain = pa.Codec("zstd").decompress(payload, length).to_pybytes()
         else:
             plain = zlib.decompressobj(-15).decompress(payload.tobytes(), length + 1)
     except (zlib.error, OSError, pa.ArrowException) as error:
-        raise corrupt(found.path, f"byte {offset}: a block cannot be decompressed ({error})") from error
+        raise corrupt(checked.path, f"byte {offset}: a block cannot be decompressed ({error})") from error
     if len(plain) != length:
-        raise corrupt(found.path, f"byte {offset}: found a block of {len(plain)} bytes, expected {length}")
+        raise corrupt(checked.path, f"byte {offset}: found a block of {len(plain)} bytes, expected {length}")
     return np.frombuffer(plain, np.uint8)
 
 

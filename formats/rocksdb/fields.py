@@ -24,17 +24,17 @@ class Fields:
 
     def varint(self) -> int:
         """An unsigned LEB128 number of at most 64 bits."""
-        found = 0
+        number = 0
         for shift in range(0, 70, 7):
             if self.at >= len(self.data):
                 break
             byte = self.data[self.at]
             self.at += 1
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             if byte < 128:
-                if found >> 64:
+                if number >> 64:
                     break
-                return found
+                return number
         raise Malformed(f"no number at byte {self.at}")
 
     def take(self, size: int) -> bytes:
@@ -60,7 +60,7 @@ def block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
     if end < 0:
         raise Malformed(f"{restarts} restart points in a block of {len(block)} bytes")
     fields, key = Fields(block[:end]), b""
-    found = []
+    entries = []
     left = _MAX_KEYS
     while fields.left:
         shared, own, size = fields.varint(), fields.varint(), fields.varint()
@@ -70,5 +70,5 @@ def block_entries(block: bytes) -> list[tuple[bytes, bytes]]:
         left -= len(key)
         if left < 0:
             raise Malformed(f"more than {_MAX_KEYS} bytes of keys")
-        found.append((key, fields.take(size)))
-    return found
+        entries.append((key, fields.take(size)))
+    return entries

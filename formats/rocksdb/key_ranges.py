@@ -73,14 +73,14 @@ def cut_ranges(tables: Sequence[TableFile], within: KeyRange, target: int) -> li
             weights += zip(map(table.separators.key, (ends - 1).tolist()), sizes.tolist(), strict=True)
     weights.sort()
     cuts: list[bytes] = []
-    held = 0
+    gathered = 0
     for separator, weight in weights:
-        held += weight
-        if held >= target:
+        gathered += weight
+        if gathered >= target:
             # The separator itself may be a key of its block: the next range begins just behind it.
             cut = separator + b"\0"
             if (within.stop is None or cut < within.stop) and (not cuts or cut > cuts[-1]):
                 cuts.append(cut)
-            held = 0
+            gathered = 0
     edges = [within.first, *cuts, within.stop]
     return [KeyRange(first, stop) for first, stop in itertools.pairwise(edges)]

@@ -28,17 +28,18 @@ def split_points(files: Sequence[tuple[int, ReadAt]], parts: int, within: KeyRan
     total = sum(weight for _, weight in samples)
     reached = itertools.accumulate(weight for _, weight in samples)
     points: list[bytes] = []
-    wanted = 1
-    for (key, _), held in zip(samples, reached, strict=True):
-        if wanted < parts and held >= total * wanted / parts:
-            wanted += 1
+    part = 1
+    for (key, _), reached_here in zip(samples, reached, strict=True):
+        if part < parts and reached_here >= total * part / parts:
+            part += 1
             if not points or key > points[-1]:
                 points.append(key)
     return points
 
 
 def sample_keys(size: int, read: ReadAt) -> list[bytes]:
-    """At most SAMPLES keys of a table file, evenly spread, ascending; empty if its index is not of the usual kind."""
+    """Return at most SAMPLES keys of a table file, evenly spread, ascending; none if its index is of an unusual
+    kind."""
     try:
         index = read_index(size, read)
         return [] if index is None else [index.key(number) for number in range(0, len(index), _step(len(index)))]

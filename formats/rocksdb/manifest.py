@@ -110,10 +110,10 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
 def _checked(family: _Family, where: str) -> FamilyFiles:
     if family.comparator != BYTEWISE:
         raise Unreadable(f"keys of {where} are ordered by {family.comparator!r}")
-    return FamilyFiles(family.name, tuple(sorted(family.files.values(), key=_place)))
+    return FamilyFiles(family.name, tuple(sorted(family.files.values(), key=_read_order)))
 
 
-def _place(file: TableEntry) -> tuple[int, int, bytes, int]:
+def _read_order(file: TableEntry) -> tuple[int, int, bytes, int]:
     """The sort key of a file.
 
     Two files of a level may begin with one user key, of which the newer versions come first.

@@ -71,9 +71,9 @@ class Buffers:
 
 
 def _longer(array: npt.NDArray[Any], size: int, used: slice) -> npt.NDArray[Any]:
-    found = np.empty(size, array.dtype)
-    found[used] = array[used]
-    return found
+    longer = np.empty(size, array.dtype)
+    longer[used] = array[used]
+    return longer
 
 
 @dataclass
@@ -100,7 +100,7 @@ def read_range(
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for files that only RocksDB itself can read.
     """
     checked = _read_blocks(runs, within, buffers)
-    room = sum(found.room for _, _, found in itertools.chain(*checked))
+    room = sum(blocks_read.room for _, _, blocks_read in itertools.chain(*checked))
     if room > _MAX_PLAIN:
         raise Unreadable(f"blocks of {room} bytes in a range")
     buffers.plain = _grown(buffers.plain, room + SLACK)
@@ -108,8 +108,8 @@ def read_range(
     first, stop = np.empty(len(runs), np.int64), np.empty(len(runs), np.int64)
     for number, files in enumerate(checked):
         begin = int(filled.count[0])
-        for table, block, found in files:
-            _parse(table, block, found, buffers, filled)
+        for table, block, blocks_read in files:
+            _parse(table, block, blocks_read, buffers, filled)
         first[number], stop[number] = _within(buffers, begin, int(filled.count[0]), within)
     entries = int((stop - first).sum())
     rows = _merge(buffers, first, stop, delimiter, runs)
@@ -120,19 +120,19 @@ def _read_blocks(
     runs: Sequence[Run], within: KeyRange, buffers: Buffers
 ) -> list[list[tuple[TableFile, int, CheckedBlocks]]]:
     """Return, per run, the blocks of each file that may hold keys of the range, and the number of the first of them."""
-    wanted = [[(table, *blocks_of(table, within)) for table in run] for run in runs]
-    spans = [[(table, first, stop) for table, first, stop in run if first < stop] for run in wanted]
+    blocks = [[(table, *blocks_of(table, within)) for table in run] for run in runs]
+    spans = [[(table, first, stop) for table, first, stop in run if first < stop] for run in blocks]
     sizes = [_span(*each)[1] for each in itertools.chain(*spans)]
     buffers.raw = _grown(buffers.raw, sum(sizes) + SLACK)
     at = 0
-    found = []
+    runs_read = []
     for run in spans:
         files = []
         for table, first, stop in run:
             files.append((table, first, _read_file(table, first, stop, buffers.raw, at)))
             at += _span(table, first, stop)[1]
-        found.append(files)
-    return found
+        runs_read.append(files)
+    return runs_read
 
 
 def _span(table: TableFile, first: int, stop: int) -> tuple[int, int]:
@@ -159,16 +159,16 @@ def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> 
     return check_blocks(raw, start, table.size[first:stop], offset, kind, base, table.path)
 
 
-def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
+def _parse(table: TableFile, block: int, checked: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
     """Append the entries of a file's blocks, from number ``block`` on, to the buffers."""
-    place = expand(found, buffers.plain, filled.plain)
-    filled.plain += found.room
-    block_first, report = np.empty(len(place), np.int64), np.zeros(3, np.int64)
+    plain_start = expand(checked, buffers.plain, filled.plain)
+    filled.plain += checked.room
+    block_first, report = np.empty(len(plain_start), np.int64), np.zeros(3, np.int64)
     while True:
         status = blocks.parse_blocks(
             buffers.plain,
-            place,
-            found.length,
+            plain_start,
+            checked.length,
             buffers.keys,
             buffers.key_start,
             buffers.tag,
@@ -181,19 +181,19 @@ def _parse(table: TableFile, block: int, found: CheckedBlocks, buffers: Buffers,
         if status != blocks.FULL:
             break
         buffers.grow(int(filled.count[0]), int(filled.count[1]))
-    where = f"byte {int(found.offset[report[0]])}"
+    where = f"byte {int(checked.offset[report[0]])}"
     if status == blocks.UNKNOWN_TYPE:
-        raise Unreadable(f"{found.path}, {where}: an entry of type {int(report[1])}")
+        raise Unreadable(f"{checked.path}, {where}: an entry of type {int(report[1])}")
     if status == blocks.UNKNOWN_LAYOUT:
-        raise Unreadable(f"{found.path}, {where}: a block of an unknown layout")
+        raise Unreadable(f"{checked.path}, {where}: a block of an unknown layout")
     if status:
-        raise corrupt(found.path, f"{where}: a block holds malformed entries")
+        raise corrupt(checked.path, f"{where}: a block holds malformed entries")
     bounds, end = table.separators, int(filled.count[0])
     wrong = blocks.misplaced_block(buffers.keys, buffers.key_start, block_first, end, bounds.keys, bounds.start, block)
     if block == 0 and int(block_first[0]) < end and _key(buffers, int(block_first[0])) < table.smallest:
         wrong = 0
     if wrong >= 0:
-        raise corrupt(found.path, f"byte {int(found.offset[wrong])}: a block holds keys that belong elsewhere")
+        raise corrupt(checked.path, f"byte {int(checked.offset[wrong])}: a block holds keys that belong elsewhere")
 
 
 def _key(buffers: Buffers, entry: int) -> bytes:
@@ -232,8 +232,8 @@ def _merge(buffers: Buffers, first: Longs, stop: Longs, delimiter: bytes | None,
     if status == blocks.NO_OPERATOR:
         raise Unreadable(f"{where}: found merge operands, and no merge operator is known")
     if status:
-        found = "keys out of order" if status == blocks.UNSORTED else "one version of a key twice"
-        raise corrupt(where, f"found {found}")
+        problem = "keys out of order" if status == blocks.UNSORTED else "one version of a key twice"
+        raise corrupt(where, f"found {problem}")
     return int(count[0])
 
 

@@ -27,7 +27,7 @@ def scan_with_rocksdict(
 
     The scan ends after ``most_rows`` and returns the remaining ranges. Raises CorruptError ROCKSDB_FILE, StorageError.
     """
-    found = 0
+    rows_read = 0
     with _opened(directory, family) as table:
         for number, within in enumerate(ranges):
             if within.rest and most_rows is not None:
@@ -37,8 +37,8 @@ def scan_with_rocksdict(
                 continue
             for batch in _rows(table, within, batch_rows, str(directory)):
                 yield batch
-                found += batch.num_rows
-                if most_rows is not None and found >= most_rows:
+                rows_read += batch.num_rows
+                if most_rows is not None and rows_read >= most_rows:
                     last: bytes = batch.column(0)[-1].as_py()
                     return [KeyRange(last + b"\0", within.stop), *ranges[number + 1 :]]
     return []
@@ -82,9 +82,9 @@ def _skipping(
         if met is None:
             return None
         if len(met) >= end:
-            wanted = met[:end] + within.rest
-            behind = successor(wanted)
-            yield from _rows(table, KeyRange(max(wanted, met), behind), batch_rows, where)
+            target = met[:end] + within.rest
+            behind = successor(target)
+            yield from _rows(table, KeyRange(max(target, met), behind), batch_rows, where)
             after = successor(met[:end])
         else:
             after = met + b"\0"
@@ -99,8 +99,8 @@ def _first_key(table: Rdict, within: KeyRange, where: str) -> bytes | None:
     rows = table.iter(reading)
     rows.seek(within.first or b"")
     if rows.valid():
-        found: bytes = rows.key()
-        return found
+        key: bytes = rows.key()
+        return key
     _check(rows, where)
     return None
 

@@ -90,9 +90,9 @@ def open_table(path: Path, size: int, smallest: bytes) -> TableFile:
     except OSError as error:
         raise corrupt(where, f"cannot be opened ({error.strerror})") from error
     try:
-        found = os.fstat(descriptor).st_size
-        if found != size:
-            raise corrupt(where, f"found {found} bytes, expected {size}")
+        actual_size = os.fstat(descriptor).st_size
+        if actual_size != size:
+            raise corrupt(where, f"found {actual_size} bytes, expected {size}")
         return _opened(descriptor, size, smallest, where)
     except Malformed as error:
         raise corrupt(where, f"its metadata is malformed: {error}") from error
@@ -118,27 +118,27 @@ class _Reader:
     path: str
     checksums: Checksums
 
-    def block(self, handle: BlockHandle) -> tuple[Bytes, int]:
+    def block(self, block_handle: BlockHandle) -> tuple[Bytes, int]:
         """Read a plain block; returns its array and the block's length in it."""
-        self.check(handle)
-        raw = np.empty(handle.size + blocks.TRAILER + SLACK, np.uint8)
-        read_at(self.descriptor, handle.offset, handle.size + blocks.TRAILER, self.path, raw)
-        start, size, offset = (np.array([number]) for number in (0, handle.size, handle.offset))
-        found = check_blocks(raw, start, size, offset, self.checksums.kind, self.checksums.base, self.path)
-        if found.room > 2 * _MAX_META:
-            raise Malformed(f"a block at {handle.offset} that claims to hold {int(found.length[0])} bytes")
-        plain = np.empty(found.room + SLACK, np.uint8)
-        expand(found, plain, 0)
-        return plain, int(found.length[0])
+        self.check(block_handle)
+        raw = np.empty(block_handle.size + blocks.TRAILER + SLACK, np.uint8)
+        read_at(self.descriptor, block_handle.offset, block_handle.size + blocks.TRAILER, self.path, raw)
+        start, size, offset = (np.array([number]) for number in (0, block_handle.size, block_handle.offset))
+        checked = check_blocks(raw, start, size, offset, self.checksums.kind, self.checksums.base, self.path)
+        if checked.room > 2 * _MAX_META:
+            raise Malformed(f"a block at {block_handle.offset} that claims to hold {int(checked.length[0])} bytes")
+        plain = np.empty(checked.room + SLACK, np.uint8)
+        expand(checked, plain, 0)
+        return plain, int(checked.length[0])
 
-    def small(self, handle: BlockHandle) -> dict[bytes, bytes]:
+    def small(self, block_handle: BlockHandle) -> dict[bytes, bytes]:
         """The entries of a metaindex or of properties."""
-        plain, length = self.block(handle)
+        plain, length = self.block(block_handle)
         return dict(block_entries(plain[:length].tobytes()))
 
-    def check(self, handle: BlockHandle) -> None:
-        if handle.size > _MAX_META or handle.offset + handle.size + blocks.TRAILER > self.file_size:
-            raise Malformed(f"a block of {handle.size} bytes at {handle.offset}")
+    def check(self, block_handle: BlockHandle) -> None:
+        if block_handle.size > _MAX_META or block_handle.offset + block_handle.size + blocks.TRAILER > self.file_size:
+            raise Malformed(f"a block of {block_handle.size} bytes at {block_handle.offset}")
 
 
 def _opened(descriptor: int, size: int, smallest: bytes, path: str) -> TableFile:
@@ -148,8 +148,8 @@ def _opened(descriptor: int, size: int, smallest: bytes, path: str) -> TableFile
     if strange:
         raise Unreadable(f"{path} has {', '.join(strange)}")
     if index is None:
-        index = _handle(meta, _INDEX)
-    properties = reader.small(_handle(meta, _PROPERTIES))
+        index = _block_handle(meta, _INDEX)
+    properties = reader.small(_block_handle(meta, _PROPERTIES))
     _check_properties(properties, version, path)
     keys, offset, lengths = _index(reader, index, properties)
     entries, merges = _number(properties, b"rocksdb.num.entries"), _number(properties, b"rocksdb.merge.operands")
@@ -180,10 +180,10 @@ def _footer(descriptor: int, size: int, path: str) -> tuple[_Reader, BlockHandle
     fields.take(4)  # skip the footer's own checksum: every block that its handles lead to is verified itself
     base, meta_size = int.from_bytes(fields.take(4), "little"), int.from_bytes(fields.take(4), "little")
     reader = _Reader(descriptor, size, path, Checksums(kind, base))
-    place = size - _FOOTER - blocks.TRAILER - meta_size
-    if place < 0:
+    meta_offset = size - _FOOTER - blocks.TRAILER - meta_size
+    if meta_offset < 0:
         raise Malformed(f"a metaindex of {meta_size} bytes")
-    return reader, BlockHandle(place, meta_size), None, version
+    return reader, BlockHandle(meta_offset, meta_size), None, version
 
 
 def _check_properties(properties: Mapping[bytes, bytes], version: int, path: str) -> None:
@@ -203,32 +203,34 @@ def _number(properties: Mapping[bytes, bytes], name: bytes) -> int:
     return Fields(value).varint() if value else 0
 
 
-def _index(reader: _Reader, handle: BlockHandle, properties: Mapping[bytes, bytes]) -> tuple[Separators, Longs, Longs]:
+def _index(
+    reader: _Reader, block_handle: BlockHandle, properties: Mapping[bytes, bytes]
+) -> tuple[Separators, Longs, Longs]:
     """(separators, offsets and sizes of the data blocks)."""
     kind = int.from_bytes(properties.get(b"rocksdb.block.based.table.index.type", bytes(4)), "little")
     if kind not in (_BINARY_INDEX, _HASH_INDEX, _TWO_LEVEL_INDEX):
         raise Unreadable(f"{reader.path} has an index of type {kind}")
     delta = bool(_number(properties, b"rocksdb.index.value.is.delta.encoded"))
     strip = 0 if _number(properties, b"rocksdb.index.key.is.user.key") else 8
-    found = _index_block(reader, handle, delta, strip)
+    entries = _index_block(reader, block_handle, delta, strip)
     if kind != _TWO_LEVEL_INDEX:
-        return found
+        return entries
     parts = [
         _index_block(reader, BlockHandle(int(offset), int(size)), delta, strip)
-        for offset, size in zip(found[1], found[2], strict=True)
+        for offset, size in zip(entries[1], entries[2], strict=True)
     ]
     if not parts:
-        return found
+        return entries
     keys = np.concatenate([part[0].keys for part in parts])
     ends = np.cumsum([len(part[0].keys) for part in parts])
     starts = [part[0].start[:-1] + (end - len(part[0].keys)) for part, end in zip(parts, ends, strict=True)]
     separators = Separators(keys, np.concatenate([*starts, ends[-1:]]).astype(np.int64))
     offsets, sizes = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
-    _check_places(offsets, sizes, reader.file_size)
+    _check_offsets(offsets, sizes, reader.file_size)
     return separators, offsets, sizes
 
 
-def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
+def _check_offsets(offset: Longs, size: Longs, file_size: int) -> None:
     """Check that the blocks of an index follow each other inside the file; together they are then no larger than it."""
     inside = bool((offset <= file_size).all() and (size <= file_size).all())  # otherwise their sums may overflow
     ends = offset + size + blocks.TRAILER
@@ -236,8 +238,10 @@ def _check_places(offset: Longs, size: Longs, file_size: int) -> None:
         raise Malformed("blocks that overlap or lie behind the end of the file")
 
 
-def _index_block(reader: _Reader, handle: BlockHandle, delta: bool, strip: int) -> tuple[Separators, Longs, Longs]:
-    plain, length = reader.block(handle)
+def _index_block(
+    reader: _Reader, block_handle: BlockHandle, delta: bool, strip: int
+) -> tuple[Separators, Longs, Longs]:
+    plain, length = reader.block(block_handle)
     entries, room = max(length // 3, 1), 4 * length + 4096  # an entry has at least three bytes; keys share some
     while True:
         keys, count = np.empty(room + SLACK, np.uint8), np.zeros(2, np.int64)
@@ -250,12 +254,12 @@ def _index_block(reader: _Reader, handle: BlockHandle, delta: bool, strip: int) 
             raise Unreadable(f"{reader.path} has an index block of an unknown layout")
         if status:
             raise Malformed("the index of its blocks")
-        found, used = int(count[0]), int(count[1])
-        _check_places(offset[:found], size[:found], reader.file_size)
-        return Separators(keys[:used].copy(), start[: found + 1].copy()), offset[:found].copy(), size[:found].copy()
+        number, used = int(count[0]), int(count[1])
+        _check_offsets(offset[:number], size[:number], reader.file_size)
+        return Separators(keys[:used].copy(), start[: number + 1].copy()), offset[:number].copy(), size[:number].copy()
 
 
-def _handle(meta: Mapping[bytes, bytes], name: bytes) -> BlockHandle:
+def _block_handle(meta: Mapping[bytes, bytes], name: bytes) -> BlockHandle:
     if name not in meta:
         raise Unreadable(f"the metaindex has no {name.decode()}")
     return _next_block_handle(Fields(meta[name]))

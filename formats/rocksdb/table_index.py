@@ -115,15 +115,15 @@ def _read_index(size: int, read: ReadAt) -> TableIndex | None:
         return None
     fields = Fields(tail[1:-12])
     if version < _HANDLES_IN_METAINDEX:
-        metaindex = _handle(fields)
-        index = _handle(fields)
+        metaindex = _block_handle(fields)
+        index = _block_handle(fields)
         meta = dict(_entries(read, metaindex))
     else:
         length = int.from_bytes(tail[_META_SIZE_AT : _META_SIZE_AT + 4], "little")
         metaindex = size - _TAIL - TRAILER - length, length
         meta = dict(_entries(read, metaindex))
-        index = _handle(Fields(meta.get(b"rocksdb.index", b"")))
-    properties = dict(_entries(read, _handle(Fields(meta.get(b"rocksdb.properties", b"")))))
+        index = _block_handle(Fields(meta.get(b"rocksdb.index", b"")))
+    properties = dict(_entries(read, _block_handle(Fields(meta.get(b"rocksdb.properties", b"")))))
     if properties.get(b"rocksdb.block.based.table.index.type", bytes(4)) != bytes(4):
         return None
     strip = 0 if properties.get(b"rocksdb.index.key.is.user.key") == b"\x01" else 8
@@ -134,16 +134,16 @@ def _read_index(size: int, read: ReadAt) -> TableIndex | None:
     return TableIndex(block, restarts, strip, min(data_bytes, metaindex[0], index[0]))
 
 
-def _entries(read: ReadAt, handle: tuple[int, int]) -> list[tuple[bytes, bytes]]:
-    return block_entries(_block(read, handle))
+def _entries(read: ReadAt, block_handle: tuple[int, int]) -> list[tuple[bytes, bytes]]:
+    return block_entries(_block(read, block_handle))
 
 
-def _handle(fields: Fields) -> tuple[int, int]:
+def _block_handle(fields: Fields) -> tuple[int, int]:
     return fields.varint(), fields.varint()
 
 
-def _block(read: ReadAt, handle: tuple[int, int]) -> bytes:
-    offset, size = handle
+def _block(read: ReadAt, block_handle: tuple[int, int]) -> bytes:
+    offset, size = block_handle
     if size > _MAX_INDEX or not 0 <= offset < _MAX_OFFSET:
         raise Malformed(f"an index of {size} bytes at {offset}")
     raw = read(offset, size + TRAILER)

@@ -107,26 +107,26 @@ class KeyIndex:
         """Rows whose keys have this hash, ascending."""
         if self._unverified is not None:
             self._verify_near(self._unverified, hash)
-        view, count, reach = self._hash_view, self._count, self._reach
+        hashes, count, reach = self._hash_view, self._count, self._reach
         guess = (hash * count) >> 64
         low, high = guess - reach if guess > reach else 0, guess + reach
         if high > count:
             high = count
-        entry = bisect_left(view, hash, low, high)
+        entry = bisect_left(hashes, hash, low, high)
         if entry in (low, high):  # the entry may lie outside the expected range: search everywhere
-            entry = bisect_left(view, hash)
-        if entry == count or view[entry] != hash:
+            entry = bisect_left(hashes, hash)
+        if entry == count or hashes[entry] != hash:
             return []
         found = [self._row_view[entry]]
         entry += 1
-        while entry < count and view[entry] == hash:
+        while entry < count and hashes[entry] == hash:
             found.append(self._row_view[entry])
             entry += 1
         if max(found) >= count:
             raise self._corrupt(f"it has row {max(found)} of a segment of {count}")
         return found
 
-    def views(self) -> tuple[memoryview, memoryview, memoryview, int]:
+    def memory_views(self) -> tuple[memoryview, memoryview, memoryview, int]:
         """(hashes ascending, the row of each, directory, shift), all of it checked.
 
         Entries of a hash lie from ``directory[hash >> shift]`` to before ``directory[(hash >> shift) + 1]``, among some

@@ -81,26 +81,27 @@ class VerifiedBytes:
     def _check(self, region: int) -> None:
         start = region * REGION_BYTES
         stop = min(start + REGION_BYTES, self.ref.bytes)
-        found = xxhash.xxh3_64_hexdigest(self._view[start:stop])
+        actual = xxhash.xxh3_64_hexdigest(self._view[start:stop])
         expected = self.ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
-        if found != expected:
+        if actual != expected:
             raise corrupt(
-                self.ref, f"region {region} (bytes {start} to {stop}) has checksum {found}, the commit says {expected}"
+                self.ref, f"region {region} (bytes {start} to {stop}) has checksum {actual}, the commit says {expected}"
             )
 
 
-def corrupt(ref: FileRef, found: str) -> CorruptError:
-    """The error SEGMENT_CORRUPT for this file; ``found`` describes the damage."""
-    return CorruptError("SEGMENT_CORRUPT", f"{ref.name}: {found}; restore the file from a copy")
+def corrupt(ref: FileRef, problem: str) -> CorruptError:
+    """The error SEGMENT_CORRUPT for this file; ``problem`` describes the damage."""
+    return CorruptError("SEGMENT_CORRUPT", f"{ref.name}: {problem}; restore the file from a copy")
 
 
-def check_length(ref: FileRef, found: int) -> None:
-    """Raise CorruptError unless a file of ``found`` bytes has the length of the commit, and checksums for all of it."""
-    if found != ref.bytes:
-        change = "truncated" if found < ref.bytes else "too long"
+def check_length(ref: FileRef, actual: int) -> None:
+    """Raise CorruptError unless a file of ``actual`` bytes has the length of the commit, and checksums for all of
+    it."""
+    if actual != ref.bytes:
+        change = "truncated" if actual < ref.bytes else "too long"
         raise CorruptError(
             "SEGMENT_TRUNCATED",
-            f"{ref.name}: {change}: {found} bytes found, the commit says {ref.bytes}; restore the file from a copy",
+            f"{ref.name}: {change}: {actual} bytes found, the commit says {ref.bytes}; restore the file from a copy",
         )
     digits = -(-ref.bytes // REGION_BYTES) * CHECKSUM_DIGITS
     if len(ref.checksums) != digits:

@@ -65,21 +65,21 @@ class Segment:
 
         Times are epoch microseconds. A view of the file if it has one batch, else a kept copy.
         """
-        found = self._numpy.get(name)
-        if found is None:
+        numbers = self._numpy.get(name)
+        if numbers is None:
             parts = [_int64_view(chunk) for chunk in self._chunks(name)]
             whole = parts[0] if len(parts) == 1 else _frozen(np.concatenate(parts))
             self._check_versions(name, whole)  # type: ignore[arg-type]
-            found = self._numpy[name] = whole
-        return found  # type: ignore[return-value]
+            numbers = self._numpy[name] = whole
+        return numbers  # type: ignore[return-value]
 
     def bools(self, name: str) -> Bools:
         """A boolean column without nulls (``_split``) as read-only numpy, one byte per row, kept."""
-        found = self._numpy.get(name)
-        if found is None:
+        flags = self._numpy.get(name)
+        if flags is None:
             parts = [chunk.to_numpy(zero_copy_only=False) for chunk in self._chunks(name)]
-            found = self._numpy[name] = _frozen(np.concatenate(parts))
-        return found  # type: ignore[return-value]
+            flags = self._numpy[name] = _frozen(np.concatenate(parts))
+        return flags  # type: ignore[return-value]
 
     def batches(
         self, columns: Sequence[str], start: int, stop: int, chunk_rows: int = BATCH_ROWS
@@ -109,7 +109,7 @@ class Segment:
         if not np.array_equal(open_rows, ends == OPEN):
             raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
 
-    def _check_versions(self, name: str, found: Ints) -> None:
+    def _check_versions(self, name: str, versions: Ints) -> None:
         """Raise CorruptError if a system column names a commit that the statistics rule out.
 
         Commits are looked up by the statistics.
@@ -120,33 +120,33 @@ class Segment:
             "_closed": (0, max(meta.max_added, meta.last_closed, meta.split_closed)),
             "_dropped": (0, meta.max_dropped),
         }
-        if name not in bounds or not len(found):
+        if name not in bounds or not len(versions):
             return
         low, high = bounds[name]
-        least, most = int(found.min()), int(found.max())
+        least, most = int(versions.min()), int(versions.max())
         if least < low or most > high:
             raise corrupt(meta.file, f"{name} goes from {least} to {most}, the commit says {low} to {high}")
 
     def _check_schema(self, stored: pa.Schema) -> None:
         _check_format(self.meta, stored)
         if not stored.equals(self.schema, check_metadata=False):
-            found = f"its columns are\n{_names(stored)}\nand the store has\n{_names(self.schema)}"
-            raise corrupt(self.meta.file, found)
+            difference = f"its columns are\n{_names(stored)}\nand the store has\n{_names(self.schema)}"
+            raise corrupt(self.meta.file, difference)
 
     def _chunks(self, name: str) -> list[pa.Array]:
         return [self._array(number, name) for number in range(len(self._batches))]
 
     def _array(self, number: int, name: str) -> pa.Array:
-        found = self._arrays.get((number, name))
-        if found is None:
+        array = self._arrays.get((number, name))
+        if array is None:
             position = self.schema.get_field_index(name)
             if position < 0:
                 raise NotFoundError(
                     "COLUMN_NOT_FOUND", f"{self.meta.name} has no column {name!r}; its columns are {self.schema.names}"
                 )
-            found = verify_column(self._verified, self._batches[number], position)
-            self._arrays[(number, name)] = found
-        return found
+            array = verify_column(self._verified, self._batches[number], position)
+            self._arrays[(number, name)] = array
+        return array
 
 
 def _int64_view(array: pa.Array) -> Ints:
@@ -173,15 +173,15 @@ def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
         TOMBSTONE_KEY: b"true" if meta.tombstone else b"false",
     }
     for key, value in expected.items():
-        found = stored.get(key)
-        if found != value:
-            raise _wrong_format(meta.file, key, found, value)
+        actual = stored.get(key)
+        if actual != value:
+            raise _wrong_format(meta.file, key, actual, value)
 
 
-def _wrong_format(ref: FileRef, key: bytes, found: bytes | None, expected: bytes) -> CorruptError | UnsupportedError:
-    if key == FORMAT_KEY and found is not None and found.startswith(b"segment/"):
+def _wrong_format(ref: FileRef, key: bytes, actual: bytes | None, expected: bytes) -> CorruptError | UnsupportedError:
+    if key == FORMAT_KEY and actual is not None and actual.startswith(b"segment/"):
         return UnsupportedError(
             "UNSUPPORTED_FORMAT",
-            f"{ref.name}: format {found.decode(errors='replace')}, this release reads {FORMAT}; upgrade statestore",
+            f"{ref.name}: format {actual.decode(errors='replace')}, this release reads {FORMAT}; upgrade statestore",
         )
-    return corrupt(ref, f"{key.decode()} is {found!r}, expected {expected!r}")
+    return corrupt(ref, f"{key.decode()} is {actual!r}, expected {expected!r}")

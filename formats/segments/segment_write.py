@@ -130,8 +130,8 @@ def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
         return None, None
-    found = pc.min_max(column).as_py()
-    return _exact(found["min"]), _exact(found["max"])
+    bounds = pc.min_max(column).as_py()
+    return _exact(bounds["min"]), _exact(bounds["max"])
 
 
 def _exact(value: Any) -> Any:
@@ -173,8 +173,8 @@ def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequ
     system = [name for name in SYSTEM_TYPES if name != DROPPED_COLUMN or role == "belief"]
     values = names[len(key_names) : len(names) - len(system)]
     if names != [*key_names, *values, *system] or (tombstone and values):
-        wanted = [*key_names, *([] if tombstone else ["<value columns>"]), *system]
-        raise _invalid(f"its columns are {names}, expected {wanted}")
+        expected = [*key_names, *([] if tombstone else ["<value columns>"]), *system]
+        raise _invalid(f"its columns are {names}, expected {expected}")
     for name in system:
         if table.schema.field(name).type != SYSTEM_TYPES[name]:
             raise _invalid(f"column {name!r} is {table.schema.field(name).type}, expected {SYSTEM_TYPES[name]}")
@@ -185,5 +185,5 @@ def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequ
             raise _invalid(f"column {name!r} has nulls")
 
 
-def _invalid(found: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_SEGMENT", f"a segment cannot be written: {found}")
+def _invalid(problem: str) -> InvalidInputError:
+    return InvalidInputError("INVALID_SEGMENT", f"a segment cannot be written: {problem}")

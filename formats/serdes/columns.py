@@ -50,10 +50,10 @@ def slices(rows: Rows, begin: Ints, end: Ints, valid: Flags | None = None) -> pa
     edges[0::2], edges[1::2] = begin, end
     # As rows follow each other, these bytes and the gaps between them are the cells of one column.
     alternating = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), rows.buffer])
-    found = alternating.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+    taken = alternating.take(pa.array(np.arange(0, 2 * count - 1, 2)))
     if valid is None:
-        return found
-    return pa.Array.from_buffers(pa.binary(), count, [_bitmap(valid), *found.buffers()[1:]])
+        return taken
+    return pa.Array.from_buffers(pa.binary(), count, [_bitmap(valid), *taken.buffers()[1:]])
 
 
 def heads(rows: Rows, begin: Ints, width: int) -> Bytes:
@@ -75,8 +75,8 @@ def check_ends(rows: Rows, at: Ints) -> None:
     """Raise CorruptError if a row does not end at ``at``."""
     if (at != rows.end).any():
         row = int(np.argmax(at != rows.end))
-        found, expected = rows.end[row] - rows.begin[row], at[row] - rows.begin[row]
-        raise corrupt(f"row {row} has {found} bytes, expected {expected}")
+        actual, expected = rows.end[row] - rows.begin[row], at[row] - rows.begin[row]
+        raise corrupt(f"row {row} has {actual} bytes, expected {expected}")
 
 
 def matrix(column: pa.Array, width: int) -> Bytes:
@@ -86,8 +86,8 @@ def matrix(column: pa.Array, width: int) -> Bytes:
     data = column.buffers()[1]
     if data is None:
         return np.zeros((len(column), width), np.uint8)
-    found = np.frombuffer(data, np.uint8)[column.offset * width :][: len(column) * width].reshape(-1, width)
-    return np.where(valid_flags(column)[:, None], found, np.uint8(0)) if column.null_count else found
+    cells = np.frombuffer(data, np.uint8)[column.offset * width :][: len(column) * width].reshape(-1, width)
+    return np.where(valid_flags(column)[:, None], cells, np.uint8(0)) if column.null_count else cells
 
 
 def from_matrix(data: Bytes, kind: pa.DataType, valid: Flags | None = None) -> pa.Array:
@@ -97,13 +97,13 @@ def from_matrix(data: Bytes, kind: pa.DataType, valid: Flags | None = None) -> p
         if (flags > 1).any():
             raise corrupt(f"a boolean is {flags[flags > 1][0]}, expected 0 or 1")
         return pa.array(flags.astype(np.bool_), pa.bool_(), mask=None if valid is None else ~valid)
-    found = pa.Array.from_buffers(kind, len(data), [_bitmap(valid), pa.py_buffer(_packed(data))])
+    array = pa.Array.from_buffers(kind, len(data), [_bitmap(valid), pa.py_buffer(_packed(data))])
     if pa.types.is_decimal(kind):
         try:
-            found.validate(full=True)
+            array.validate(full=True)
         except pa.ArrowInvalid as error:
             raise corrupt(str(error)) from error
-    return found
+    return array
 
 
 def as_binary(data: Bytes) -> pa.BinaryArray:
@@ -122,8 +122,8 @@ def side_by_side(parts: Sequence[Bytes]) -> Bytes:
 def lengths_matrix(column: pa.BinaryArray) -> Bytes:
     """The length of each cell as four little-endian bytes."""
     lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
-    found: Bytes = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
-    return found
+    cells: Bytes = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
+    return cells
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.BinaryArray:
@@ -148,8 +148,8 @@ def valid_flags(column: pa.Array) -> Flags:
     """A mask that is true where the column is not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    flags: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _check_size(size: int) -> None:

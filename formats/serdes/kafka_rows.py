@@ -140,16 +140,16 @@ def _plain_first(kind: pa.DataType, encode: Encode, slowly: Encode) -> Encode:
     """``slowly`` with a shortcut for plain Python values, which most callers pass."""
     plain = plain_type(kind)
     if pa.types.is_float64(kind):  # DoubleSerializer writes every NaN as one, as ``normalize`` does
-        return lambda given: encode(given) if type(given) is float and given == given else slowly(given)
+        return lambda value: encode(value) if type(value) is float and value == value else slowly(value)
     if plain is bytes:
-        return lambda given: given if type(given) is bytes else slowly(given)
+        return lambda value: value if type(value) is bytes else slowly(value)
 
-    def encode_plain(given: Any) -> bytes:
-        if type(given) is plain:
+    def encode_plain(value: Any) -> bytes:
+        if type(value) is plain:
             try:
-                return encode(given)
+                return encode(value)
             except (struct.error, UnicodeEncodeError, OverflowError):
                 pass
-        return slowly(given)
+        return slowly(value)
 
     return encode_plain

@@ -35,13 +35,13 @@ from statestore.formats.values.canonical import plain
 def keys_to_bytes(schema: pa.Schema, columns: list[pa.Array]) -> pa.BinaryArray:
     """Encode one key per row."""
     parts = []
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         width = number_bytes(column.type)
         if width:
             parts.append(as_binary(_flipped(matrix(column, width), column.type)[:, ::-1]))
         elif pa.types.is_nested(column.type):
             parts.append(encoded_column(column, ordered))
-        elif place == len(schema) - 1:
+        elif index == len(schema) - 1:
             parts.append(column.cast(pa.binary()))
         else:
             parts.append(_escaped(column.cast(pa.binary())))
@@ -56,14 +56,14 @@ def keys_from_bytes(schema: pa.Schema, keys: pa.BinaryArray) -> list[pa.Array]:
         return _row_by_row(schema, keys)
     rows = rows_of(keys)
     begin, columns = rows.begin, []
-    for place, kind in enumerate(schema.types):
+    for index, kind in enumerate(schema.types):
         width = number_bytes(kind)
         if width:
             columns.append(from_matrix(_flipped(heads(rows, begin, width)[:, ::-1], kind), kind))
             begin = begin + width
         elif len(schema) == 1:
             return [as_kind(keys, kind)]
-        elif place == len(schema) - 1:
+        elif index == len(schema) - 1:
             columns.append(as_kind(slices(rows, begin, rows.end), kind))
             begin = rows.end
         else:
@@ -85,20 +85,20 @@ def _row_by_row(schema: pa.Schema, keys: pa.BinaryArray) -> list[pa.Array]:
             cells.append(value)
         if at != len(data):
             raise corrupt(f"a key of {len(data)} bytes, expected {at}")
-    found = []
-    for cells, kind, given in zip(columns, kinds, schema.types, strict=True):
+    columns_decoded = []
+    for cells, kind, type_ in zip(columns, kinds, schema.types, strict=True):
         to = plain(kind, list)
-        found.append(pa.array(cells if to is None else map(to, cells), kind, size=len(cells)).cast(given))
-    return found
+        columns_decoded.append(pa.array(cells if to is None else map(to, cells), kind, size=len(cells)).cast(type_))
+    return columns_decoded
 
 
 def _flipped(little: Bytes, kind: pa.DataType) -> Bytes:
     """Flip the sign bit, which is in the last of the little-endian bytes."""
     if pa.types.is_boolean(kind):
         return little
-    found = np.array(little, order="C")
-    found[:, -1] ^= 0x80
-    return found
+    big = np.array(little, order="C")
+    big[:, -1] ^= 0x80
+    return big
 
 
 def _escaped(column: pa.BinaryArray) -> pa.BinaryArray:
@@ -114,10 +114,10 @@ def _ends(rows: Rows, begin: Ints) -> Ints:
     data, base = rows.data[: rows.end[-1]], int(begin[0])
     zeros: npt.NDArray[np.bool_] = data[base:] == 0
     pairs = np.append(np.flatnonzero(zeros[:-1] & zeros[1:]) + base, rows.end[-1])
-    found: Ints = pairs[np.searchsorted(pairs, begin)]
-    if (found + len(END) > rows.end).any():
-        raise corrupt(f"text in row {int(np.argmax(found + len(END) > rows.end))} has no end, expected 00 00")
-    return found
+    ends: Ints = pairs[np.searchsorted(pairs, begin)]
+    if (ends + len(END) > rows.end).any():
+        raise corrupt(f"text in row {int(np.argmax(ends + len(END) > rows.end))} has no end, expected 00 00")
+    return ends
 
 
 def _unescaped(text: pa.BinaryArray) -> pa.BinaryArray:

@@ -37,10 +37,10 @@ def values_to_bytes(layout: ValueLayout, columns: list[pa.Array], rows: int | No
     """
     if not columns:
         return as_binary(np.zeros((rows or 0, 0), np.uint8))
-    cells = [_cells(columns[column.place]) for column in layout.others]
+    cells = [_cells(columns[column.position]) for column in layout.others]
     head = [
         np.packbits(np.stack([valid_flags(column) for column in columns], axis=1), axis=1, bitorder="little"),
-        *[matrix(columns[column.place], column.width) for column in layout.numbers],
+        *[matrix(columns[column.position], column.width) for column in layout.numbers],
         *[lengths_matrix(column) for column in cells],
     ]
     return joined([as_binary(side_by_side(head)), *cells])
@@ -51,8 +51,8 @@ def values_from_bytes(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Ar
     if not values.null_count:
         return _columns(layout, values)
     stored = valid_flags(values)
-    places = pa.array(np.cumsum(stored) - 1, mask=~stored)
-    return [column.take(places) for column in _columns(layout, values.drop_null())]
+    positions = pa.array(np.cumsum(stored) - 1, mask=~stored)
+    return [column.take(positions) for column in _columns(layout, values.drop_null())]
 
 
 def _columns(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
@@ -62,21 +62,21 @@ def _columns(layout: ValueLayout, values: pa.BinaryArray) -> list[pa.Array]:
     valid = _validity(layout, head[:, : len(layout.full)])
     at = len(layout.full)
     for column in layout.numbers:
-        found[column.place] = from_matrix(head[:, at : at + column.width], column.kind, valid[column.place])
+        found[column.position] = from_matrix(head[:, at : at + column.width], column.kind, valid[column.position])
         at += column.width
     begin = rows.begin + layout.head.size
     lengths = np.ascontiguousarray(head[:, at:]).view("<u4").astype(np.int64)
     ends = begin[:, None] + np.cumsum(lengths, axis=1)
     check_ends(rows, ends[:, -1] if layout.others else begin)
     for number, column in enumerate(layout.others):
-        flags = valid[column.place]
+        flags = valid[column.position]
         if flags is not None and lengths[~flags, number].any():
             raise corrupt("bytes in a column that is null")
         cells = slices(rows, begin, ends[:, number], flags)
         nested = pa.types.is_nested(column.kind)
-        found[column.place] = decoded_column(cells, column.kind, compact) if nested else as_kind(cells, column.kind)
+        found[column.position] = decoded_column(cells, column.kind, compact) if nested else as_kind(cells, column.kind)
         begin = ends[:, number]
-    return [found[column.place] for column in layout.columns]
+    return [found[column.position] for column in layout.columns]
 
 
 def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Flags | None]:
@@ -86,7 +86,7 @@ def _validity(layout: ValueLayout, bitmap: Bytes) -> list[Flags | None]:
     flags = np.unpackbits(bitmap, axis=1, bitorder="little").astype(np.bool_)
     if flags[:, len(layout.columns) :].any():
         raise corrupt(f"null bits for more than {len(layout.columns)} columns")
-    columns = [np.ascontiguousarray(flags[:, column.place]) for column in layout.columns]
+    columns = [np.ascontiguousarray(flags[:, column.position]) for column in layout.columns]
     return [None if column.all() else column for column in columns]
 
 

@@ -47,7 +47,7 @@ def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
     if len(columns) > 2:
         return _encode_many(layout, names, types, tos, slowly)
     make_pair = (_encode_two_texts, _encode_number_and_text, _encode_two_numbers)[len(layout.numbers)]
-    first, second = [column.place for column in (*layout.numbers, *layout.others)]
+    first, second = [column.position for column in (*layout.numbers, *layout.others)]
     return make_pair(
         layout,
         itemgetter(first, second),
@@ -140,14 +140,14 @@ def _encode_one_text(layout: ValueLayout, plain: type | None, to: Callable[[Any]
 
 
 def _encode_two_numbers(
-    layout: ValueLayout, by_place: Pick, by_name: Pick, left: Plain, right: Plain, slowly: Encode
+    layout: ValueLayout, by_position: Pick, by_name: Pick, left: Plain, right: Plain, slowly: Encode
 ) -> Encode:
     pack, full = layout.head.pack, layout.full
     (left_type, left_to), (right_type, right_to) = left, right
 
     def encode(value: Any) -> bytes:
         try:
-            a, b = by_place(value) if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
+            a, b = by_position(value) if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
             if type(a) is left_type and type(b) is right_type and len(value) == 2:
                 return pack(full, left_to(a), right_to(b))
         except _NOT_PLAIN:
@@ -158,14 +158,14 @@ def _encode_two_numbers(
 
 
 def _encode_number_and_text(
-    layout: ValueLayout, by_place: Pick, by_name: Pick, number: Plain, text: Plain, slowly: Encode
+    layout: ValueLayout, by_position: Pick, by_name: Pick, number: Plain, text: Plain, slowly: Encode
 ) -> Encode:
     pack, full = layout.head.pack, layout.full
     (number_type, number_to), (text_type, text_to) = number, text
 
     def encode(value: Any) -> bytes:
         try:
-            a, b = by_place(value) if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
+            a, b = by_position(value) if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
             if type(a) is number_type and type(b) is text_type and len(value) == 2:
                 data: bytes = text_to(b)
                 return pack(full, number_to(a), len(data)) + data
@@ -177,14 +177,14 @@ def _encode_number_and_text(
 
 
 def _encode_two_texts(
-    layout: ValueLayout, by_place: Pick, by_name: Pick, left: Plain, right: Plain, slowly: Encode
+    layout: ValueLayout, by_position: Pick, by_name: Pick, left: Plain, right: Plain, slowly: Encode
 ) -> Encode:
     pack, full = layout.head.pack, layout.full
     (left_type, left_to), (right_type, right_to) = left, right
 
     def encode(value: Any) -> bytes:
         try:
-            a, b = by_place(value) if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
+            a, b = by_position(value) if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
             if type(a) is left_type and type(b) is right_type and len(value) == 2:
                 first: bytes = left_to(a)
                 second: bytes = right_to(b)
@@ -200,15 +200,15 @@ def _encode_many(
     layout: ValueLayout, names: list[str], types: tuple[Any, ...], tos: list[Callable[[Any], Any]], slowly: Encode
 ) -> Encode:
     pack, full, by_name, width = layout.head.pack, layout.full, itemgetter(*names), len(names)
-    numbers = [(column.place, tos[column.place]) for column in layout.numbers]
-    others = [(column.place, tos[column.place]) for column in layout.others]
+    numbers = [(column.position, tos[column.position]) for column in layout.numbers]
+    others = [(column.position, tos[column.position]) for column in layout.others]
 
     def encode(value: Any) -> bytes:
         try:
             row = value if type(value) is tuple else by_name(value) if type(value) is dict else _NO_ROW
             if tuple(map(type, row)) == types and len(value) == width:
-                cells = [to(row[place]) for place, to in others]
-                packed = [to(row[place]) for place, to in numbers]
+                cells = [to(row[position]) for position, to in others]
+                packed = [to(row[position]) for position, to in numbers]
                 return b"".join([pack(full, *packed, *map(len, cells)), *cells])
         except _NOT_PLAIN:
             pass
@@ -279,7 +279,7 @@ def _decode_number_and_text(
     layout: ValueLayout, names: list[str], backs: list[Callable[[Any], Any]], slowly: Decode
 ) -> Decode:
     unpack_from, full, size = layout.head.unpack_from, layout.full, layout.head.size
-    number, text = layout.numbers[0].place, layout.others[0].place
+    number, text = layout.numbers[0].position, layout.others[0].position
     number_name, text_name, number_back, text_back = names[number], names[text], backs[number], backs[text]
     number_first = number == 0
 
@@ -318,8 +318,8 @@ def _decode_two_texts(
 
 def _decode_many(layout: ValueLayout, names: list[str], backs: list[Callable[[Any], Any]], slowly: Decode) -> Decode:
     unpack_from, full, size = layout.head.unpack_from, layout.full, layout.head.size
-    numbers = [(names[column.place], backs[column.place]) for column in layout.numbers]
-    others = [(names[column.place], backs[column.place]) for column in layout.others]
+    numbers = [(names[column.position], backs[column.position]) for column in layout.numbers]
+    others = [(names[column.position], backs[column.position]) for column in layout.others]
     count, in_order = len(numbers), not others
 
     def decode(data: bytes) -> Any:

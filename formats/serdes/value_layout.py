@@ -23,13 +23,13 @@ from statestore.formats.values.key_codec import Row
 
 @dataclass(frozen=True)
 class Column:
-    """A column at position ``place`` of the schema.
+    """A column at position ``position`` of the schema.
 
     ``to`` converts a canonical value to what is packed as ``form``, or to bytes where the column is not one number
     (``width`` 0); ``back`` converts it back. ``zero`` is packed for null.
     """
 
-    place: int
+    position: int
     kind: pa.DataType
     width: int
     form: str
@@ -50,9 +50,9 @@ class ValueLayout:
 
     def encode(self, row: Row) -> bytes:
         """Encode a canonical row."""
-        bits = sum([1 << place for place, cell in enumerate(row) if cell is not None])
-        numbers = [c.zero if row[c.place] is None else c.to(row[c.place]) for c in self.numbers]
-        cells = [b"" if row[c.place] is None else c.to(row[c.place]) for c in self.others]
+        bits = sum([1 << position for position, cell in enumerate(row) if cell is not None])
+        numbers = [c.zero if row[c.position] is None else c.to(row[c.position]) for c in self.numbers]
+        cells = [b"" if row[c.position] is None else c.to(row[c.position]) for c in self.others]
         return self.head.pack(bits.to_bytes(len(self.full), "little"), *numbers, *map(len, cells)) + b"".join(cells)
 
     def decode(self, data: bytes) -> Row:
@@ -70,11 +70,11 @@ class ValueLayout:
             raise corrupt(f"a value of {len(data)} bytes, expected {at + sum(lengths)}")
         row: list[Any] = [None] * len(self.columns)
         for column, stored in zip(self.numbers, head[1:], strict=False):
-            if bits >> column.place & 1:
-                row[column.place] = column.back(stored)
+            if bits >> column.position & 1:
+                row[column.position] = column.back(stored)
         for column, length in zip(self.others, lengths, strict=True):
-            if bits >> column.place & 1:
-                row[column.place] = column.back(data[at : at + length])
+            if bits >> column.position & 1:
+                row[column.position] = column.back(data[at : at + length])
             elif length:
                 raise corrupt(f"{length} bytes in a column that is null")
             at += length
@@ -83,7 +83,7 @@ class ValueLayout:
 
 def value_layout(schema: pa.Schema) -> ValueLayout:
     """The layout of a schema. Raises UnsupportedError UNSUPPORTED_TYPE."""
-    columns = tuple([_column(place, field.type) for place, field in enumerate(schema)])
+    columns = tuple([_column(position, field.type) for position, field in enumerate(schema)])
     numbers = tuple([column for column in columns if column.width])
     others = tuple([column for column in columns if not column.width])
     full = ((1 << len(columns)) - 1).to_bytes((len(columns) + 7) // 8, "little")
@@ -91,15 +91,15 @@ def value_layout(schema: pa.Schema) -> ValueLayout:
     return ValueLayout(columns, numbers, others, full, Struct(form))
 
 
-def _column(place: int, kind: pa.DataType) -> Column:
+def _column(position: int, kind: pa.DataType) -> Column:
     width = number_bytes(kind)
     if width:
         stored = as_number(kind)
         to, back = stored.to, stored.back
         if stored.form is not None:
-            return Column(place, kind, width, stored.form, 0, to, back)
+            return Column(position, kind, width, stored.form, 0, to, back)
         return Column(
-            place,
+            position,
             kind,
             width,
             f"{width}s",
@@ -108,8 +108,8 @@ def _column(place: int, kind: pa.DataType) -> Column:
             lambda data: back(int.from_bytes(data, "little", signed=True)),
         )
     if pa.types.is_string(kind):
-        return Column(place, kind, 0, "", b"", str.encode, decoded_text)
+        return Column(position, kind, 0, "", b"", str.encode, decoded_text)
     if pa.types.is_binary(kind):
-        return Column(place, kind, 0, "", b"", bytes, bytes)
+        return Column(position, kind, 0, "", b"", bytes, bytes)
     encode, decode = compact(kind)
-    return Column(place, kind, 0, "", b"", encode, lambda data: whole(decode, data))
+    return Column(position, kind, 0, "", b"", encode, lambda data: whole(decode, data))

@@ -34,7 +34,7 @@ class BatchesPart:
 
     location: Location
     checkpoint: Checkpoint
-    view: StateView
+    state_view: StateView
     partition: int
     batches: tuple[Batch, ...]
     before: Batch | None
@@ -47,7 +47,7 @@ class BatchesPart:
 
     @property
     def schema(self) -> pa.Schema:
-        return unique_fields(self.view.schema)
+        return unique_fields(self.state_view.schema)
 
     def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Rows, preceded by the batch that wrote each and the batch that ended it (or null)."""
@@ -58,18 +58,18 @@ class BatchesPart:
         return map(renamed, read_row_changes(self._batches(columns), self.before))
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        return explained(error, self.location, self.view, versions[-1])
+        return explained(error, self.location, self.state_view, versions[-1])
 
     def _batches(self, columns: Collection[str]) -> PartitionBatches:
         return PartitionBatches(
-            self.checkpoint, self.view, self.partition, self.batches, columns, self.lookup, self.groups
+            self.checkpoint, self.state_view, self.partition, self.batches, columns, self.lookup, self.groups
         )
 
 
 def batches_parts(
     location: Location,
     checkpoint: Checkpoint,
-    view: StateView,
+    state_view: StateView,
     batches: Sequence[Batch],
     before: Batch | None,
     filters: Sequence[Filter],
@@ -79,32 +79,34 @@ def batches_parts(
 
     ``checkpoint`` is as of the last of ``batches``, ``chosen`` the partitions of a store that filters leave.
     """
-    found = key_lookup(checkpoint, view, filters)
-    groups = _groups(checkpoint, view, batches if before is None else [before, *batches])
-    partitions = chosen(view.store.at(batches[-1]), filters) if groups is None else range(groups)
+    found = key_lookup(checkpoint, state_view, filters)
+    groups = _groups(checkpoint, state_view, batches if before is None else [before, *batches])
+    partitions = chosen(state_view.store.at(batches[-1]), filters) if groups is None else range(groups)
     return [
         BatchesPart(
             location,
             checkpoint,
-            view,
+            state_view,
             partition,
-            tuple(_of_partition(batch, view, partition, groups) for batch in batches),
-            None if before is None else _of_partition(before, view, partition, groups),
+            tuple(_of_partition(batch, state_view, partition, groups) for batch in batches),
+            None if before is None else _of_partition(before, state_view, partition, groups),
             lookup,
             groups,
         )
         for partition in partitions
-        for lookup in ([found.bounds] if found is not None else _parts(checkpoint, view, partition, batches, groups))
+        for lookup in (
+            [found.bounds] if found is not None else _parts(checkpoint, state_view, partition, batches, groups)
+        )
     ]
 
 
-def _groups(checkpoint: Checkpoint, view: StateView, batches: Sequence[Batch]) -> int | None:
+def _groups(checkpoint: Checkpoint, state_view: StateView, batches: Sequence[Batch]) -> int | None:
     """The number of groups of partitions among which rows stay; None while the number of partitions stays the same.
 
     The partition of a row is the remainder of its key's hash, divided by the number of partitions. So for any number
     that divides all these numbers, rows stay among partitions of one remainder.
     """
-    counts = {view.store.at(batch).count for batch in batches}
+    counts = {state_view.store.at(batch).count for batch in batches}
     if len(counts) == 1:
         return None
     hashed = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
@@ -112,23 +114,23 @@ def _groups(checkpoint: Checkpoint, view: StateView, batches: Sequence[Batch]) -
 
 
 def _parts(
-    checkpoint: Checkpoint, view: StateView, partition: int, batches: Sequence[Batch], groups: int | None
+    checkpoint: Checkpoint, state_view: StateView, partition: int, batches: Sequence[Batch], groups: int | None
 ) -> list[tuple[KeyBounds, ...] | None]:
     """Ranges of keys to read one after another, because the changes in each are held in memory.
 
     Everything is read at once where rows moved between partitions, whose ranges differ, and where rows may move between
     keys.
     """
-    if groups is not None or not is_parted_anywhere(view):
+    if groups is not None or not is_parted_anywhere(state_view):
         return [None]
-    opened = open_partition(checkpoint, view.store.at(batches[-1]), partition, view.family.name)
+    opened = open_partition(checkpoint, state_view.store.at(batches[-1]), partition, state_view.family.name)
     ranges = split_history(opened, {batch.version for batch in batches})
     return [None] if len(ranges) < 2 else [(bounds,) for bounds in ranges]
 
 
-def _of_partition(batch: Batch, view: StateView, partition: int, groups: int | None) -> Batch:
+def _of_partition(batch: Batch, state_view: StateView, partition: int, groups: int | None) -> Batch:
     """The parts of a batch that travel with each split: those needed to read one partition, or a group of them."""
-    operator = str(view.operator_id)
+    operator = str(state_view.operator_id)
     if not batch.uids:
         return replace(batch, settings={})
     found = [

@@ -1,6 +1,6 @@
 """Changes of batches in the order of their writes: Spark's own change feed (``readChangeFeed`` of its state source).
 
-    batch_id, change_type, the columns of the view, partition_id
+    batch_id, change_type, the columns of the state view, partition_id
 
 ``change_type`` is ``update`` (a put), ``delete`` (the value is null) or ``append`` (a merge: entries added to a list).
 It needs the delta or changelog of each batch: RocksDB checkpoints without changelogs have no feed. A batch with which
@@ -37,14 +37,14 @@ _CODES = np.zeros(256, np.int8)
 _CODES[list(_TYPES)] = np.arange(len(_TYPES))
 
 
-def feed_schema(view: StateView) -> pa.Schema:
-    """The Arrow schema of a view's change feed."""
-    view = _by_element(view)
-    return pa.schema([pa.field("batch_id", pa.int64()), pa.field("change_type", pa.string()), *view.schema])
+def feed_schema(state_view: StateView) -> pa.Schema:
+    """The Arrow schema of a state view's change feed."""
+    state_view = _by_element(state_view)
+    return pa.schema([pa.field("batch_id", pa.int64()), pa.field("change_type", pa.string()), *state_view.schema])
 
 
 def read_changes(
-    checkpoint: Checkpoint, view: StateView, partition: int, first_batch: int, last_batch: int
+    checkpoint: Checkpoint, state_view: StateView, partition: int, first_batch: int, last_batch: int
 ) -> Iterator[pa.RecordBatch]:
     """The changes of the batches from ``first_batch`` to ``last_batch``, both included, to one partition.
 
@@ -53,19 +53,19 @@ def read_changes(
     CorruptError SPARK_STATE_FILE or SPARK_STATE_ROW.
     """
     if not 0 <= first_batch <= last_batch:
-        found = f"found batches {first_batch} to {last_batch}"
+        asked = f"found batches {first_batch} to {last_batch}"
         raise InvalidInputError(
-            "SPARK_STATE_RANGE", f"change feed: {found}; expected a first batch from 0 to the last one"
+            "SPARK_STATE_RANGE", f"change feed: {asked}; expected a first batch from 0 to the last one"
         )
-    if view.shape == "map" and not view.flat:
+    if state_view.shape == "map" and not state_view.flat:
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
-    view = _by_element(view)
-    decoder = decoder_of(checkpoint, view, row_form(checkpoint, view))
+    state_view = _by_element(state_view)
+    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view))
     before: Batch | None = None
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
-        store = view.store.at(batch)
+        store = state_view.store.at(batch)
         if batch.batch_id >= first_batch and partition in store.partitions:
-            source = open_partition(replace(checkpoint, batch=batch), store, partition, view.family.name)
+            source = open_partition(replace(checkpoint, batch=batch), store, partition, state_view.family.name)
             for changes in _written(source, before, batch):
                 if len(changes):
                     yield _feed(decoder, changes, batch.batch_id, partition)
@@ -90,27 +90,29 @@ def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -
     return read_batches(checkpoint, [*before, *range(first_batch, last_batch + 1)])
 
 
-def partitions_of_feed(checkpoint: Checkpoint, view: StateView, first_batch: int, last_batch: int) -> list[int]:
+def partitions_of_feed(checkpoint: Checkpoint, state_view: StateView, first_batch: int, last_batch: int) -> list[int]:
     """All partitions of the batches of a feed. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""
-    found: set[int] = set()
+    partitions: set[int] = set()
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
         if batch.batch_id >= first_batch:
-            store = view.store.at(batch)
+            store = state_view.store.at(batch)
             store.check_partitions(checkpoint.root.path)
-            found.update(store.partitions)
-    return sorted(found)
+            partitions.update(store.partitions)
+    return sorted(partitions)
 
 
-def _by_element(view: StateView) -> StateView:
-    """The view whose changes are listed: single elements for a list, as in Spark."""
-    return replace(view, flat=True) if view.shape == "list" else view
+def _by_element(state_view: StateView) -> StateView:
+    """The state view whose changes are listed: single elements for a list, as in Spark."""
+    return replace(state_view, flat=True) if state_view.shape == "list" else state_view
 
 
 def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> pa.RecordBatch:
     deleted = changes.kind == DELETE
-    found = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
-    kinds = changes.kind if found.rows is None else changes.kind[found.rows]
+    decoded = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
+    kinds = changes.kind if decoded.rows is None else changes.kind[decoded.rows]
     types = pa.DictionaryArray.from_arrays(pa.array(_CODES[kinds]), pa.array(list(_TYPES.values()))).cast(pa.string())
     batches = pa.array(np.full(len(kinds), batch_id, np.int64))
     partitions = pa.array(np.full(len(kinds), partition, np.int32))
-    return pa.RecordBatch.from_arrays([batches, types, *found.columns, partitions], schema=feed_schema(decoder.view))
+    return pa.RecordBatch.from_arrays(
+        [batches, types, *decoded.columns, partitions], schema=feed_schema(decoder.state_view)
+    )

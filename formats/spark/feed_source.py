@@ -1,7 +1,7 @@
 """The change feed of Spark's own state source as a `Source` with one state: what each batch wrote to a store.
 
-Its columns are batch_id, change_type, and those of the view; ``change_type`` is update, delete (the value is null) or
-append (to a list). The feed is one bag of rows, which has one version, that of the last batch.
+Its columns are batch_id, change_type, and those of the state view; ``change_type`` is update, delete (the value is
+null) or append (to a list). The feed is one bag of rows, which has one version, that of the last batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FeedSource(Source):
 
     location: Location
     checkpoint: Checkpoint
-    view: StateView
+    state_view: StateView
     first: int
     name: str
 
@@ -59,7 +59,7 @@ class FeedSource(Source):
 
     def info(self, state: str) -> StateInfo:
         """The feed's only state. It is a bag: a batch may write a key several times."""
-        return StateInfo(state, "change feed", unique_fields(feed_schema(self.view)), (), ())
+        return StateInfo(state, "change feed", unique_fields(feed_schema(self.state_view)), (), ())
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batch.batch_id
@@ -103,16 +103,18 @@ class FeedAt(StateAt):
 
     @property
     def schema(self) -> pa.Schema:
-        return unique_fields(feed_schema(self.source.view))
+        return unique_fields(feed_schema(self.source.state_view))
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[FeedPart]:
         source = self.source
-        partitions = partitions_of_feed(source.checkpoint, source.view, source.first, self.version)
+        partitions = partitions_of_feed(source.checkpoint, source.state_view, source.first, self.version)
         return [FeedPart(partition) for partition in partitions]
 
     def rows(self, part: FeedPart, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         source = self.source
-        return map(renamed, read_changes(source.checkpoint, source.view, part.partition, source.first, self.version))
+        return map(
+            renamed, read_changes(source.checkpoint, source.state_view, part.partition, source.first, self.version)
+        )
 
     def files(self) -> Iterator[StateFile]:
         raise _no_moments()

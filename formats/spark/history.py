@@ -1,4 +1,4 @@
-"""History of the rows of a view over several batches, and the changes of each batch.
+"""History of the rows of a state view over several batches, and the changes of each batch.
 
 Both come from the stored bytes. The bytes of changed keys, before and after, are held in memory; the rest of the state
 only streams past. Where too many keys changed, everything is read several times, each time for some of them. For each
@@ -7,9 +7,9 @@ batch the delta or changelog is read; where there is none, its state is compared
 Spark may have repartitioned the state between batches. That changed no row, but from then on a row is in another
 partition. Partitions between which rows moved are read together.
 
-A row that is written again unchanged has not changed. Where the key of a view identifies its rows, another value is an
-update. Elements of a list and rows of a join's side are inserted and deleted, and equal ones may exist at a time: of
-equal rows the newest is deleted first.
+A row that is written again unchanged has not changed. Where the key of a state view identifies its rows, another value
+is an update. Elements of a list and rows of a join's side are inserted and deleted, and equal ones may exist at a time:
+of equal rows the newest is deleted first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Held = list[Write]
 
 @dataclass(frozen=True)
 class PartitionBatches:
-    """One partition of a flat view in ``batches``, which follow each other.
+    """One partition of a flat state view in ``batches``, which follow each other.
 
     With ``groups``, it is all partitions whose number has the remainder ``partition`` when divided by ``groups``. Rows
     stay among these when the state is repartitioned. ``columns`` are decoded, all by default. ``lookup`` are [from, to)
@@ -69,7 +69,7 @@ class PartitionBatches:
     """
 
     checkpoint: Checkpoint
-    view: StateView
+    state_view: StateView
     partition: int
     batches: Sequence[Batch]
     columns: Collection[str] | None = None
@@ -80,37 +80,39 @@ class PartitionBatches:
     @property
     def all_hashes(self) -> HashRange:
         """The range of all keys, with hashes that never separate rows which are compared with each other."""
-        if is_parted_anywhere(self.view):
-            return HashRange(hashes_of_keys(self.view.store))
-        store, names = self.view.store, self.view.family.key.names
-        form = row_form(self.checkpoint, self.view)
-        is_plain = form.bare or (self.view.family.encoder.ordering == "none" and not store.prefix_columns)
+        if is_parted_anywhere(self.state_view):
+            return HashRange(hashes_of_keys(self.state_view.store))
+        store, names = self.state_view.store, self.state_view.family.key.names
+        form = row_form(self.checkpoint, self.state_view)
+        is_plain = form.bare or (self.state_view.family.encoder.ordering == "none" and not store.prefix_columns)
         if not is_plain or form.whole is not decode_fields:
             return HashRange(None)
         return HashRange(hashes_of_keys(store, (not form.bare) + slot_of(names.index("index"), len(names))))
 
     def decoder(self, columns: Collection[str] | None) -> Decoder:
-        return decoder_of(self.checkpoint, self.view, row_form(self.checkpoint, self.view), columns)
+        return decoder_of(self.checkpoint, self.state_view, row_form(self.checkpoint, self.state_view), columns)
 
     def numbers(self, batch: Batch) -> list[int]:
         """The partitions as of a batch. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""
         if self.groups is None:
             return [self.partition]
-        store = self.view.store.at(batch)
+        store = self.state_view.store.at(batch)
         store.check_partitions(self.checkpoint.root.path)
         return [number for number in store.partitions if number % self.groups == self.partition]
 
     def opened(self, batch: Batch) -> list[Partition]:
         """Open the partitions as of a batch. Settings that concern state never change during a query's life."""
         checkpoint = replace(self.checkpoint, batch=replace(batch, settings=self.checkpoint.batch.settings))
-        store = self.view.store.at(batch)
-        return [open_partition(checkpoint, store, number, self.view.family.name) for number in self.numbers(batch)]
+        store = self.state_view.store.at(batch)
+        return [
+            open_partition(checkpoint, store, number, self.state_view.family.name) for number in self.numbers(batch)
+        ]
 
     @cached_property
     def family_id(self) -> int | None:
         """The id of the column family under which the keys of all batches are returned."""
-        found = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
-        return next((number for number in found if number is not None), None)
+        ids = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
+        return next((number for number in ids if number is not None), None)
 
     @cached_property
     def _ids(self) -> dict[tuple[int, int], int | None]:
@@ -121,10 +123,10 @@ class PartitionBatches:
         """The family id that keys of a partition have as of its batch. Only a repartition assigns new ids."""
         if self.groups is None:
             return self.family_id
-        place = partition.checkpoint.batch.batch_id, partition.number
-        if place not in self._ids:
-            self._ids[place] = family_of(partition)
-        return self._ids[place]
+        key = partition.checkpoint.batch.batch_id, partition.number
+        if key not in self._ids:
+            self._ids[key] = family_of(partition)
+        return self._ids[key]
 
     def ranges(self, partition: Partition) -> Sequence[KeyBounds] | None:
         """``lookup`` as ranges of stored keys."""
@@ -160,81 +162,83 @@ class PartitionBatches:
         return self.checkpoint.delimiter if self.checkpoint.has_checksums else None
 
 
-def tells_rows_apart(view: StateView) -> bool:
-    """Return whether no two rows of the view have the same key at a time."""
-    return view.shape != "join-side" and not view.listed
+def tells_rows_apart(state_view: StateView) -> bool:
+    """Return whether no two rows of the state view have the same key at a time."""
+    return state_view.shape != "join-side" and not state_view.listed
 
 
-def is_parted_anywhere(view: StateView) -> bool:
+def is_parted_anywhere(state_view: StateView) -> bool:
     """Return whether the history of some keys can be read without the other keys.
 
     It cannot where a join's side stores the rows of one join key under the key and a number: when one row is removed,
     the last of them gets its number.
     """
-    return view.shape != "join-side" or "index" not in view.family.key.names
+    return state_view.shape != "join-side" or "index" not in state_view.family.key.names
 
 
 def read_history(source: PartitionBatches) -> Iterator[pa.RecordBatch]:
     """The rows with the batches in which they existed.
 
     ``from_batch`` wrote a row, and ``to_batch`` changed or deleted it; null if the last batch has it. The columns of
-    the view follow, and ``partition_id``, the partition in the first of these batches. The rows of the first batch
-    count as written by it.
+    the state view follow, and ``partition_id``, the partition in the first of these batches. The rows of the first
+    batch count as written by it.
 
     Raises as `read_state`.
     """
-    for part, held in _in_passes(source, source.batches):
-        yield from _history(part, held)
-        del part, held
+    for part, writes in _in_passes(source, source.batches):
+        yield from _history(part, writes)
+        del part, writes
 
 
-def _history(source: PartitionBatches, held: Held) -> Iterator[pa.RecordBatch]:
+def _history(source: PartitionBatches, writes: Held) -> Iterator[pa.RecordBatch]:
     first, decoder = source.batches[0], source.decoder(source.columns)
     before: Held = []
-    for partition, changed, rest in _base(source, first, held, decoder):
+    for partition, changed, rest in _base(source, first, writes, decoder):
         if changed is not None:
             before.append((first.batch_id, partition, puts(changed)))
         if rest is not None:
             count = len(rest[0])
             about = _batch_columns(np.full(count, first.batch_id), np.full(count, OPEN))
             yield _batch(source, rest, about, np.full(count, partition))
-    rows = written_rows(source.decoder(None), joined_writes(before + held))
+    rows = written_rows(source.decoder(None), joined_writes(before + writes))
     content, start, end = intervals(rows.content, rows.start, rows.end)
-    place = _places(source, rows, content, start)
+    partition_ids = _partition_ids(source, rows, content, start)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
         columns = rows.columns(decoder, content[some])
-        yield _batch(source, columns, _batch_columns(start[some], end[some]), place[some])
+        yield _batch(source, columns, _batch_columns(start[some], end[some]), partition_ids[some])
 
 
 def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
     """The changes of the batches, of each key in their order.
 
-    Columns are ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the columns of the view and
+    Columns are ``batch_id``, ``kind`` (INSERT, PREIMAGE, POSTIMAGE or REMOVAL), the columns of the state view and
     ``partition_id``, the partition in that batch. A postimage follows its preimage. ``before`` is the batch before the
     first; None: its state is empty.
 
     Raises as `read_state`.
     """
     batches = source.batches if before is None else [before, *source.batches]
-    for part, held in _in_passes(source, batches, before is None):
-        yield from _row_changes(part, before, held)
-        del part, held
+    for part, writes in _in_passes(source, batches, before is None):
+        yield from _row_changes(part, before, writes)
+        del part, writes
 
 
-def _row_changes(source: PartitionBatches, before: Batch | None, held: Held) -> Iterator[pa.RecordBatch]:
+def _row_changes(source: PartitionBatches, before: Batch | None, writes: Held) -> Iterator[pa.RecordBatch]:
     base: Held = []
-    if before is not None and held:
-        found = _base(source, before, held, None)
-        base = [(before.batch_id, partition, puts(changed)) for partition, changed, _ in found if changed is not None]
-    rows = written_rows(source.decoder(None), joined_writes(base + held))
-    content, batch, kind = _events(source.view, rows, source.batches[0].batch_id)
-    place = _places(source, rows, content, batch)
+    if before is not None and writes:
+        base_rows = _base(source, before, writes, None)
+        base = [
+            (before.batch_id, partition, puts(changed)) for partition, changed, _ in base_rows if changed is not None
+        ]
+    rows = written_rows(source.decoder(None), joined_writes(base + writes))
+    content, batch, kind = _events(source.state_view, rows, source.batches[0].batch_id)
+    partition_ids = _partition_ids(source, rows, content, batch)
     decoder = source.decoder(source.columns)
     for at in range(0, len(content), _OUTPUT_ROWS):
         some = slice(at, at + _OUTPUT_ROWS)
         about = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
-        yield _batch(source, rows.columns(decoder, content[some]), about, place[some])
+        yield _batch(source, rows.columns(decoder, content[some]), about, partition_ids[some])
 
 
 def _in_passes(
@@ -247,22 +251,22 @@ def _in_passes(
 
     def written(narrowing: Narrowing) -> tuple[PartitionBatches, Held]:
         asked = replace(source, hashes=narrowing.kept)
-        held: Held = []
+        writes: Held = []
         weight = 0
         for batch, partition, parts in _written(asked, batches, with_first):
             some = parts if narrowing.kept is asked.hashes else narrowing.kept.parts(parts)
-            held.append((batch, partition, some))
-            weight += weight_of(held[-1][2])
+            writes.append((batch, partition, some))
+            weight += weight_of(writes[-1][2])
             if weight > narrowing.most:
-                fitting = zip(held, narrowing.fit([parts for _, _, parts in held]), strict=True)
-                held = [(batch, partition, some) for (batch, partition, _), some in fitting if len(some[0])]
+                fitting = zip(writes, narrowing.fit([parts for _, _, parts in writes]), strict=True)
+                writes = [(batch, partition, some) for (batch, partition, _), some in fitting if len(some[0])]
                 weight = narrowing.weight
         narrowing.weight = weight
-        return asked, held
+        return asked, writes
 
-    for kept, (part, held) in in_passes(source.all_hashes, written):
-        yield part if part.hashes == kept else replace(part, hashes=kept), held
-        del part, held
+    for kept, (part, writes) in in_passes(source.all_hashes, written):
+        yield part if part.hashes == kept else replace(part, hashes=kept), writes
+        del part, writes
 
 
 def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
@@ -304,13 +308,13 @@ def _is_copied(partitions: Sequence[Partition], batch: Batch) -> bool:
 
 
 def _base(
-    source: PartitionBatches, batch: Batch, held: Held, decoder: Decoder | None
+    source: PartitionBatches, batch: Batch, writes: Held, decoder: Decoder | None
 ) -> Iterator[tuple[int, pa.RecordBatch | None, list[pa.Array] | None]]:
     """The state as of a batch, by partition: stored rows of the keys that are written later.
 
     With a decoder, the columns of the other rows are returned, too.
     """
-    keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in held)]).unique()
+    keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in writes)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
     few = decoder is None and len(keys) <= _LOOKED_UP and source.checkpoint.provider == "rocksdb"
     for partition in source.opened(batch):
@@ -335,21 +339,21 @@ def _parted(
     changed, _ = changed_rows(rows.column("key"), later)
     rest = np.ones(rows.num_rows, np.bool_)
     rest[changed] = False
-    found = rows.take(pa.array(changed)) if len(changed) else None
+    touched = rows.take(pa.array(changed)) if len(changed) else None
     if decoder is None or not rest.any():
-        return found, None
-    others = rows if found is None else rows.filter(pa.array(rest))
-    return found, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
+        return touched, None
+    others = rows if touched is None else rows.filter(pa.array(rest))
+    return touched, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
 
 
-def _events(view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
+def _events(state_view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:
     """(content, batch, kind) of the changes in the batches from ``first`` on, by batch and key."""
     content, batch, net = net_changes(rows.content, rows.start, rows.end)
     reported = batch >= first
     content, batch, net = content[reported], batch[reported], net[reported]
     kind = np.where(net > 0, INSERT, REMOVAL)
     key = rows.key[rows.example[content]] if len(content) else content
-    if tells_rows_apart(view):
+    if tells_rows_apart(state_view):
         order = np.lexsort((net, key, batch))  # removals before additions
         content, batch, net, kind, key = content[order], batch[order], net[order], kind[order], key[order]
         pairs = np.flatnonzero((key[1:] == key[:-1]) & (batch[1:] == batch[:-1]))
@@ -365,19 +369,19 @@ def _batch_columns(start: Ints, end: Ints) -> dict[str, pa.Array]:
     return {FROM_BATCH: pa.array(start), TO_BATCH: pa.array(end, mask=end == OPEN)}
 
 
-def _places(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: Ints) -> Ints:
+def _partition_ids(source: PartitionBatches, rows: WrittenRows, content: Ints, batch: Ints) -> Ints:
     return np.full(len(content), source.partition) if source.groups is None else rows.partitions(content, batch)
 
 
 def _batch(
-    source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], place: Ints
+    source: PartitionBatches, columns: list[pa.Array], about: dict[str, pa.Array], partition_ids: Ints
 ) -> pa.RecordBatch:
-    """The columns of the view with their partitions, preceded by the columns about each row."""
-    number = pa.array(place.astype(np.int32))
-    found = [
+    """The columns of the state view with their partitions, preceded by the columns about each row."""
+    number = pa.array(partition_ids.astype(np.int32))
+    pairs = [
         (field.name, column)
-        for field, column in zip(source.view.schema, [*columns, number], strict=True)
+        for field, column in zip(source.state_view.schema, [*columns, number], strict=True)
         if source.columns is None or field.name in source.columns
     ]
-    names, shown = [name for name, _ in found], [column for _, column in found]
+    names, shown = [name for name, _ in pairs], [column for _, column in pairs]
     return pa.RecordBatch.from_arrays([*about.values(), *shown], names=[*about, *names])

@@ -1,4 +1,5 @@
-"""The stored keys that a view's filters allow: ranges of bytes, and the partition where Spark would put a whole key."""
+"""The stored keys that a state view's filters allow: ranges of bytes, and the partition where Spark would put a whole
+key."""
 
 from __future__ import annotations
 
@@ -42,12 +43,12 @@ class KeyLookup:
         return tuple((within.first, within.stop) for within in self.ranges)
 
 
-def key_lookup(checkpoint: Checkpoint, view: StateView, filters: Sequence[Filter]) -> KeyLookup | None:
+def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[Filter]) -> KeyLookup | None:
     """The lookup for filters; None where they do not name the first key columns, or the encoding of keys is unknown."""
     if checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower() != "unsaferow":
         return None
-    schema = view.family.key
-    choices = _choices(view, filters)
+    schema = state_view.family.key
+    choices = _choices(state_view, filters)
     if not choices or math.prod(len(values) for values in choices.values()) > MAX_KEYS:
         return None
     ranges: list[KeyRange] = []
@@ -55,10 +56,10 @@ def key_lookup(checkpoint: Checkpoint, view: StateView, filters: Sequence[Filter
     try:
         for chosen in itertools.product(*choices.values()):
             values = pinned(schema, _nested(dict(zip(choices, chosen, strict=True))))
-            found = _ranges(checkpoint, view, schema, values)
-            if found is None or len(ranges) + len(found) > _MAX_RANGES:
+            more = _ranges(checkpoint, state_view, schema, values)
+            if more is None or len(ranges) + len(more) > _MAX_RANGES:
                 return None
-            ranges += found
+            ranges += more
             keys.append(values)
     except StateStoreError:
         return None  # the error is raised when the filter is applied to rows
@@ -66,18 +67,18 @@ def key_lookup(checkpoint: Checkpoint, view: StateView, filters: Sequence[Filter
     return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None)
 
 
-def _choices(view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
+def _choices(state_view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
     """The values that filters allow, by path in the key's schema; columns without such a limit are left out."""
-    found: dict[tuple[str, ...], list[Any]] = {}
+    choices: dict[tuple[str, ...], list[Any]] = {}
     for item in filters:
-        path = _path(view, item)
+        path = _path(state_view, item)
         if path is None or item.op not in ("=", "<=>", "in"):
             continue
         values = list(item.value) if item.op == "in" else [item.value]
-        for place, value in _leaves(path, values):
-            if place and (place not in found or len(value) < len(found[place])):
-                found[place] = value
-    return found
+        for leaf, value in _leaves(path, values):
+            if leaf and (leaf not in choices or len(value) < len(choices[leaf])):
+                choices[leaf] = value
+    return choices
 
 
 def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, ...], list[Any]]]:
@@ -88,13 +89,13 @@ def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, .
     return [(path, kept)] if kept and not any(isinstance(value, dict) for value in kept) else []
 
 
-def _path(view: StateView, item: Filter) -> tuple[str, ...] | None:
+def _path(state_view: StateView, item: Filter) -> tuple[str, ...] | None:
     """The path of a filter's column in the schema of stored keys."""
-    names = view.family.key.names
+    names = state_view.family.key.names
     if len({name.lower() for name in names}) < len(names):
         return None  # two columns have this name, and only their position distinguishes them
-    if view.shape in ("map", "timers"):
-        of_column = {"key": names[0], "user_map_key": names[1] if view.shape == "map" else None}
+    if state_view.shape in ("map", "timers"):
+        of_column = {"key": names[0], "user_map_key": names[1] if state_view.shape == "map" else None}
         first = of_column.get(item.column)
         return None if first is None else (first, *item.path)
     if item.column != "key":
@@ -103,26 +104,28 @@ def _path(view: StateView, item: Filter) -> tuple[str, ...] | None:
 
 
 def _nested(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for path, value in values.items():
-        place = found
+        level = nested
         for name in path[:-1]:
-            place = place.setdefault(name, {})
-        place[path[-1]] = value
-    return found
+            level = level.setdefault(name, {})
+        level[path[-1]] = value
+    return nested
 
 
-def _ranges(checkpoint: Checkpoint, view: StateView, schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
+def _ranges(
+    checkpoint: Checkpoint, state_view: StateView, schema: StructOf, values: list[Any]
+) -> list[KeyRange] | None:
     if checkpoint.provider == "hdfs":
         return _plain(schema, values, b"")
-    if not view.store.has_families:
-        columns = view.store.prefix_columns
+    if not state_view.store.has_families:
+        columns = state_view.store.prefix_columns
         if columns is None:  # Spark 3.5 does not record it, and only its session windows have a prefix
             parts = _plain(schema, values, _VERSION), _prefixed(schema, values, len(schema.fields) - 1)
             return None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
-        encoder = KeyEncoder("prefix", columns) if columns > 0 else view.family.encoder
+        encoder = KeyEncoder("prefix", columns) if columns > 0 else state_view.family.encoder
     else:
-        encoder = view.family.encoder
+        encoder = state_view.family.encoder
     if encoder.ordering == "none":
         return _plain(schema, values, _VERSION)
     if encoder.ordering == "prefix":
@@ -164,12 +167,12 @@ def _timed(schema: StructOf, values: list[Any]) -> list[KeyRange] | None:
 
 def _joined(ranges: list[KeyRange]) -> tuple[KeyRange, ...]:
     """The keys as ascending ranges that do not overlap."""
-    found: list[KeyRange] = []
+    joined: list[KeyRange] = []
     for each in sorted(set(ranges), key=lambda within: (within.first or b"", within.rest)):
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is None or (last.stop is not None and (each.first or b"") >= last.stop):
-            found.append(each)
+            joined.append(each)
         else:
             stop = None if last.stop is None or each.stop is None else max(last.stop, each.stop)
-            found[-1] = KeyRange(last.first, stop)
-    return tuple(found)
+            joined[-1] = KeyRange(last.first, stop)
+    return tuple(joined)

@@ -37,32 +37,32 @@ class LookupPart:
 
 
 def lookup_parts(
-    checkpoint: Checkpoint, view: StateView, partitions: Sequence[int], filters: Sequence[Filter]
+    checkpoint: Checkpoint, state_view: StateView, partitions: Sequence[int], filters: Sequence[Filter]
 ) -> list[LookupPart] | None:
     """The parts of a lookup; None where the filters do not name keys.
 
     A single key is looked up first in the partition where Spark should have put it.
     """
-    found = key_lookup(checkpoint, view, filters)
-    if found is None or not view.flat or not partitions:
+    lookup = key_lookup(checkpoint, state_view, filters)
+    if lookup is None or not state_view.flat or not partitions:
         return None
-    if found.hash is not None and len(found.ranges) <= MANY_RANGES:  # rows of other keys would end the search
-        likely = partition_of(found.hash, max(view.store.count, 1))
+    if lookup.hash is not None and len(lookup.ranges) <= MANY_RANGES:  # rows of other keys would end the search
+        likely = partition_of(lookup.hash, max(state_view.store.count, 1))
         order = sorted(partitions, key=lambda partition: partition != likely)
-        return [LookupPart(tuple(order), found.ranges, True)]
+        return [LookupPart(tuple(order), lookup.ranges, True)]
     groups = 1 if len(partitions) <= FEW_PARTITIONS else reading_threads()
     shares = [tuple(partitions[number::groups]) for number in range(groups)]
-    return [LookupPart(share, found.ranges, False) for share in shares if share]
+    return [LookupPart(share, lookup.ranges, False) for share in shares if share]
 
 
 def read_lookup(
-    checkpoint: Checkpoint, view: StateView, part: LookupPart, columns: Collection[str]
+    checkpoint: Checkpoint, state_view: StateView, part: LookupPart, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the keys, and perhaps some others."""
     for partition in part.partitions:
-        found = False
-        for batch in read_state(checkpoint, view, partition, columns=columns, lookup=part.ranges):
-            found = found or batch.num_rows > 0
+        is_found = False
+        for batch in read_state(checkpoint, state_view, partition, columns=columns, lookup=part.ranges):
+            is_found = is_found or batch.num_rows > 0
             yield batch
-        if found and part.single:
+        if is_found and part.single:
             return

@@ -18,8 +18,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUES
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
-from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.checkpoint.state_views import view as find_view
+from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
 
 
@@ -44,7 +43,7 @@ def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
         files = dict(zip(store.folders, listed, strict=True))
     if checkpoint.batch.uids:
         return _of_lineages(checkpoint, store, files)
-    versions = {number: set(readable_versions(found)) for number, found in files.items()}
+    versions = {number: set(readable_versions(files_of)) for number, files_of in files.items()}
     everywhere = set.intersection(*versions.values()) if versions else set()
     usual = store.folders == tuple(range(store.count)) and not store.absent
     readable = {batch for batch in checkpoint.batches if usual and (batch + 1 in everywhere or not versions)}
@@ -63,7 +62,7 @@ def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
 
 
 def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
-    """These batches, without those whose logs are damaged."""
+    """Return these batches, without those whose logs are damaged."""
     root = with_batches(checkpoint.root, numbers)
     for number in numbers:
         with contextlib.suppress(CorruptError, NotFoundError):
@@ -75,8 +74,8 @@ def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Seque
     stores = {batch.batch_id: store.at(batch) for batch in batches}
     family = store.families[0].name
     readable = {number for number, then in stores.items() if not then.absent}
-    for number, found in files.items():
-        partition = Partition(checkpoint, store, number, family, checkpoint.folder(store, number), tuple(found))
+    for number, listed in files.items():
+        partition = Partition(checkpoint, store, number, family, checkpoint.folder(store, number), tuple(listed))
         mine = [batch for batch in batches if number in stores[batch.batch_id].partitions]
         readable -= {batch.batch_id for batch in mine} - _readable_lineage(partition, mine)
     return sorted(readable)
@@ -88,15 +87,15 @@ def _readable_lineage(partition: Partition, batches: Sequence[Batch]) -> set[int
     Only the first batch needs a look at the lineage: a later one continues the one before it, or has a zip.
     """
     named = {(file.kind, file.version, file.uid) for file in partition.files}
-    found: set[int] = set()
+    readable: set[int] = set()
     for batch in batches:
         uid = uid_of(partition, batch.uids)
         if ("zip", batch.version, uid) in named or (
             ("changelog", batch.version, uid) in named
-            and (batch.batch_id - 1 in found or (batch is batches[0] and _is_whole(partition, batch.version, uid)))
+            and (batch.batch_id - 1 in readable or (batch is batches[0] and _is_whole(partition, batch.version, uid)))
         ):
-            found.add(batch.batch_id)
-    return found
+            readable.add(batch.batch_id)
+    return readable
 
 
 def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
@@ -107,14 +106,14 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     return True
 
 
-def explained(error: NotFoundError, location: Location, view: StateView, batch: int) -> NotFoundError:
+def explained(error: NotFoundError, location: Location, state_view: StateView, batch: int) -> NotFoundError:
     """The error SPARK_STATE_NOT_FOUND for files that were removed while they were read, with the batches kept now."""
     if error.code != "SPARK_STATE_NOT_FOUND":
         return error
     kept = "no batch can be read now"
     with contextlib.suppress(StateStoreError):
         checkpoint = open_located(location)
-        numbers = kept_batches(checkpoint, find_view(checkpoint, view.operator_id, view.name).store)
+        numbers = kept_batches(checkpoint, find_state_view(checkpoint, state_view.operator_id, state_view.name).store)
         if numbers:
             kept = f"batches {numbers[0]} to {numbers[-1]} can be read now"
     return NotFoundError(error.code, f"reading up to batch {batch} of {location}: {error.message}; {kept}")

@@ -1,7 +1,7 @@
 """The checkpoint of a Structured Streaming query as a `Source` of states: read only, no Java, no Spark.
 
 A version is a batch. State time is when batches began, by the times in the checkpoint. Columns are those of Spark's own
-state source (``views``). Neither DuckDB nor Spark accepts several struct fields with one name from this package, so the
+state source (``state_views``). Neither DuckDB nor Spark accepts several struct fields with one name here, so the
 later ones get a number.
 """
 
@@ -30,7 +30,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import data_files
 from statestore.formats.spark.checkpoint.damage import missing
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch
-from statestore.formats.spark.checkpoint.state_views import PARTITION, StateView, row_key, view, views
+from statestore.formats.spark.checkpoint.state_views import PARTITION, StateView, find_state_view, row_key, state_views
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
@@ -50,7 +50,7 @@ OPERATOR_STATE = "state_0"
 
 @dataclass(frozen=True)
 class Shown:
-    """The view of an operator that a state of a source shows.
+    """The state view of an operator that a state of a source shows.
 
     ``snapshot``: (batch, partition); the state is built on the snapshot of this batch, and only that partition is read.
     """
@@ -93,7 +93,7 @@ def open_source(location: Location) -> CheckpointSource:
     checkpoint = remembered(open_located(location))
     shown = {}
     for operator in checkpoint.operators:
-        for each in views(checkpoint, operator):
+        for each in state_views(checkpoint, operator):
             if each.user:
                 name = state_name(checkpoint, operator, each)
                 shown[name] = Shown(operator.operator_id, each.name, operator.name or "Spark state")
@@ -141,9 +141,11 @@ class CheckpointSource(Source):
         return next(iter(self.shown)) if len(self.shown) == 1 else None
 
     def info(self, state: str) -> StateInfo:
-        found = self.view(state)
-        columns = unique_fields(found.schema)
-        return StateInfo(state, self.shown[state].kind, columns, ("key",), row_key(found), placement=(PARTITION.name,))
+        state_view = self.state_view(state)
+        columns = unique_fields(state_view.schema)
+        return StateInfo(
+            state, self.shown[state].kind, columns, ("key",), row_key(state_view), placement=(PARTITION.name,)
+        )
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batches[-1]
@@ -165,10 +167,10 @@ class CheckpointSource(Source):
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """These versions, by default all committed batches, with the bytes that each wrote."""
+        """Return these versions, by default all committed batches, with the bytes that each wrote."""
         if numbers is not None:
             return [_version(batch) for batch in self._batches(numbers)]
-        store = self.view(state).store
+        store = self.state_view(state).store
         readable = set(kept_batches(self.checkpoint, store))
         written = Counter[int]()
         for number in store.folders:
@@ -205,7 +207,7 @@ class CheckpointSource(Source):
         return self.info(state).columns
 
     def size(self, state: str) -> StateSize:
-        return size_of(self.checkpoint, self.view(state).store, self.kept(state))
+        return size_of(self.checkpoint, self.state_view(state).store, self.kept(state))
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -216,36 +218,38 @@ class CheckpointSource(Source):
         first = [] if before is None else self._batches([before.number])
         chosen = self._batches(numbers)
         previous = first[0] if first else None
-        return batches_parts(self.location, at.checkpoint, at.view, chosen, previous, filters, at.chosen_partitions)
+        return batches_parts(
+            self.location, at.checkpoint, at.state_view, chosen, previous, filters, at.chosen_partitions
+        )
 
-    def view(self, state: str, checkpoint: Checkpoint | None = None) -> StateView:
-        """The view that a state shows of the checkpoint, by default as of the newest batch."""
+    def state_view(self, state: str, checkpoint: Checkpoint | None = None) -> StateView:
+        """The state view that a state shows of the checkpoint, by default as of the newest batch."""
         shown = self.shown[state]
-        return view(checkpoint or self.checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
+        return find_state_view(checkpoint or self.checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
 
     def _at(self, state: str, version: int) -> CheckpointAt:
         if (state, version) not in self.found.at:
             newest = version == self.checkpoint.batch.batch_id
             checkpoint = self.checkpoint if newest else open_in(self.checkpoint.root, version)
             shown = self.shown[state]
-            whole = self.view(state, checkpoint)
-            # What says more of a checkpoint than reading one view needs would travel to every task.
+            whole = self.state_view(state, checkpoint)
+            # What says more of a checkpoint than reading one state view needs would travel to every task.
             seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
-            found = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
-            self.found.at[state, version] = found
+            opened = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
+            self.found.at[state, version] = opened
         return self.found.at[state, version]
 
     def _kept(self, state: str) -> Sequence[int]:
-        store = self.view(state).store
-        found = kept_batches(self.checkpoint, store)
-        if not found:
+        store = self.state_view(state).store
+        batches = kept_batches(self.checkpoint, store)
+        if not batches:
             store.check_partitions(self.path)
             newest = self.newest(state)
             raise missing(
                 f"{state} of {self.path}",
                 f"not all files that make up batch {newest}, the newest, are there; {self._rest(state)}",
             )
-        return found
+        return batches
 
     def _rest(self, state: str) -> str:
         """A sentence about the batches that can be read though the newest one cannot."""
@@ -256,7 +260,7 @@ class CheckpointSource(Source):
 
     def _readable(self, state: str) -> Sequence[int]:
         if state not in self.found.readable:
-            self.found.readable[state] = readable_batches(self.checkpoint, self.view(state).store)
+            self.found.readable[state] = readable_batches(self.checkpoint, self.state_view(state).store)
         return self.found.readable[state]
 
     def _batches(self, numbers: Sequence[int]) -> list[Batch]:
@@ -280,7 +284,7 @@ class CheckpointAt(StateAt):
 
     location: Location
     checkpoint: Checkpoint
-    view: StateView
+    state_view: StateView
     shown: Shown
 
     @property
@@ -289,41 +293,41 @@ class CheckpointAt(StateAt):
 
     @property
     def schema(self) -> pa.Schema:
-        return unique_fields(self.view.schema)
+        return unique_fields(self.state_view.schema)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
         """The parts to read: keys to look up, or partitions.
 
         Large partitions are split where they are read side by side and are fewer than the processors.
         """
-        partitions = self.chosen_partitions(self.view.store, filters)
+        partitions = self.chosen_partitions(self.state_view.store, filters)
         if self.shown.snapshot is None:
-            found = lookup_parts(self.checkpoint, self.view, partitions, filters)
-            if found is not None:
-                return found
+            lookups = lookup_parts(self.checkpoint, self.state_view, partitions, filters)
+            if lookups is not None:
+                return lookups
         return list(self._partition_parts(partitions))
 
     def rows(
         self, part: PartitionPart | LookupPart, columns: Collection[str], filters: Sequence[Filter]
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(part, LookupPart):
-            return map(renamed, read_lookup(self.checkpoint, self.view, part, columns))
+            return map(renamed, read_lookup(self.checkpoint, self.state_view, part, columns))
         ranges = None if part.keys == (None, None) else [part.keys]
         base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
-        found = read_state(
-            self.checkpoint, self.view, part.partition, columns=columns, base_version=base, key_ranges=ranges
+        batches = read_state(
+            self.checkpoint, self.state_view, part.partition, columns=columns, base_version=base, key_ranges=ranges
         )
-        return map(renamed, found)
+        return map(renamed, batches)
 
     def files(self) -> Iterator[StateFile]:
-        for number in self.view.store.partitions:
-            partition = open_partition(self.checkpoint, self.view.store, number, self.view.family.name)
+        for number in self.state_view.store.partitions:
+            partition = open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
             for file in files_of_batch(partition):
                 version = file.version - 1 if file.version else None
                 yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        return explained(error, self.location, self.view, versions[-1])
+        return explained(error, self.location, self.state_view, versions[-1])
 
     def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
         """The partitions that filters on their number leave."""
@@ -342,8 +346,8 @@ class CheckpointAt(StateAt):
         most = -(-processors() // (reading_threads() * max(len(partitions), 1)))
         for number in partitions:
             parts: list[KeyBounds] = [(None, None)]
-            if most > 1 and self.view.flat and self.shown.snapshot is None:
-                partition = open_partition(self.checkpoint, self.view.store, number, self.view.family.name)
+            if most > 1 and self.state_view.flat and self.shown.snapshot is None:
+                partition = open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
                 parts = split_partition(partition, most)
             for keys in parts:
                 yield PartitionPart(number, keys)

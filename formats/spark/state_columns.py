@@ -1,4 +1,4 @@
-"""Decoding of stored bytes to the columns of a view."""
+"""Decoding of stored bytes to the columns of a state view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.damage import corrupt_row
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type
-from statestore.formats.spark.checkpoint.state_views import StateView, view_fields
+from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.byte_spans import Flags, Ints, Spans, ends_of, gather, spread
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
@@ -23,9 +23,9 @@ _SIZE_BYTES = 4
 
 @dataclass(frozen=True)
 class Decoder:
-    """The form of a view's stored rows, and the columns to decode; the others are null."""
+    """The form of a state view's stored rows, and the columns to decode; the others are null."""
 
-    view: StateView
+    state_view: StateView
     form: RowForm
     bare: bool
     checksums: bool
@@ -34,17 +34,18 @@ class Decoder:
 
 
 def decoder_of(
-    checkpoint: Checkpoint, view: StateView, form: RowForm, columns: Collection[str] | None = None
+    checkpoint: Checkpoint, state_view: StateView, form: RowForm, columns: Collection[str] | None = None
 ) -> Decoder:
-    """The decoder of a view. ``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
-    wanted = frozenset(field.name for field in view_fields(view)) if columns is None else frozenset(columns)
+    """The decoder of a state view. ``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
+    wanted = frozenset(field.name for field in state_fields(state_view)) if columns is None else frozenset(columns)
     bare = checkpoint.provider == "hdfs"
-    return Decoder(view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted)
+    return Decoder(state_view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted)
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The columns of a view, without the partition; ``rows`` is the stored row of each, None if they are the same."""
+    """The columns of a state view, without the partition; ``rows`` is the stored row of each, None if they are the
+    same."""
 
     columns: list[pa.Array]
     rows: Ints | None
@@ -58,54 +59,55 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Flags 
     )
     value, key = _value(decoder, entries), _key(decoder, keys)
     if counts is None:
-        return Decoded(_shown(decoder.view, key, spread(value, missing)), None)
-    if not decoder.view.flat:
-        return Decoded([key, spread(_lists(decoder.view, value, counts), missing)], None)
+        return Decoded(_shown(decoder.state_view, key, spread(value, missing)), None)
+    if not decoder.state_view.flat:
+        return Decoded([key, spread(_lists(decoder.state_view, value, counts), missing)], None)
     each = np.ones(len(key), np.int64)  # a deletion is one row
     each[has] = counts
     rows = np.repeat(np.arange(len(key)), each)
     value = spread(value, None if missing is None else missing[rows])
-    return Decoded(_shown(decoder.view, key.take(pa.array(rows)), value), rows)
+    return Decoded(_shown(decoder.state_view, key.take(pa.array(rows)), value), rows)
 
 
 def decode_entries(decoder: Decoder, keys: Spans, entries: Spans) -> list[pa.Array]:
-    """Decode the columns of rows whose values `split_entries` has split; views that are not flat have no such rows."""
-    return _shown(decoder.view, _key(decoder, keys), _value(decoder, entries))
+    """Decode the columns of rows whose values `split_entries` has split; state views that are not flat have no such
+    rows."""
+    return _shown(decoder.state_view, _key(decoder, keys), _value(decoder, entries))
 
 
 def _value(decoder: Decoder, entries: Spans) -> pa.StructArray:
-    schema = decoder.view.family.value
-    if decoder.view.shape == "timers" or view_fields(decoder.view)[-1].name not in decoder.columns:
+    schema = decoder.state_view.family.value
+    if decoder.state_view.shape == "timers" or state_fields(decoder.state_view)[-1].name not in decoder.columns:
         return pa.nulls(len(entries), arrow_type(schema))
     return decode_values(entries, schema, decoder.form)
 
 
 def _key(decoder: Decoder, keys: Spans) -> pa.StructArray:
-    view = decoder.view
-    of_key = view_fields(view) if view.shape == "timers" else view_fields(view)[:-1]
+    state_view = decoder.state_view
+    of_key = state_fields(state_view) if state_view.shape == "timers" else state_fields(state_view)[:-1]
     if not any(field.name in decoder.columns for field in of_key):
-        return pa.nulls(len(keys), arrow_type(view.family.key))
-    if view.store.has_families:
+        return pa.nulls(len(keys), arrow_type(state_view.family.key))
+    if state_view.store.has_families:
         keys = keys.cut(FAMILY_BYTES, "a key")
-    return decode_keys(keys, view.family.key, _encoder(decoder, keys), decoder.form)
+    return decode_keys(keys, state_view.family.key, _encoder(decoder, keys), decoder.form)
 
 
 def _encoder(decoder: Decoder, keys: Spans) -> KeyEncoder:
     """The encoder in the schema file or the operator metadata; where Spark wrote neither, a guess from the keys."""
-    view = decoder.view
-    if view.store.has_families or decoder.bare:
-        return view.family.encoder
-    columns = view.store.prefix_columns
+    state_view = decoder.state_view
+    if state_view.store.has_families or decoder.bare:
+        return state_view.family.encoder
+    columns = state_view.store.prefix_columns
     if columns is None:
         # Only session windows had such keys in that release: all columns but the start of the session.
-        columns = len(view.family.key.fields) - 1 if looks_prefixed(keys) else 0
-    return KeyEncoder("prefix", columns) if columns > 0 else view.family.encoder
+        columns = len(state_view.family.key.fields) - 1 if looks_prefixed(keys) else 0
+    return KeyEncoder("prefix", columns) if columns > 0 else state_view.family.encoder
 
 
 def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | None, Spans]:
     """(number of entries of each value of a list, encoded rows), with checksums verified and removed."""
     if not decoder.checksums:
-        return split_values(values, decoder.delimiter) if decoder.view.listed else (None, values)
+        return split_values(values, decoder.delimiter) if decoder.state_view.listed else (None, values)
     if decoder.bare:
         rows = values.cut(CHECKSUM_BYTES, "a value with its checksum")
         verify_checksums(gather(values.data, values.start, "<u4"), keys, rows)
@@ -113,7 +115,7 @@ def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | 
     counts, rows = split_values(values, decoder.delimiter, front=CHECKSUM_BYTES)
     owners = np.repeat(np.arange(len(values)), counts)
     verify_checksums(gather(rows.data, rows.start - (_SIZE_BYTES + CHECKSUM_BYTES), "<u4"), keys.select(owners), rows)
-    if not decoder.view.listed:
+    if not decoder.state_view.listed:
         if (counts != 1).any():
             raise corrupt_row("found several values with checksums for one key, expected one")
         return None, rows
@@ -121,19 +123,19 @@ def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | 
     return np.bincount(owners, inner, minlength=len(values)).astype(np.int64), entries
 
 
-def _lists(view: StateView, value: pa.StructArray, counts: Ints) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), value, type=view_fields(view)[1].type)
+def _lists(state_view: StateView, value: pa.StructArray, counts: Ints) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), value, type=state_fields(state_view)[1].type)
 
 
-def _shown(view: StateView, key: pa.StructArray, value: pa.StructArray) -> list[pa.Array]:
-    if view.shape == "timers":
+def _shown(state_view: StateView, key: pa.StructArray, value: pa.StructArray) -> list[pa.Array]:
+    if state_view.shape == "timers":
         return [key.field(0), key.field(1)]
-    if view.shape == "map":
+    if state_view.shape == "map":
         return [key.field(0), key.field(1), value]
-    if view.shape == "join-side":
+    if state_view.shape == "join-side":
         return [
-            _of_fields(key, view_fields(view)[0].type, view.family.key.names),
-            _first(value, len(view.value.fields)),
+            _of_fields(key, state_fields(state_view)[0].type, state_view.family.key.names),
+            _first(value, len(state_view.value.fields)),
         ]
     return [key, value]
 

@@ -122,8 +122,8 @@ def _compared(
     before = pa.concat_batches([_NOTHING, *(rows for _, rows in old)])
     after = pa.concat_batches([_NOTHING, *(rows for _, rows in new)])
     for number, rows in new:
-        place = pc.index_in(rows.column(0), before.column(0))
-        same = pc.equal(rows.column(1), before.column(1).take(place)).fill_null(False)
+        positions = pc.index_in(rows.column(0), before.column(0))
+        same = pc.equal(rows.column(1), before.column(1).take(positions)).fill_null(False)
         if rows.num_rows and not pc.all(same).as_py():
             yield number, _changes(PUT, rows.filter(pc.invert(same)))
     for number, rows in old:

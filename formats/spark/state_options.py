@@ -78,7 +78,7 @@ def selection_of(given: Mapping[str, str]) -> StateSelection | None:
         timers=_flag(options, "readRegisteredTimers", False),
         flat=_flag(options, "flattenCollectionTypes", True),
         batch_id=_number(options, "batchId"),
-        snapshot=_snapshot(options),
+        snapshot=_snapshot_options(options),
         feed=_feed(options),
     )
 
@@ -121,7 +121,7 @@ def _feed(options: Mapping[str, str]) -> tuple[int, int | None] | None:
     return first, last
 
 
-def _snapshot(options: Mapping[str, str]) -> tuple[int, int] | None:
+def _snapshot_options(options: Mapping[str, str]) -> tuple[int, int] | None:
     batch, partition = _number(options, "snapshotStartBatchId"), _number(options, "snapshotPartitionId")
     if batch is None and partition is None:
         return None

@@ -1,9 +1,9 @@
-"""The rows of a view in one partition, as of the batch that the checkpoint was opened at.
+"""The rows of a state view in one partition, as of the batch that the checkpoint was opened at.
 
     checkpoint = open_checkpoint(filesystem, path, batch_id)
-    for batch in read_state(checkpoint, view(checkpoint, 0), partition): ...
+    for batch in read_state(checkpoint, find_state_view(checkpoint, 0), partition): ...
 
-Columns are those of Spark's own ``statestore`` source, see ``views``.
+Columns are those of Spark's own ``statestore`` source, see ``state_views``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from statestore.formats.spark.state_columns import Decoder, decode_columns, deco
 
 def read_state(
     checkpoint: Checkpoint,
-    view: StateView,
+    state_view: StateView,
     partition: int,
     *,
     columns: Collection[str] | None = None,
@@ -42,7 +42,7 @@ def read_state(
     ``key_ranges`` are [from, to) of stored keys, ascending and apart: no other rows are read. The ranges of ``lookup``
     are without the id of a column family; if they are many, rows between them may be returned, too.
 
-    ``columns`` are decoded and returned, in the view's order; all by default.
+    ``columns`` are decoded and returned, in the state view's order; all by default.
 
     Memory holds a block of the base, the keys changed since the base (if they are too many, some at a time), and for a
     map that is not flat the partition's entries.
@@ -50,42 +50,42 @@ def read_state(
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there, CorruptError
     SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
-    decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), columns)
-    names = [name for name in view.schema.names if columns is None or name in columns]
-    source = open_partition(checkpoint, view.store, partition, view.family.name)
-    if view.shape == "map" and not view.flat:
+    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), columns)
+    names = [name for name in state_view.schema.names if columns is None or name in columns]
+    source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
+    if state_view.shape == "map" and not state_view.flat:
         rows = stored_rows(source, lambda batch: batch, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
-        whole = decoder_of(checkpoint, view, decoder.form)
+        whole = decoder_of(checkpoint, state_view, decoder.form)
         yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
 
     def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
-        return _record_batch(found.columns, view, partition).select(names)
+        return _record_batch(found.columns, state_view, partition).select(names)
 
     yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
 
 
-def row_form(checkpoint: Checkpoint, view: StateView) -> RowForm:
-    """The encoding of a view's rows. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
+def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
+    """The encoding of a state view's rows. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
     encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
     if encoding == "unsaferow":
         return RowForm(bare=checkpoint.provider == "hdfs")
     if encoding != "avro":
         raise unsupported(f"state encoding {encoding!r}; expected unsaferow or avro")
-    writers = value_schemas(checkpoint, view.store, view.family)
+    writers = value_schemas(checkpoint, state_view.store, state_view.family)
     return RowForm(whole=decode_key_rows, part=decode_record, value=value_decoder(writers))
 
 
-def _record_batch(columns: list[pa.Array], view: StateView, partition: int) -> pa.RecordBatch:
+def _record_batch(columns: list[pa.Array], state_view: StateView, partition: int) -> pa.RecordBatch:
     numbers = pa.array(np.full(len(columns[0]), partition, np.int32))
-    return pa.RecordBatch.from_arrays([*columns, numbers], schema=view.schema)
+    return pa.RecordBatch.from_arrays([*columns, numbers], schema=state_view.schema)
 
 
 def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
     """One map per key of a MapState. A key's entries may be anywhere in the partition."""
-    view = replace(decoder.view, flat=True)
-    flat = replace(decoder, view=view, columns=frozenset(view.schema.names))
+    state_view = replace(decoder.state_view, flat=True)
+    flat = replace(decoder, state_view=state_view, columns=frozenset(state_view.schema.names))
     table = pa.Table.from_batches([batch for batch in rows if batch.num_rows], ROW_SCHEMA)
     if not table.num_rows:
         return
@@ -101,6 +101,6 @@ def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int
     counts = np.bincount(group, minlength=len(coded.dictionary))
     offsets = ends_of(counts)
     taken = pa.array(order)
-    kind = decoder.view.schema.field(1).type
+    kind = decoder.state_view.schema.field(1).type
     maps = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), user_key.take(taken), value.take(taken), type=kind)
-    yield _record_batch([key.take(pa.array(order[offsets[:-1]])), maps], decoder.view, partition)
+    yield _record_batch([key.take(pa.array(order[offsets[:-1]])), maps], decoder.state_view, partition)

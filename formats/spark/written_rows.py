@@ -1,4 +1,4 @@
-"""The rows of a view that several batches wrote to keys, and how long each of them existed.
+"""The rows of a state that several batches wrote to keys, and how long each of them existed.
 
 Rows are compared as they are stored, without checksums. Rows of a join's side are compared as they are shown: without
 their number and whether they were matched.
@@ -44,16 +44,16 @@ class Writes:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Written rows of the view; each exists from batch ``start`` until ``end``.
+    """Written rows of the state view; each exists from batch ``start`` until ``end``.
 
-    Rows of equal ``content`` are equal. ``places`` are the partitions that were written to at start and at end.
+    Rows of equal ``content`` are equal. ``partition_ids`` are the partitions that were written to at start and at end.
     """
 
     key: Ints
     content: Ints
     start: Ints
     end: Ints
-    places: tuple[Ints, Ints]
+    partition_ids: tuple[Ints, Ints]
     keys: Spans
     entries: Spans
 
@@ -70,16 +70,16 @@ class WrittenRows:
         ended = self.end < OPEN
         contents = np.concatenate((self.content, self.content[ended], content))
         batches = np.concatenate((self.start, self.end[ended], batch))
-        places = np.concatenate((self.places[0], self.places[1][ended]))
+        partition_ids = np.concatenate((self.partition_ids[0], self.partition_ids[1][ended]))
         _, first, pair = np.unique(pair_codes(contents, batches), return_index=True, return_inverse=True)
-        return places[first[pair[len(places) :]]]
+        return partition_ids[first[pair[len(partition_ids) :]]]
 
     def columns(self, decoder: Decoder, content: Ints) -> list[pa.Array]:
-        """The columns of the view for these contents."""
-        distinct, place = np.unique(content, return_inverse=True)
+        """The columns of the state view for these contents."""
+        distinct, inverse = np.unique(content, return_inverse=True)
         rows = self.example[distinct]  # each row once: decoders take repeated spans for a forgery of sizes
         columns = decode_entries(decoder, self.keys.select(rows), self.entries.select(rows))
-        return [column.take(pa.array(place)) for column in columns]
+        return [column.take(pa.array(inverse)) for column in columns]
 
 
 def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
@@ -96,10 +96,11 @@ def joined_writes(parts: Iterable[tuple[int, int, Parts]]) -> Writes:
 
 
 def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
-    """The written rows, whose columns ``decoder`` decodes, all of a flat view. Raises CorruptError SPARK_STATE_ROW."""
+    """The written rows, whose columns ``decoder`` decodes, all of a flat state view. Raises CorruptError
+    SPARK_STATE_ROW."""
     merges = writes.kind == MERGE
-    if merges.any() and not decoder.view.listed:
-        raise corrupt_row(f"found values added to values of {decoder.view.name}, which is no list")
+    if merges.any() and not decoder.state_view.listed:
+        raise corrupt_row(f"found values added to values of {decoder.state_view.name}, which is no list")
     key, _ = writes.key_codes
     last = ends_of_writes(key, ~merges)
     ended = np.minimum(last, len(last) - 1)
@@ -109,8 +110,8 @@ def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
     rows = rows if counts is None else np.repeat(rows, counts)
     keys = spans_of(writes.keys).select(rows)
     content = _contents(decoder, key[rows], keys, entries)
-    places = writes.partition[rows], writes.partition[ended[rows]]
-    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], places, keys, entries)
+    partition_ids = writes.partition[rows], writes.partition[ended[rows]]
+    return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], partition_ids, keys, entries)
 
 
 def puts(rows: pa.RecordBatch) -> Parts:
@@ -120,7 +121,7 @@ def puts(rows: pa.RecordBatch) -> Parts:
 
 
 def _contents(decoder: Decoder, key: Ints, keys: Spans, entries: Spans) -> Ints:
-    if decoder.view.shape == "join-side":
+    if decoder.state_view.shape == "join-side":
         shown = decode_entries(decoder, keys, entries)
         return pair_codes(*(row_codes(column) for column in shown))
     return pair_codes(key, _codes(entries))

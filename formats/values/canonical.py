@@ -57,19 +57,19 @@ class ErrorPath:
         return ErrorPath(self.code, self.path + step, kind)
 
     def wrong(self, value: object, why: str = "") -> InvalidInputError:
-        found = f"{type(value).__name__} {shown(value, 80)}"
+        what = f"{type(value).__name__} {shown(value, 80)}"
         return InvalidInputError(
-            self.code, f"Column {self.path!r}: found {found}, expected {self.kind}{why and '; '}{why}."
+            self.code, f"Column {self.path!r}: found {what}, expected {self.kind}{why and '; '}{why}."
         )
 
 
-def canonical(place: ErrorPath) -> Convert:
-    """A function that converts a user's value to the canonical one of ``place.kind``.
+def canonical(error_path: ErrorPath) -> Convert:
+    """A function that converts a user's value to the canonical one of ``error_path.kind``.
 
-    It raises InvalidInputError with ``place.code``, also for None; see ``nullable``. Raises UnsupportedError
+    It raises InvalidInputError with ``error_path.code``, also for None; see ``nullable``. Raises UnsupportedError
     UNSUPPORTED_TYPE for a type that no column has.
     """
-    types, kind = pa.types, place.kind
+    types, kind = pa.types, error_path.kind
     for is_kind, make in (
         (types.is_string, _string),
         (types.is_signed_integer, _integer),
@@ -85,8 +85,8 @@ def canonical(place: ErrorPath) -> Convert:
         (types.is_map, _map),
     ):
         if is_kind(kind):
-            return make(place)
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"Column {place.path!r} has type {kind}, which no column can have.")
+            return make(error_path)
+    raise UnsupportedError("UNSUPPORTED_TYPE", f"Column {error_path.path!r} has type {kind}, which no column can have.")
 
 
 def nullable(convert: Convert) -> Convert:
@@ -94,192 +94,192 @@ def nullable(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _string(place: ErrorPath) -> Convert:
+def _string(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> str:
         if type(value) is str and value.isascii():
             return value
         if not isinstance(value, str):
-            raise place.wrong(value)
+            raise error_path.wrong(value)
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise place.wrong(value, "a lone surrogate has no UTF-8 form") from None
+            raise error_path.wrong(value, "a lone surrogate has no UTF-8 form") from None
         return str.__str__(value)  # a plain str, also for a member of an Enum
 
     return convert
 
 
-def _integer(place: ErrorPath) -> Convert:
-    high = (1 << (place.kind.bit_width - 1)) - 1
+def _integer(error_path: ErrorPath) -> Convert:
+    high = (1 << (error_path.kind.bit_width - 1)) - 1
     low = -high - 1
 
     def convert(value: Any) -> int:
         if type(value) is int and low <= value <= high:
             return value
         if not isinstance(value, _INTEGERS) or isinstance(value, bool):
-            raise place.wrong(value)
+            raise error_path.wrong(value)
         number = int(value)
         if not low <= number <= high:
-            raise place.wrong(value, f"the type holds {low} to {high}")
+            raise error_path.wrong(value, f"the type holds {low} to {high}")
         return number
 
     return convert
 
 
-def _binary(place: ErrorPath) -> Convert:
+def _binary(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> bytes:
         if type(value) is bytes:
             return value
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise place.wrong(value)
+            raise error_path.wrong(value)
         return bytes(value)
 
     return convert
 
 
-def _boolean(place: ErrorPath) -> Convert:
+def _boolean(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> bool:
         if not isinstance(value, (bool, np.bool_)):
-            raise place.wrong(value)
+            raise error_path.wrong(value)
         return bool(value)
 
     return convert
 
 
-def _floating(place: ErrorPath) -> Convert:
-    narrow = place.kind.bit_width == 32
+def _floating(error_path: ErrorPath) -> Convert:
+    narrow = error_path.kind.bit_width == 32
 
     def convert(value: Any) -> float:
         if type(value) is not float:
-            value = _float_of(place, value)
+            value = _float_of(error_path, value)
         if value != value:
             return math.nan
-        return _rounded(place, value) if narrow else value
+        return _rounded(error_path, value) if narrow else value
 
     return convert
 
 
-def _float_of(place: ErrorPath, value: Any) -> float:
+def _float_of(error_path: ErrorPath, value: Any) -> float:
     if isinstance(value, (float, np.float32, np.float16)):
         return float(value)
     if not isinstance(value, _INTEGERS) or isinstance(value, bool):
-        raise place.wrong(value)
+        raise error_path.wrong(value)
     try:
         number = float(value)
     except OverflowError:
-        raise place.wrong(value, "too large") from None
+        raise error_path.wrong(value, "too large") from None
     if number != int(value):
-        raise place.wrong(value, "an integer that has no exact floating-point form; write it as a float")
+        raise error_path.wrong(value, "an integer that has no exact floating-point form; write it as a float")
     return number
 
 
-def _rounded(place: ErrorPath, value: float) -> float:
+def _rounded(error_path: ErrorPath, value: float) -> float:
     try:
         return float(_float32.unpack(_float32.pack(value))[0])
     except OverflowError:
-        raise place.wrong(value, "too large for 32 bits") from None
+        raise error_path.wrong(value, "too large for 32 bits") from None
 
 
-def _decimal(place: ErrorPath) -> Convert:
-    quantum = Decimal(1).scaleb(-place.kind.scale)
-    exact = Context(prec=place.kind.precision, traps=[Inexact, InvalidOperation])
+def _decimal(error_path: ErrorPath) -> Convert:
+    quantum = Decimal(1).scaleb(-error_path.kind.scale)
+    exact = Context(prec=error_path.kind.precision, traps=[Inexact, InvalidOperation])
 
     def convert(value: Any) -> Decimal:
         if isinstance(value, _INTEGERS) and not isinstance(value, bool):
             value = Decimal(int(value))
         if not isinstance(value, Decimal):
-            raise place.wrong(value, "write a Decimal or an int")
+            raise error_path.wrong(value, "write a Decimal or an int")
         if not value.is_finite():
-            raise place.wrong(value)
+            raise error_path.wrong(value)
         try:
             number = exact.quantize(value, quantum)
         except (Inexact, InvalidOperation):
-            raise place.wrong(value, "it has more digits than the type") from None
+            raise error_path.wrong(value, "it has more digits than the type") from None
         return number if number else number.copy_abs()
 
     return convert
 
 
-def _date(place: ErrorPath) -> Convert:
+def _date(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> date:
         if type(value) is date:
             return value
         if isinstance(value, np.datetime64) and np.datetime_data(value)[0] == "D":
             value = value.item()
         if not isinstance(value, date) or isinstance(value, datetime):
-            raise place.wrong(value)
+            raise error_path.wrong(value)
         return date(value.year, value.month, value.day)
 
     return convert
 
 
-def _timestamp(place: ErrorPath) -> Convert:
-    return _aware(place) if place.kind.tz else _naive(place)
+def _timestamp(error_path: ErrorPath) -> Convert:
+    return _aware(error_path) if error_path.kind.tz else _naive(error_path)
 
 
-def _aware(place: ErrorPath) -> Convert:
+def _aware(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> datetime:
-        moment: datetime = value if type(value) is datetime else _plain_datetime(place, value)
+        moment: datetime = value if type(value) is datetime else _plain_datetime(error_path, value)
         if moment.tzinfo is UTC and not moment.fold:
             return moment
         if moment.utcoffset() is None:
-            raise place.wrong(value, "a datetime without a time zone; write .replace(tzinfo=…)")
+            raise error_path.wrong(value, "a datetime without a time zone; write .replace(tzinfo=…)")
         try:
             return moment.astimezone(UTC)
         except OverflowError:
-            raise place.wrong(value, "outside the years 1 to 9999 in UTC") from None
+            raise error_path.wrong(value, "outside the years 1 to 9999 in UTC") from None
 
     return convert
 
 
-def _naive(place: ErrorPath) -> Convert:
+def _naive(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> datetime:
-        moment: datetime = value if type(value) is datetime else _plain_datetime(place, value)
+        moment: datetime = value if type(value) is datetime else _plain_datetime(error_path, value)
         if moment.tzinfo is not None:
-            raise place.wrong(value, "a datetime with a time zone; write .replace(tzinfo=None)")
+            raise error_path.wrong(value, "a datetime with a time zone; write .replace(tzinfo=None)")
         return moment if not moment.fold else moment.replace(fold=0)
 
     return convert
 
 
-def _plain_datetime(place: ErrorPath, value: Any) -> datetime:
+def _plain_datetime(error_path: ErrorPath, value: Any) -> datetime:
     """Convert a datetime of a subclass, such as pandas' Timestamp, or of numpy to a plain one."""
-    found = value
+    moment = value
     if isinstance(value, np.datetime64):
         try:
             micros = value.astype("M8[us]")
         except OverflowError:  # numpy 2.5 refuses values that older ones wrapped around
-            raise place.wrong(value) from None
+            raise error_path.wrong(value) from None
         if micros.astype(value.dtype) != value:
-            raise place.wrong(value, "finer than a microsecond, or not a time")
-        found = micros.item()
-    if not isinstance(found, datetime) or found != found:  # pandas' NaT is a datetime that is unequal to itself
-        raise place.wrong(value)
-    if getattr(found, "nanosecond", 0):
-        raise place.wrong(value, "finer than a microsecond")
-    return datetime.combine(found.date(), found.timetz())
+            raise error_path.wrong(value, "finer than a microsecond, or not a time")
+        moment = micros.item()
+    if not isinstance(moment, datetime) or moment != moment:  # pandas' NaT is a datetime that is unequal to itself
+        raise error_path.wrong(value)
+    if getattr(moment, "nanosecond", 0):
+        raise error_path.wrong(value, "finer than a microsecond")
+    return datetime.combine(moment.date(), moment.timetz())
 
 
-def _duration(place: ErrorPath) -> Convert:
+def _duration(error_path: ErrorPath) -> Convert:
     def convert(value: Any) -> timedelta:
         if not isinstance(value, timedelta) or value != value or getattr(value, "nanoseconds", 0) != 0:
-            raise place.wrong(value, "write a timedelta of whole microseconds")
+            raise error_path.wrong(value, "write a timedelta of whole microseconds")
         if not -(1 << 63) <= value // _MICROSECOND < 1 << 63:
-            raise place.wrong(value, "too long")
+            raise error_path.wrong(value, "too long")
         return timedelta(value.days, value.seconds, value.microseconds)
 
     return convert
 
 
-def _struct(place: ErrorPath) -> Convert:
-    fields = [place.kind.field(number) for number in range(place.kind.num_fields)]
+def _struct(error_path: ErrorPath) -> Convert:
+    fields = [error_path.kind.field(number) for number in range(error_path.kind.num_fields)]
     names = tuple(field.name for field in fields)
-    converts = [nullable(canonical(place.inside(f".{field.name}", field.type))) for field in fields]
+    converts = [nullable(canonical(error_path.inside(f".{field.name}", field.type))) for field in fields]
 
     def convert(value: Any) -> tuple[Any, ...]:
         members = members_of(value, names)
         if members is None:
-            raise place.wrong(value, f"write a dict or tuple of {', '.join(names)}")
+            raise error_path.wrong(value, f"write a dict or tuple of {', '.join(names)}")
         return tuple([to(member) for to, member in zip(converts, members, strict=True)])
 
     return convert
@@ -302,31 +302,31 @@ def members_of(value: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
         return None
 
 
-def _list(place: ErrorPath) -> Convert:
-    convert_member = nullable(canonical(place.inside("[]", place.kind.value_type)))
+def _list(error_path: ErrorPath) -> Convert:
+    convert_member = nullable(canonical(error_path.inside("[]", error_path.kind.value_type)))
 
     def convert(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)) and not (isinstance(value, np.ndarray) and value.ndim):
-            raise place.wrong(value, "write a list")
+            raise error_path.wrong(value, "write a list")
         return tuple([convert_member(member) for member in value])
 
     return convert
 
 
-def _map(place: ErrorPath) -> Convert:
-    convert_key = canonical(place.inside("{key}", place.kind.key_type))
-    convert_item = nullable(canonical(place.inside("{value}", place.kind.item_type)))
+def _map(error_path: ErrorPath) -> Convert:
+    convert_key = canonical(error_path.inside("{key}", error_path.kind.key_type))
+    convert_item = nullable(canonical(error_path.inside("{value}", error_path.kind.item_type)))
 
     def convert(value: Any) -> tuple[tuple[Any, Any], ...]:
         if not isinstance(value, Mapping | list | tuple):
-            raise place.wrong(value, "write a dict")
+            raise error_path.wrong(value, "write a dict")
         try:
             pairs = [(key, item) for key, item in (value.items() if isinstance(value, Mapping) else value)]
         except (TypeError, ValueError):
-            raise place.wrong(value, "write a dict, or a list of pairs") from None
+            raise error_path.wrong(value, "write a dict, or a list of pairs") from None
         members = tuple([(convert_key(key), convert_item(item)) for key, item in pairs])
         if len({key for key, _ in members}) < len(members):
-            raise place.wrong(value, "a map holds each key once")
+            raise error_path.wrong(value, "a map holds each key once")
         return members
 
     return convert

@@ -42,71 +42,71 @@ _TEXT: dict[str, Callable[..., pa.BooleanArray]] = {
 _WIDE = Context(prec=100)  # more digits than any decimal column
 
 
-def compare(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
+def compare(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
     """Evaluate ``column op value`` for = != < <= > >=; null where the column is null, everywhere if ``value`` is None.
 
-    Raises InvalidInputError with ``place.code`` if the two cannot be compared.
+    Raises InvalidInputError with ``error_path.code`` if the two cannot be compared.
     """
-    column, place = _decoded(column, place)
+    column, error_path = _decoded(column, error_path)
     if value is None or pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.bool_())
     if _is_number(column.type):
-        return _compare_number(column, op, _number(value, place))
+        return _compare_number(column, op, _number(value, error_path))
     if pa.types.is_nested(column.type):
-        return _compare_nested(column, op, value, place)
-    return _COMPARE[op](column, pa.scalar(canonical(place)(value), column.type))
+        return _compare_nested(column, op, value, error_path)
+    return _COMPARE[op](column, pa.scalar(canonical(error_path)(value), column.type))
 
 
-def any_of(column: pa.Array, values: Sequence[Any], place: ErrorPath) -> pa.BooleanArray:
+def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa.BooleanArray:
     """Return whether the column equals one of ``values`` other than None; never null. Raises as ``compare`` does."""
-    column, place = _decoded(column, place)
-    wanted = [value for value in values if value is not None]
-    if not wanted or pa.types.is_null(column.type):
+    column, error_path = _decoded(column, error_path)
+    present = [value for value in values if value is not None]
+    if not present or pa.types.is_null(column.type):
         return pa.array(np.zeros(len(column), np.bool_))
     if pa.types.is_floating(column.type):
-        return _any_double(pc.cast(column, pa.float64()), [_number(value, place) for value in wanted])
+        return _any_double(pc.cast(column, pa.float64()), [_number(value, error_path) for value in present])
     if _is_number(column.type):
-        limits = [_floor(_number(value, place), column.type) for value in wanted]
+        limits = [_floor(_number(value, error_path), column.type) for value in present]
         return pc.is_in(column, pa.array([limit for limit, exact in limits if exact], column.type))
-    convert = canonical(place)
+    convert = canonical(error_path)
     if pa.types.is_nested(column.type):
-        _check_equality(column.type, wanted[0], place)
-        return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in wanted]))
-    return pc.is_in(column, pa.array([convert(value) for value in wanted], column.type))
+        _check_equality(column.type, present[0], error_path)
+        return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in present]))
+    return pc.is_in(column, pa.array([convert(value) for value in present], column.type))
 
 
-def match_text(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
+def match_text(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
     """Evaluate starts_with, ends_with or contains on text or bytes. Nulls and errors are those of ``compare``."""
-    column, place = _decoded(column, place)
+    column, error_path = _decoded(column, error_path)
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
-        raise place.wrong(value, f"{op} needs a column of text or bytes")
+        raise error_path.wrong(value, f"{op} needs a column of text or bytes")
     if value is None:
         return pa.nulls(len(column), pa.bool_())
-    return _TEXT[op](column, canonical(place)(value))
+    return _TEXT[op](column, canonical(error_path)(value))
 
 
-def _decoded(column: pa.Array, place: ErrorPath) -> tuple[pa.Array, ErrorPath]:
+def _decoded(column: pa.Array, error_path: ErrorPath) -> tuple[pa.Array, ErrorPath]:
     """The column in the one encoding that stores use; other tables may hold large or dictionary-encoded strings."""
     if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
-        return column, place
+        return column, error_path
     try:
-        kind = normal_type(column.type, place.path)
+        kind = normal_type(column.type, error_path.path)
     except StateStoreError as error:
-        raise InvalidInputError(place.code, f"{error.message}; a filter can only ask whether it is null") from None
-    return (column, place) if column.type == kind else (pc.cast(column, kind), replace(place, kind=kind))
+        raise InvalidInputError(error_path.code, f"{error.message}; a filter can only ask whether it is null") from None
+    return (column, error_path) if column.type == kind else (pc.cast(column, kind), replace(error_path, kind=kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
-def _number(value: Any, place: ErrorPath) -> Number:
+def _number(value: Any, error_path: ErrorPath) -> Number:
     if isinstance(value, np.integer | np.floating):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise place.wrong(value)
+        raise error_path.wrong(value)
     if isinstance(value, Decimal) and value.is_nan():
-        raise place.wrong(value, "write float('nan')")
+        raise error_path.wrong(value, "write float('nan')")
     return value
 
 
@@ -126,8 +126,8 @@ def _compare_double(column: pa.Array, op: str, value: Number) -> pa.BooleanArray
             return nan
         return pc.invert(nan) if op in ("!=", "<") else _constant(column, op == "<=")
     limit, exact = _floor(value, pa.float64())
-    found = _compare_with_floor(column, op, limit, exact)
-    return pc.or_(found, nan) if op in ("!=", ">", ">=") else pc.and_not(found, nan)
+    numbers = _compare_with_floor(column, op, limit, exact)
+    return pc.or_(numbers, nan) if op in ("!=", ">", ">=") else pc.and_not(numbers, nan)
 
 
 def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> pa.BooleanArray:
@@ -186,19 +186,19 @@ def _any_double(column: pa.Array, values: list[Number]) -> pa.BooleanArray:
     return pc.is_in(column, pa.array(exact, pa.float64()))
 
 
-def _compare_nested(column: pa.Array, op: str, value: Any, place: ErrorPath) -> pa.BooleanArray:
+def _compare_nested(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
     if op not in ("=", "!="):
-        raise place.wrong(value, f"structs and lists have no order, {op} needs one")
-    _check_equality(column.type, value, place)
-    same = _same(column, canonical(place)(value))
+        raise error_path.wrong(value, f"structs and lists have no order, {op} needs one")
+    _check_equality(column.type, value, error_path)
+    same = _same(column, canonical(error_path)(value))
     return pa.array(same if op == "=" else ~same, mask=_invalid(column))
 
 
-def _check_equality(kind: pa.DataType, value: Any, place: ErrorPath) -> None:
+def _check_equality(kind: pa.DataType, value: Any, error_path: ErrorPath) -> None:
     if pa.types.is_map(kind):
-        raise place.wrong(value, "maps have no one equality")
+        raise error_path.wrong(value, "maps have no one equality")
     for number in range(kind.num_fields):
-        _check_equality(kind.field(number).type, value, place)
+        _check_equality(kind.field(number).type, value, error_path)
 
 
 def _same(column: pa.Array, value: Any) -> Bools:
@@ -213,10 +213,10 @@ def _same(column: pa.Array, value: Any) -> Bools:
     if pa.types.is_list(column.type):
         return _same_list(column, value)
     if pa.types.is_floating(column.type):
-        found = _compare_double(pc.cast(column, pa.float64()), "=", value)
+        equal = _compare_double(pc.cast(column, pa.float64()), "=", value)
     else:
-        found = pc.equal(column, pa.scalar(value, column.type))
-    return _bools(pc.fill_null(found, False))
+        equal = pc.equal(column, pa.scalar(value, column.type))
+    return _bools(pc.fill_null(equal, False))
 
 
 def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
@@ -238,8 +238,8 @@ def _invalid(column: pa.Array) -> Bools:
 
 
 def _bools(column: pa.BooleanArray) -> Bools:
-    found: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
-    return found
+    flags: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags
 
 
 def _constant(column: pa.Array, value: bool) -> pa.BooleanArray:

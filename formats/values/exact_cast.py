@@ -14,50 +14,50 @@ def cast_exactly(column: Any, kind: pa.DataType) -> Any:
     Raises pa.ArrowInvalid for a value that ``kind`` cannot hold, pa.ArrowTypeError where the types do not have the same
     kind of values. Text is never parsed, a time without a zone never gets one, floats are never rounded.
     """
-    given = column.type
-    if given.equals(kind, check_metadata=True):
+    source = column.type
+    if source.equals(kind, check_metadata=True):
         return column
-    if pa.types.is_dictionary(given):
-        decoded = column.dictionary_decode() if isinstance(column, pa.Array) else pc.cast(column, given.value_type)
+    if pa.types.is_dictionary(source):
+        decoded = column.dictionary_decode() if isinstance(column, pa.Array) else pc.cast(column, source.value_type)
         return cast_exactly(decoded, kind)
-    if not _same_values(given, kind):
-        raise pa.ArrowTypeError(f"{given} does not become {kind}")
-    if pa.types.is_integer(given) and pa.types.is_decimal(kind):
+    if not _same_values(source, kind):
+        raise pa.ArrowTypeError(f"{source} does not become {kind}")
+    if pa.types.is_integer(source) and pa.types.is_decimal(kind):
         # Arrow's cast requires that the target holds every integer of the type; the values here may all be small.
         column = pc.cast(column, pa.decimal256(20 + kind.scale, kind.scale))
     return pc.cast(column, kind, safe=True)
 
 
-def _same_values(given: pa.DataType, kind: pa.DataType) -> bool:
+def _same_values(source: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether a safe cast between the types either keeps a value or fails."""
     types = pa.types
-    if types.is_dictionary(given):
-        return _same_values(given.value_type, kind)
-    if types.is_null(given) or given == kind:
+    if types.is_dictionary(source):
+        return _same_values(source.value_type, kind)
+    if types.is_null(source) or source == kind:
         return True
-    if types.is_integer(given):
+    if types.is_integer(source):
         return bool(types.is_integer(kind) or types.is_decimal(kind) or types.is_floating(kind))
-    if types.is_floating(given):
-        return bool(types.is_floating(kind) and kind.bit_width >= given.bit_width)
-    if types.is_timestamp(given) and types.is_timestamp(kind):
-        return (given.tz is None) == (kind.tz is None)
-    if types.is_struct(given) and types.is_struct(kind):
-        return _same_fields(given, kind)
-    if types.is_map(given) and types.is_map(kind):
-        return _same_values(given.key_type, kind.key_type) and _same_values(given.item_type, kind.item_type)
-    if _is_list(given) and _is_list(kind):
-        return _same_values(given.value_type, kind.value_type)
+    if types.is_floating(source):
+        return bool(types.is_floating(kind) and kind.bit_width >= source.bit_width)
+    if types.is_timestamp(source) and types.is_timestamp(kind):
+        return (source.tz is None) == (kind.tz is None)
+    if types.is_struct(source) and types.is_struct(kind):
+        return _same_fields(source, kind)
+    if types.is_map(source) and types.is_map(kind):
+        return _same_values(source.key_type, kind.key_type) and _same_values(source.item_type, kind.item_type)
+    if _is_list(source) and _is_list(kind):
+        return _same_values(source.value_type, kind.value_type)
     families = (types.is_decimal, types.is_date, types.is_duration, _is_text, _is_binary)
-    return any(belongs(given) and belongs(kind) for belongs in families)
+    return any(belongs(source) and belongs(kind) for belongs in families)
 
 
-def _same_fields(given: pa.DataType, kind: pa.DataType) -> bool:
+def _same_fields(source: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether both have the same names, in any order: Arrow casts structs by name."""
     names = sorted(field.name for field in kind)
     return (
-        sorted(field.name for field in given) == names
+        sorted(field.name for field in source) == names
         and len(set(names)) == len(names)
-        and all(_same_values(given.field(name).type, kind.field(name).type) for name in names)
+        and all(_same_values(source.field(name).type, kind.field(name).type) for name in names)
     )
 
 

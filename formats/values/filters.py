@@ -155,14 +155,16 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
         return pc.is_null(column)
     if item.op == "is_not_null":
         return None if column.null_count == 0 else pc.is_valid(column)
-    place = ErrorPath("INVALID_FILTER", item.name, column.type)
+    error_path = ErrorPath("INVALID_FILTER", item.name, column.type)
     if item.op == "in":
-        return any_of(column, item.value, place)
+        return any_of(column, item.value, error_path)
     if item.op in TEXT_OPERATORS:
-        return _without_nulls(match_text(column, item.op, item.value, place))
+        return _without_nulls(match_text(column, item.op, item.value, error_path))
     if item.op == "<=>":
-        return pc.is_null(column) if item.value is None else _without_nulls(compare(column, "=", item.value, place))
-    return _without_nulls(compare(column, item.op, item.value, place))
+        return (
+            pc.is_null(column) if item.value is None else _without_nulls(compare(column, "=", item.value, error_path))
+        )
+    return _without_nulls(compare(column, item.op, item.value, error_path))
 
 
 def _without_nulls(found: pa.BooleanArray) -> pa.BooleanArray:

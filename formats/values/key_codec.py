@@ -65,43 +65,43 @@ class _RowCodec(ABC):
         cells = [to(cell) if to else cell for to, cell in zip(self._to_user, row, strict=True)]
         return cells[0] if len(cells) == 1 else dict(zip(self._names, cells, strict=True))
 
-    def _row(self, given: Any) -> Row:
-        members = self._members(given)
+    def _row(self, value: Any) -> Row:
+        members = self._members(value)
         return tuple([convert(member) for convert, member in zip(self._converts, members, strict=True)])
 
-    def _members(self, given: Any) -> Row:
+    def _members(self, value: Any) -> Row:
         """The members, one per column, of a row whose type is not in ``_BARE``."""
-        if type(given) is tuple and len(given) == len(self._names):
-            return given
-        if isinstance(given, (tuple, dict, Mapping)) and not self._is_bare(given):
-            members = members_of(given, self._names)
+        if type(value) is tuple and len(value) == len(self._names):
+            return value
+        if isinstance(value, (tuple, dict, Mapping)) and not self._is_bare(value):
+            members = members_of(value, self._names)
             if members is None:
-                raise self._wrong(given)
+                raise self._wrong(value)
             return members
         if len(self._names) != 1:
-            raise self._wrong(given)
-        return (given,)
+            raise self._wrong(value)
+        return (value,)
 
-    def _is_bare(self, given: Any) -> bool:
+    def _is_bare(self, value: Any) -> bool:
         """Return whether a dict or row with names is itself the value of a single struct or map column."""
         if self._only is None or not pa.types.is_nested(self._only):
             return False
         if pa.types.is_map(self._only):  # the keys of a map may be anything, so names cannot decide
-            return isinstance(given, Mapping)
-        named = given if isinstance(given, Mapping) else getattr(given, "__fields__", getattr(given, "_fields", None))
+            return isinstance(value, Mapping)
+        named = value if isinstance(value, Mapping) else getattr(value, "__fields__", getattr(value, "_fields", None))
         return pa.types.is_struct(self._only) and named is not None and set(named) != set(self._names)
 
-    def _wrong(self, given: Any) -> InvalidInputError:
-        if isinstance(given, Mapping):
-            found = f"columns {', '.join(n if isinstance(n, str) else shown(n) for n in given) or '(none)'}"
-        elif isinstance(given, tuple):
-            found = f"a tuple of {len(given)}"
+    def _wrong(self, value: Any) -> InvalidInputError:
+        if isinstance(value, Mapping):
+            shape = f"columns {', '.join(n if isinstance(n, str) else shown(n) for n in value) or '(none)'}"
+        elif isinstance(value, tuple):
+            shape = f"a tuple of {len(value)}"
         else:
-            found = f"a single {type(given).__name__}"
+            shape = f"a single {type(value).__name__}"
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema) or "(none)"
         return InvalidInputError(
             self._code,
-            f"{self._what} has the columns {columns}; found {found}. Write a dict of the columns or a tuple in order.",
+            f"{self._what} has the columns {columns}; found {shape}. Write a dict of the columns or a tuple in order.",
         )
 
 

@@ -44,10 +44,10 @@ def key_group_function(schema: pa.Schema, max_parallelism: int) -> Callable[[Seq
         return lambda row: _murmur_of(only(row[0])) % max_parallelism
 
     def of_tuple(row: Sequence[Any]) -> int:
-        found = codes[0](row[0])
+        sum_of_codes = codes[0](row[0])
         for code, cell in zip(codes[1:], row[1:], strict=True):
-            found = found * 31 + code(cell) & _MASK
-        return _murmur_of(found) % max_parallelism
+            sum_of_codes = sum_of_codes * 31 + code(cell) & _MASK
+        return _murmur_of(sum_of_codes) % max_parallelism
 
     return of_tuple
 
@@ -67,10 +67,10 @@ def _scalar_code(kind: pa.DataType) -> Callable[[Any], int]:
 
 def _string_code(text: str) -> int:
     data = text.encode("latin-1") if text.isascii() else np.frombuffer(text.encode("utf-16-le"), "<u2").tolist()
-    found = 0
+    code = 0
     for unit in data:
-        found = found * 31 + unit & _MASK
-    return found
+        code = code * 31 + unit & _MASK
+    return code
 
 
 def _murmur_of(code: int) -> int:
@@ -99,8 +99,8 @@ def hash_codes(column: pa.Array) -> U32s:
 
 
 def _folded(words: npt.NDArray[np.uint64]) -> U32s:
-    found: U32s = (words ^ (words >> np.uint64(32))).astype(np.uint32)
-    return found
+    codes: U32s = (words ^ (words >> np.uint64(32))).astype(np.uint32)
+    return codes
 
 
 def _of_strings(column: pa.Array) -> U32s:
@@ -118,8 +118,8 @@ def _of_strings(column: pa.Array) -> U32s:
     behind = np.repeat(edges[1:], lengths) - np.arange(len(units)) - 1
     terms = units * _powers(int(behind.max()) + 1)[behind]
     sums = np.concatenate((np.zeros(1, np.uint32), np.cumsum(terms, dtype=np.uint32)))
-    found: U32s = sums[edges[1:]] - sums[edges[:-1]]
-    return found
+    codes: U32s = sums[edges[1:]] - sums[edges[:-1]]
+    return codes
 
 
 def _utf16(data: bytes, ends: Ints) -> tuple[U32s, Ints]:

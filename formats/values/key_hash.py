@@ -1,4 +1,4 @@
-"""The 64-bit hash of a key, from which its key group and its place in a key index follow.
+"""The 64-bit hash of a key, from which its key group and its position in a key index follow.
 
 ``docs/key-hash.md`` defines it for other languages. It is written into stores, so it never changes. The hash of a value
 is XXH64 of its bytes in a defined form. The bytes of a struct, a list or a key of several columns are the hashes of its

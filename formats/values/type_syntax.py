@@ -27,9 +27,9 @@ class TypeText:
 def parse_type_text(text: str) -> TypeText:
     """Parse a type name. Raises ValueError with the problem."""
     parser = _Parser(_tokens(text))
-    found = parser.type(0)
+    parsed = parser.type(0)
     parser.expect("end")
-    return found
+    return parsed
 
 
 def quoted_field(name: str) -> str:
@@ -38,14 +38,14 @@ def quoted_field(name: str) -> str:
 
 
 def _tokens(text: str) -> list[Token]:
-    found, position, text = [], 0, text.rstrip()
+    tokens, position, text = [], 0, text.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             raise ValueError(f"{text[position:].strip()[:1]!r} is out of place")
-        found.append((match.lastgroup, match[match.lastgroup]))
+        tokens.append((match.lastgroup, match[match.lastgroup]))
         position = match.end()
-    return [*found, END]
+    return [*tokens, END]
 
 
 class _Parser:
@@ -65,23 +65,23 @@ class _Parser:
         return TypeText(name, numbers, members)
 
     def numbers(self) -> tuple[int, ...]:
-        found: list[int] = []
-        while not found or self.skip(","):
+        numbers: list[int] = []
+        while not numbers or self.skip(","):
             word = self.expect("word")
             if not _NUMBER.fullmatch(word):
                 raise ValueError(f"{word!r} is not a small number")
-            found.append(int(word))
+            numbers.append(int(word))
         self.expect("sign", ")")
-        return tuple(found)
+        return tuple(numbers)
 
     def members(self, named: bool, depth: int) -> tuple[tuple[str | None, TypeText], ...]:
-        found: list[tuple[str | None, TypeText]] = []
+        members: list[tuple[str | None, TypeText]] = []
         if self.skip(">"):
             return ()
-        while not found or self.skip(","):
-            found.append((self.field(named), self.type(depth)))
+        while not members or self.skip(","):
+            members.append((self.field(named), self.type(depth)))
         self.expect("sign", ">")
-        return tuple(found)
+        return tuple(members)
 
     def field(self, named: bool) -> str | None:
         """The name before a type: ``a:``, ``a``, or a quoted one. Only a struct's members need one."""
@@ -96,9 +96,9 @@ class _Parser:
         return self.tokens[self.position][0]
 
     def skip(self, sign: str) -> bool:
-        found = self.tokens[self.position] == ("sign", sign)
-        self.position += found
-        return found
+        is_there = self.tokens[self.position] == ("sign", sign)
+        self.position += is_there
+        return is_there
 
     def expect(self, kind: str, text: str | None = None) -> str:
         token = self.tokens[self.position]

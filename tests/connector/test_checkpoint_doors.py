@@ -197,7 +197,7 @@ def test_splits_travel(name: str) -> None:
         assert isinstance(table.table, EngineTable)
         key = table.scan().read_all().to_pylist()[0]["key"]
         some = Filter("partition_id", "in", (1, 7))
-        for mode in ("snapshot", "history", "changes"):
+        for mode in ("state", "history", "changes"):
             for filters in ((), (some,), (Filter("key", "=", key),), (Filter("partition_id", "is_not_null"),)):
                 query = Query(mode=mode, filters=filters)
                 splits = table.table.splits(query)

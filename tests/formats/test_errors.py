@@ -49,7 +49,7 @@ def test_the_tree_is_complete() -> None:
 
 @every_error
 def test_text_is_code_and_message(kind: type[StateStoreError]) -> None:
-    """Not the quoted repr that KeyError would show."""
+    """The text is not the quoted repr that KeyError would show."""
     error = kind("SOME_CODE", "file 'a': found 1, expected 2")
     assert str(error) == "[SOME_CODE] file 'a': found 1, expected 2"
     assert (error.code, error.message) == ("SOME_CODE", "file 'a': found 1, expected 2")

@@ -41,7 +41,7 @@ def test_incidents_are_the_islands_between_gaps(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.slow
 def test_the_stream_ends_in_the_batch_result(tmp_path: Path) -> None:
-    """In a process of its own, because the script makes and stops its Spark session."""
+    """Run in a process of its own, because the script makes and stops its Spark session."""
     script = ROOT / "examples" / "airport_delays_stream.py"
     ended = subprocess.run([sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

@@ -95,29 +95,29 @@ class LocalDatabase:
     def get(self, state: str, key: bytes) -> bytes | None:
         table = self._table(state)
         try:
-            found: bytes | None = table.get(key)
+            value: bytes | None = table.get(key)
         except Exception as error:
             raise self._failure(error) from error
-        return found
+        return value
 
     def get_many(self, state: str, keys: list[bytes]) -> list[bytes | None]:
         """Return the value of each key."""
         table = self._table(state)
         with self._native():
-            found: list[bytes | None] = table.get(keys)
-        return found
+            values: list[bytes | None] = table.get(keys)
+        return values
 
     def keys_between(self, state: str, first: bytes, stop: bytes) -> list[bytes]:
         """Return the keys of the rows from ``first`` to before ``stop``."""
         table = self._table(state)
         with self._native():
             cursor = self._cursor(table, first, stop)  # kept alive as long as its iterator
-            rows, found = cursor.rows, []
+            rows, keys = cursor.rows, []
             while rows.valid():
-                found.append(rows.key())
+                keys.append(rows.key())
                 rows.next()
             rows.status()
-        return found
+        return keys
 
     def put(self, state: str, key: bytes, value: bytes) -> None:
         table = self._table(state)
@@ -165,15 +165,15 @@ class LocalDatabase:
         therefore take quadratic time.
         """
         cursor = self._sought(state, prefix)  # kept alive as long as its iterator
-        found = cursor.rows
+        rows = cursor.rows
         end = successor(prefix)  # None: the prefix has only ff bytes, so no key is behind these rows
         most = RANGE_ROWS if end is not None else sys.maxsize
         for _ in range(most):
-            if not found.valid():
-                found.status()
+            if not rows.valid():
+                rows.status()
                 return
-            batch.delete(found.key(), family)
-            found.next()
+            batch.delete(rows.key(), family)
+            rows.next()
         batch.delete_range(prefix, end, family)
 
     def rows(self, state: str, prefix: bytes = b"") -> Iterator[Row]:
@@ -183,8 +183,8 @@ class LocalDatabase:
     def keys(self, state: str, prefix: bytes) -> Iterator[bytes]:
         """Return the keys of `rows` without reading the values."""
         cursor = self._sought(state, prefix)
-        while (found := self._at(cursor, values=False)) is not None:
-            yield found[0]
+        while (row := self._at(cursor, values=False)) is not None:
+            yield row[0]
 
     def _sought(self, state: str, prefix: bytes) -> _Cursor:
         """Return a cursor at the first of these rows."""
@@ -198,8 +198,8 @@ class LocalDatabase:
         return cursor
 
     def _walked(self, cursor: _Cursor) -> Iterator[Row]:
-        while (found := self._at(cursor)) is not None:
-            yield found
+        while (row := self._at(cursor)) is not None:
+            yield row
 
     def _at(self, cursor: _Cursor, values: bool = True) -> Row | None:
         """Return the next row of the cursor; None behind the last row. Damage raises."""
@@ -228,20 +228,20 @@ class LocalDatabase:
             batch.put(key, value, family)
         table.write(batch, self._unlogged)
 
-    def checkpoint(self, directory: Path) -> None:
+    def link_files(self, directory: Path) -> None:
         """Write all rows as they are now into a new directory, as hard links to files that no later write touches."""
         self.check()
         try:
-            self._changed(lambda: self._checkpoint(directory))
+            self._changed(lambda: self._link_files(directory))
         except BaseException:
-            self._remove_checkpoint(directory)
+            self._remove_linked(directory)
             raise
 
-    def _checkpoint(self, directory: Path) -> None:
-        self._remove_checkpoint(directory)  # of the previous call, which failed
+    def _link_files(self, directory: Path) -> None:
+        self._remove_linked(directory)  # of the previous call, which failed
         Checkpoint(self._root).create_checkpoint(str(directory))
 
-    def _remove_checkpoint(self, directory: Path) -> None:
+    def _remove_linked(self, directory: Path) -> None:
         for path in (
             directory,
             directory.with_name(f"{directory.name}.tmp"),

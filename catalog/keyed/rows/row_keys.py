@@ -23,7 +23,7 @@ from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.types import TIME
 
 GROUP_BYTES = 2
-GROUP, PLACE, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
+GROUP, POSITION, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
 DUE = pa.field("_due", TIME, nullable=False)
 ONLY = b"\x80"
 """The cell of ``ONE``: zero."""
@@ -39,12 +39,12 @@ def prefix_encoder(schema: pa.Schema) -> Encode:
     Without columns the bytes are empty. The function raises InvalidInputError NULL_KEY or WRONG_KEY.
     """
     if not len(schema):
-        return lambda given: b""
+        return lambda value: b""
     codec = KeyCodec(schema)
     encoders = [encode for encode, _ in plain_keys.key_cells(pa.schema([*schema, ONE]))[:-1]]
 
-    def encoded(given: Any) -> bytes:
-        return b"".join([encode(cell) for encode, cell in zip(encoders, codec.normalize(given), strict=True)])
+    def encoded(value: Any) -> bytes:
+        return b"".join([encode(cell) for encode, cell in zip(encoders, codec.normalize(value), strict=True)])
 
     return encoded
 
@@ -104,14 +104,14 @@ def state_rows(spec: StateDescriptor) -> StateRows:
 def _cell_encoder(codec: KeyCodec) -> Encode:
     """Return an encoder of a column's value, including a value that looks like a row with the column."""
     encode = plain_keys.key_encoder(codec)
-    return (lambda given: encode((given,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
+    return (lambda value: encode((value,))) if pa.types.is_nested(codec.schema.field(0).type) else encode
 
 
 def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
     """Return the columns of a state's stored keys."""
     last = ONE
     if spec.kind == "list":
-        last = PLACE
+        last = POSITION
     elif spec.user_key is not None:
         last = pa.field("user_key", spec.user_key, nullable=False)
     if spec.kind == "timer":  # ordered by time, so that due timers come first
@@ -123,11 +123,11 @@ def group_bytes(group: int) -> bytes:
     return (group ^ _SIGN).to_bytes(GROUP_BYTES)
 
 
-def place_bytes(place: int) -> bytes:
-    return (place ^ _WIDE_SIGN).to_bytes(8)
+def position_bytes(position: int) -> bytes:
+    return (position ^ _WIDE_SIGN).to_bytes(8)
 
 
-def _none(given: Any) -> bytes:
+def _none(value: Any) -> bytes:
     return b""
 
 

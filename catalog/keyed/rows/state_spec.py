@@ -46,16 +46,16 @@ class StateDescriptor:
         return {"name": self.name, "kind": self.kind, "columns": schema, "namespace": schema_to_json(self.namespace)}
 
 
-def spec_from_json(found: dict[str, Any]) -> StateDescriptor:
+def spec_from_json(fields: dict[str, Any]) -> StateDescriptor:
     """Return the state in the JSON of `StateDescriptor.to_json`. Raises ValueError for other JSON."""
-    check_text(found["name"], "name of a state")
-    check_choice(found["kind"], KINDS, "kind of a state")
-    *keys, value = schema_from_json(found["columns"])
-    if len(keys) != (found["kind"] == "map"):
-        raise ValueError(f"a {found['kind']} state with {len(keys)} columns of keys")
-    namespace = pa.schema([field.with_nullable(False) for field in schema_from_json(found["namespace"])])
+    check_text(fields["name"], "name of a state")
+    check_choice(fields["kind"], KINDS, "kind of a state")
+    *keys, value = schema_from_json(fields["columns"])
+    if len(keys) != (fields["kind"] == "map"):
+        raise ValueError(f"a {fields['kind']} state with {len(keys)} columns of keys")
+    namespace = pa.schema([field.with_nullable(False) for field in schema_from_json(fields["namespace"])])
     return StateDescriptor(
-        check_name(found["name"]), found["kind"], value.type, keys[0].type if keys else None, namespace
+        check_name(fields["name"]), fields["kind"], value.type, keys[0].type if keys else None, namespace
     )
 
 
@@ -80,14 +80,14 @@ def widest(specs: Iterable[StateDescriptor]) -> dict[str, StateDescriptor]:
 
     Raises InvalidInputError INCOMPATIBLE_STATE.
     """
-    found: dict[str, StateDescriptor] = {}
+    by_name: dict[str, StateDescriptor] = {}
     for spec in specs:
-        known = found.setdefault(spec.name, spec)
-        if known.value != spec.value and _is_wider(spec.value, known.value):
-            migrated(spec, known)
+        widest_so_far = by_name.setdefault(spec.name, spec)
+        if widest_so_far.value != spec.value and _is_wider(spec.value, widest_so_far.value):
+            migrated(spec, widest_so_far)
         else:
-            found[spec.name] = migrated(known, spec) or known
-    return found
+            by_name[spec.name] = migrated(widest_so_far, spec) or widest_so_far
+    return by_name
 
 
 def merged(first: StateDescriptor, second: StateDescriptor) -> StateDescriptor:

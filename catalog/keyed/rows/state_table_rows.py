@@ -50,12 +50,12 @@ def widened(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], Groupe
     """Return a function from rows of a state before a migration to rows after it; added fields are null."""
     schema = table_schema(key, spec)
 
-    def wide(found: Grouped) -> Grouped:
-        if found.rows.schema.field(-1).type == spec.value:
-            return found
-        *columns, value = found.rows.columns
+    def wide(grouped: Grouped) -> Grouped:
+        if grouped.rows.schema.field(-1).type == spec.value:
+            return grouped
+        *columns, value = grouped.rows.columns
         return Grouped(
-            found.groups, pa.RecordBatch.from_arrays([*columns, cast_wider(value, spec.value)], schema=schema)
+            grouped.groups, pa.RecordBatch.from_arrays([*columns, cast_wider(value, spec.value)], schema=schema)
         )
 
     return wide
@@ -66,12 +66,12 @@ def encoder(key: pa.Schema, spec: StateDescriptor) -> Callable[[Grouped], pa.Rec
     keys = stored_key(key, spec)
     layout = value_layout(pa.schema([pa.field("value", spec.value)]))
 
-    def encoded(found: Grouped) -> pa.RecordBatch:
-        count = found.rows.num_rows
-        group = pa.array(found.groups.astype(np.int16))
+    def encoded(grouped: Grouped) -> pa.RecordBatch:
+        count = grouped.rows.num_rows
+        group = pa.array(grouped.groups.astype(np.int16))
         last = [pa.array(np.zeros(count, np.int8))] if keys.field(-1) == ONE else []
-        stored = natural_keys.keys_to_bytes(keys, [group, *found.rows.columns[:-1], *last])
-        values = natural_values.values_to_bytes(layout, [found.rows.column(found.rows.num_columns - 1)])
+        stored = natural_keys.keys_to_bytes(keys, [group, *grouped.rows.columns[:-1], *last])
+        values = natural_values.values_to_bytes(layout, [grouped.rows.column(grouped.rows.num_columns - 1)])
         return pa.RecordBatch.from_arrays([stored, values], names=["key", "value"])
 
     return encoded

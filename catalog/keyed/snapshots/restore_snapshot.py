@@ -19,7 +19,7 @@ from statestore.catalog.keyed.rows.row_keys import group_bytes
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
-from statestore.catalog.keyed.snapshots.stored_files import opened, place_copy
+from statestore.catalog.keyed.snapshots.stored_files import link_or_copy, opened
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -28,12 +28,12 @@ from statestore.formats.segments.ipc_file import open_file, verify_column
 Specs = dict[str, StateDescriptor]
 
 
-def opens_in_place(handles: Sequence[SnapshotPart], key_groups: range) -> bool:
-    """Return whether `place` can restore the key groups from these parts."""
-    return len(handles) == 1 and handles[0].kind == "incremental" and handles[0].key_groups == key_groups
+def opens_in_place(parts: Sequence[SnapshotPart], key_groups: range) -> bool:
+    """Return whether `link_database` can restore the key groups from these parts."""
+    return len(parts) == 1 and parts[0].kind == "incremental" and parts[0].key_groups == key_groups
 
 
-def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
+def link_database(folder: Path, part: SnapshotPart, directory: Path) -> None:
     """Make the files of an incremental part a database; table files are linked, as RocksDB never writes to them again.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, after which the directory is removed.
@@ -41,29 +41,29 @@ def place(folder: Path, handle: SnapshotPart, directory: Path) -> None:
     with disk_errors("make a folder", directory):
         directory.mkdir(parents=True)
     try:
-        for name, file in handle.shared.items():
-            place_copy(folder, file, directory / name, read_only=True)
-        for name, file in handle.private.items():
-            place_copy(folder, file, directory / name, read_only=False)
+        for name, file in part.shared.items():
+            link_or_copy(folder, file, directory / name, read_only=True)
+        for name, file in part.private.items():
+            link_or_copy(folder, file, directory / name, read_only=False)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
 def insert(
-    folder: Path, handle: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
+    folder: Path, part: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
 ) -> None:
     """Insert the rows of a part whose groups are in the range into a database, in the types of ``specs``.
 
     The database has column families for these states.
     """
-    groups = range(max(handle.key_groups.start, key_groups.start), min(handle.key_groups.stop, key_groups.stop))
+    groups = range(max(part.key_groups.start, key_groups.start), min(part.key_groups.stop, key_groups.stop))
     if not groups:
         return
-    if handle.kind == "full":
-        rows = _of_tables(folder, handle, key, groups, specs)
+    if part.kind == "full":
+        rows = _of_tables(folder, part, key, groups, specs)
     else:
-        rows = _of_files(folder, handle, key, groups, specs, database.directory.parent)
+        rows = _of_files(folder, part, key, groups, specs, database.directory.parent)
     for state, stored in rows:
         database.load(state, stored)
 
@@ -71,9 +71,9 @@ def insert(
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
-    for spec in handle.states:
-        if (table := handle.tables.get(spec.name)) is not None:
+def _of_tables(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+    for spec in part.states:
+        if (table := part.tables.get(spec.name)) is not None:
             wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
             for found in table_rows(folder, table, groups):
                 yield spec.name, encode(wide(found))
@@ -96,19 +96,19 @@ def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Gro
             if low < high:
                 columns = [verify_column(verified, batch, number) for number in range(batch.num_columns)]
                 rows = pa.RecordBatch.from_arrays(columns, schema=batch.schema).slice(low, high - low)
-                places = np.arange(at + low, at + high)
-                yield Grouped(np.searchsorted(edges, places, "right") - 1 + table.first_group, rows)
+                positions = np.arange(at + low, at + high)
+                yield Grouped(np.searchsorted(edges, positions, "right") - 1 + table.first_group, rows)
             at += batch.num_rows
 
 
-def _of_files(folder: Path, handle: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+def _of_files(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
     """Yield rows from a temporary database in ``local``; its files are removed with that folder if the process is
     killed.
     """
     directory = local / f"restoring-{uuid.uuid4().hex}"
     try:
-        place(folder, handle, directory)
-        for old in handle.states:
+        link_database(folder, part, directory)
+        for old in part.states:
             each = converter(key, old, specs[old.name])
             for batch in scan_rocksdb(directory, each, family=old.name, key_ranges=[stored_range(groups)]):
                 yield old.name, batch

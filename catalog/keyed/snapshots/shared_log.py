@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
-from statestore.catalog.keyed.snapshots.snapshot_log import CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
+from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_identity import stored_identity
@@ -23,33 +23,33 @@ def shared_log(root: Path, store_id: str) -> SnapshotLog:
     opened on it must not continue with another store.
     """
     name = str(root), store_id
-    found = newer_log(LocalStorage(root), store_id, _known.get(name, SnapshotLog(())))
+    log = newer_log(LocalStorage(root), store_id, _known.get(name, SnapshotLog(())))
     _known.pop(name, None)
-    _known[name] = found
+    _known[name] = log
     while len(_known) > KEPT:
         _known.popitem(last=False)
-    return found
+    return log
 
 
-def newer_log(storage: LocalStorage, store_id: str, known: SnapshotLog) -> SnapshotLog:
-    """Return the current log, read from the end of ``known`` on; errors are those of `shared_log`."""
+def newer_log(storage: LocalStorage, store_id: str, base: SnapshotLog) -> SnapshotLog:
+    """Return the current log, read from the end of ``base`` on; errors are those of `shared_log`."""
     _check_identity(storage, store_id)
-    if known.entries and not storage.exists(entry_name(known.newest)):
-        known = SnapshotLog(())  # an older copy of the store has taken its place
-    found = read_log(storage, known)
-    if found.newest > known.newest:
+    if base.entries and not storage.exists(entry_name(base.newest)):
+        base = SnapshotLog(())  # an older copy of the store has taken its place
+    newest = read_log(storage, base)
+    if newest.newest > base.newest:
         _check_identity(storage, store_id)  # the entries belong to this store, not to one that replaced it meanwhile
     # Without folding, a long-running process would keep the parts of all snapshots that ever existed.
-    crossed = found.newest // CHECKPOINT_INTERVAL > known.newest // CHECKPOINT_INTERVAL
-    return folded(found) if crossed else found
+    crossed = newest.newest // LOG_CHECKPOINT_INTERVAL > base.newest // LOG_CHECKPOINT_INTERVAL
+    return folded(newest) if crossed else newest
 
 
 def _check_identity(storage: LocalStorage, store_id: str) -> None:
     try:
-        found = stored_identity(storage.read(STORE_FILE))
+        identity = stored_identity(storage.read(STORE_FILE))
     except NotFoundError:
-        found = None
-    if found != store_id:
+        identity = None
+    if identity != store_id:
         raise NotFoundError(
             "STORE_NOT_FOUND",
             f"the keyed store that was opened in {storage.root} no longer exists: it was dropped, or "

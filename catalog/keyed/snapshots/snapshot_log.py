@@ -35,11 +35,11 @@ from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
 Transaction = tuple[str, int]
 FOLDER = "log/_checkpoint/"
-CHECKPOINT_INTERVAL = 64
+LOG_CHECKPOINT_INTERVAL = 64
 FORMAT_VERSION = 1
-_KEPT_CHECKPOINTS = 2
+_KEPT_LOG_CHECKPOINTS = 2
 _SNAPSHOT, _DISCARD = "snapshot", "discard"
-_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
+_LOG_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SnapshotEntry:
     operation: str
     writer: str
     transaction: Transaction | None
-    handles: tuple[SnapshotPart, ...] = ()
+    parts: tuple[SnapshotPart, ...] = ()
     discarded: int | None = None
     outputs: tuple[FileRef, ...] = ()
 
@@ -69,27 +69,27 @@ class SnapshotLog:
     def newest(self) -> int:
         return len(self.entries)
 
-    def retained(self) -> dict[int, SnapshotEntry]:
+    def kept_snapshots(self) -> dict[int, SnapshotEntry]:
         """Return the snapshots that can be restored, by version, oldest first."""
         gone = {entry.discarded for entry in self.entries if entry.operation == _DISCARD}
         return {e.version: e for e in self.entries if e.operation == _SNAPSHOT and e.version not in gone}
 
     def files(self) -> dict[str, FileRef]:
-        """Return all needed files: those of retained snapshots with their outputs, and the outputs of each
+        """Return all needed files: those of kept snapshots with their outputs, and the outputs of each
         application's last batch.
 
         The outputs of a last batch are read again after a crash.
         """
-        parts = (handle for entry in self.retained().values() for handle in entry.handles)
-        found = {name: file for handle in parts for name, file in handle.files().items()}
+        parts = (part for entry in self.kept_snapshots().values() for part in entry.parts)
+        files = {name: file for part in parts for name, file in part.files().items()}
         for entry in self.with_outputs().values():
-            found |= {file.name: file for file in entry.outputs}
-        return found
+            files |= {file.name: file for file in entry.outputs}
+        return files
 
     def forsaken(self) -> set[str]:
         """Return the files that were needed and no longer are, as far as the log has them; they are removed or will
         be."""
-        named = {name for entry in self.entries for handle in entry.handles for name in handle.files()}
+        named = {name for entry in self.entries for part in entry.parts for name in part.files()}
         return named - self.files().keys()
 
     def transaction(self, asked: Transaction) -> int | None:
@@ -97,25 +97,25 @@ class SnapshotLog:
         return next((entry.version for entry in reversed(self.entries) if entry.transaction == asked), None)
 
     def outputs(self, version: int) -> tuple[FileRef, ...]:
-        """Return the outputs of a version that is retained or is the last of its application.
+        """Return the outputs of a version that is kept or is the last of its application.
 
         Raises NotFoundError VERSION_NOT_FOUND.
         """
-        found = self.with_outputs().get(version)
-        if found is None:
+        entry = self.with_outputs().get(version)
+        if entry is None:
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"version {version!r} is neither a kept snapshot nor the last batch of an "
                 "application: only the outputs of these are kept",
             )
-        return found.outputs
+        return entry.outputs
 
     def snapshot(self, version: int | None) -> SnapshotEntry | None:
-        """Return a retained snapshot, the newest by default; None if there is none yet, and for version 0.
+        """Return a kept snapshot, the newest by default; None if there is none yet, and for version 0.
 
         Raises NotFoundError VERSION_NOT_FOUND, which lists the kept versions.
         """
-        kept = self.retained()
+        kept = self.kept_snapshots()
         if version == 0 or (version is None and not kept):
             return None
         if version is None:
@@ -132,19 +132,19 @@ class SnapshotLog:
 
     def with_outputs(self) -> dict[int, SnapshotEntry]:
         """Return the versions whose outputs are kept."""
-        return self.retained() | {entry.version: entry for entry in self.last_batches()}
+        return self.kept_snapshots() | {entry.version: entry for entry in self.last_batches()}
 
 
-def read_log(storage: Storage, known: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
-    """Return the current log, read on from ``known`` or from the newest checkpoint.
+def read_log(storage: Storage, base: SnapshotLog = SnapshotLog(())) -> SnapshotLog:
+    """Return the current log, read on from ``base`` or from the newest checkpoint.
 
     Raises CorruptError LOG_CORRUPT, UnsupportedError LOG_FORMAT.
     """
-    log = known if known.entries else _from_checkpoint(storage)
+    log = base if base.entries else _from_log_checkpoint(storage)
     entries = list(log.entries)
     while storage.exists(entry_name(len(entries) + 1)):
         entries.append(read_snapshot_entry(storage, len(entries) + 1))
-    if not known.entries:
+    if not base.entries:
         _check_no_gap(storage, len(entries))
     return SnapshotLog(tuple(entries))
 
@@ -165,24 +165,24 @@ def _check_no_gap(storage: Storage, newest: int) -> None:
 def read_snapshot_entry(storage: Storage, version: int) -> SnapshotEntry:
     """Return one version from its own file. Raises CorruptError LOG_CORRUPT, NotFoundError FILE_NOT_FOUND."""
     name = entry_name(version)
-    (found,) = _decoded(name, storage.read(name), [version])
-    return found
+    (entry,) = _decoded(name, storage.read(name), [version])
+    return entry
 
 
-def checkpoints(storage: Storage) -> list[str]:
+def log_checkpoints(storage: Storage) -> list[str]:
     """Return the names of the folded logs, newest first."""
-    return sorted((item.name for item in storage.list(FOLDER) if _CHECKPOINT.fullmatch(item.name)), reverse=True)
+    return sorted((item.name for item in storage.list(FOLDER) if _LOG_CHECKPOINT.fullmatch(item.name)), reverse=True)
 
 
 def read_log_checkpoint(name: str, data: bytes) -> SnapshotLog:
     """Return the log in the bytes of the checkpoint ``name``. Raises CorruptError LOG_CORRUPT."""
-    found = _CHECKPOINT.fullmatch(name)
-    assert found is not None
-    return SnapshotLog(tuple(_decoded(name, data, range(1, int(found[1]) + 1))))
+    match = _LOG_CHECKPOINT.fullmatch(name)
+    assert match is not None
+    return SnapshotLog(tuple(_decoded(name, data, range(1, int(match[1]) + 1))))
 
 
-def _from_checkpoint(storage: Storage) -> SnapshotLog:
-    for name in checkpoints(storage):
+def _from_log_checkpoint(storage: Storage) -> SnapshotLog:
+    for name in log_checkpoints(storage):
         try:
             return read_log_checkpoint(name, storage.read(name))
         except (CorruptError, NotFoundError):
@@ -190,8 +190,8 @@ def _from_checkpoint(storage: Storage) -> SnapshotLog:
     return SnapshotLog(())
 
 
-def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
-    """Create the version behind the ``known`` ones; return the log with it, or None if another writer took the version.
+def publish(storage: Storage, base: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
+    """Create the version behind the ``base`` ones; return the log with it, or None if another writer took the version.
 
     Raises NotFoundError STORE_REPLACED if the store with this identity no longer exists, StorageError if the version
     was not made, CommitUnknownError COMMIT_UNKNOWN if that is unknown.
@@ -200,8 +200,8 @@ def publish(storage: Storage, known: SnapshotLog, entry: SnapshotEntry, store_id
     data = _encoded([entry], attempt)
     if not published(storage, entry_name(entry.version), data, guard, f"{entry.version}-{attempt}"):
         return None
-    log = SnapshotLog((*known.entries, entry))
-    if entry.version % CHECKPOINT_INTERVAL == 0:
+    log = SnapshotLog((*base.entries, entry))
+    if entry.version % LOG_CHECKPOINT_INTERVAL == 0:
         log = folded(log)
         with contextlib.suppress(StateStoreError, OSError):  # the version exists; the entries have the same content
             _fold(storage, log, guard)
@@ -225,11 +225,11 @@ def was_committed(storage: Storage, commit_id: str) -> bool:
 
 def folded(log: SnapshotLog) -> SnapshotLog:
     """Return the log without parts of discarded snapshots and outputs of older batches, which are no longer needed."""
-    retained, with_outputs = log.retained(), log.with_outputs()
+    kept_snapshots, with_outputs = log.kept_snapshots(), log.with_outputs()
     entries = (
         replace(
             entry,
-            handles=entry.handles if entry.version in retained else (),
+            parts=entry.parts if entry.version in kept_snapshots else (),
             outputs=entry.outputs if entry.version in with_outputs else (),
         )
         for entry in log.entries
@@ -243,27 +243,27 @@ def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
         storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries, uuid.uuid4().hex), guard)
     except StorageExistsError:
         return
-    for name in checkpoints(storage)[_KEPT_CHECKPOINTS:]:
+    for name in log_checkpoints(storage)[_KEPT_LOG_CHECKPOINTS:]:
         storage.delete(name)
 
 
-def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> None:
+def check_complete(parts: Sequence[SnapshotPart], max_parallelism: int) -> None:
     """Raise InvalidInputError INCOMPLETE_SNAPSHOT unless the parts have every key group once."""
-    for part in handles:
+    for part in parts:
         if not isinstance(part, SnapshotPart):
             raise InvalidInputError(
                 "INCOMPLETE_SNAPSHOT",
                 f"a part is a {type(part).__name__}; expected the results of snapshot(…).result() of each backend",
             )
     at = 0
-    for handle in sorted(handles, key=lambda part: part.key_groups.start):
-        if handle.key_groups.start != at:
+    for part in sorted(parts, key=lambda part: part.key_groups.start):
+        if part.key_groups.start != at:
             break
-        at = handle.key_groups.stop
+        at = part.key_groups.stop
     else:
         if at == max_parallelism:
             return
-    listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in handles) or "none"
+    listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in parts) or "none"
     raise InvalidInputError(
         "INCOMPLETE_SNAPSHOT",
         f"parts with key groups {listed}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
@@ -271,8 +271,8 @@ def check_complete(handles: Sequence[SnapshotPart], max_parallelism: int) -> Non
 
 
 def _encoded(entries: Sequence[SnapshotEntry], attempt: str) -> bytes:
-    found = {"format": FORMAT_VERSION, "id": attempt, "versions": [_to_json(entry) for entry in entries]}
-    return json.dumps({"checksum": _checksum(found), "log": found}).encode()
+    document = {"format": FORMAT_VERSION, "id": attempt, "versions": [_to_json(entry) for entry in entries]}
+    return json.dumps({"checksum": _checksum(document), "log": document}).encode()
 
 
 def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
         "operation": entry.operation,
         "writer": entry.writer,
         "transaction": entry.transaction,
-        "handles": [handle.to_json() for handle in entry.handles],
+        "handles": [part.to_json() for part in entry.parts],
         "discarded": entry.discarded,
         "outputs": [asdict(file) for file in entry.outputs],
     }
@@ -291,15 +291,15 @@ def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
 def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEntry]:
     try:
         document = json.loads(data)
-        found: Mapping[str, Any] = document["log"]
-        if document["checksum"] != _checksum(found):
-            raise ValueError(f"checksum {_checksum(found)}, but the file records {document['checksum']}")
-        if found["format"] != FORMAT_VERSION:
+        log: Mapping[str, Any] = document["log"]
+        if document["checksum"] != _checksum(log):
+            raise ValueError(f"checksum {_checksum(log)}, but the file records {document['checksum']}")
+        if log["format"] != FORMAT_VERSION:
             raise UnsupportedError(
                 "LOG_FORMAT",
-                f"{name}: log format {found['format']!r}, but this release reads {FORMAT_VERSION}; use a newer release",
+                f"{name}: log format {log['format']!r}, but this release reads {FORMAT_VERSION}; use a newer release",
             )
-        entries = [_entry(each) for each in found["versions"]]
+        entries = [_entry(each) for each in log["versions"]]
         if [entry.version for entry in entries] != list(versions):
             raise ValueError("its versions are not those of its name")
         return entries
@@ -311,34 +311,34 @@ def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEn
         ) from error
 
 
-def _entry(found: Mapping[str, Any]) -> SnapshotEntry:
-    check_int(found["version"], VERSION, "version")
-    check_int(found["timestamp"], INT64, "timestamp")
-    check_choice(found["operation"], (_SNAPSHOT, _DISCARD), "operation")
-    check_text(found["writer"], "writer")
-    transaction = found["transaction"]
+def _entry(fields: Mapping[str, Any]) -> SnapshotEntry:
+    check_int(fields["version"], VERSION, "version")
+    check_int(fields["timestamp"], INT64, "timestamp")
+    check_choice(fields["operation"], (_SNAPSHOT, _DISCARD), "operation")
+    check_text(fields["writer"], "writer")
+    transaction = fields["transaction"]
     if transaction is not None:
         application, batch = transaction
         check_text(application, "application of the transaction")
         check_int(batch, INT64, "batch of the transaction")
         transaction = application, batch
-    if found["discarded"] is not None:
-        check_int(found["discarded"], VERSION, "discarded version")
-    outputs = tuple(file_ref_from_json(file) for file in found["outputs"])
+    if fields["discarded"] is not None:
+        check_int(fields["discarded"], VERSION, "discarded version")
+    outputs = tuple(file_ref_from_json(file) for file in fields["outputs"])
     for file in outputs:
         check_stored(file)
     return SnapshotEntry(
-        found["version"],
-        found["timestamp"],
-        found["operation"],
-        found["writer"],
+        fields["version"],
+        fields["timestamp"],
+        fields["operation"],
+        fields["writer"],
         transaction,
-        tuple(part_from_json(handle) for handle in found["handles"]),
-        found["discarded"],
+        tuple(part_from_json(part) for part in fields["handles"]),
+        fields["discarded"],
         outputs,
     )
 
 
-def _checksum(found: Mapping[str, Any]) -> str:
-    canonical = json.dumps(found, sort_keys=True, separators=(",", ":"))
+def _checksum(log: Mapping[str, Any]) -> str:
+    canonical = json.dumps(log, sort_keys=True, separators=(",", ":"))
     return xxhash.xxh3_64_hexdigest(canonical.encode())

@@ -36,15 +36,15 @@ class SnapshotPart:
 
     ``states`` are all registered states. In a full snapshot ``tables`` has the states with rows. In an incremental one
     ``shared`` has its table files and ``private`` the other files, by their names in the database. ``reused`` are the
-    files of ``shared`` that the snapshot on which it builds already has. ``next_place`` is behind all list positions.
-    ``backend`` identifies the backend that took the snapshot.
+    files of ``shared`` that the snapshot on which it builds already has. ``next_position`` is behind all list
+    positions. ``backend`` identifies the backend that took the snapshot.
     """
 
     kind: SnapshotKind
     backend: str
     key_groups: range
     states: tuple[StateDescriptor, ...]
-    next_place: int
+    next_position: int
     tables: Mapping[str, StateSegment]
     shared: Mapping[str, FileRef]
     private: Mapping[str, FileRef]
@@ -52,8 +52,8 @@ class SnapshotPart:
 
     def files(self) -> dict[str, FileRef]:
         """Return all files that the part names, by name."""
-        found = [table.file for table in self.tables.values()]
-        return {file.name: file for file in (*found, *self.shared.values(), *self.private.values())}
+        table_files = [table.file for table in self.tables.values()]
+        return {file.name: file for file in (*table_files, *self.shared.values(), *self.private.values())}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,7 +61,7 @@ class SnapshotPart:
             "backend": self.backend,
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "states": [spec.to_json() for spec in self.states],
-            "next_place": self.next_place,
+            "next_place": self.next_position,
             "tables": {  # asdict of everything would copy each number by itself
                 name: {"file": asdict(table.file), "first_group": table.first_group, "groups": list(table.groups)}
                 for name, table in self.tables.items()
@@ -72,26 +72,26 @@ class SnapshotPart:
         }
 
 
-def part_from_json(found: Mapping[str, Any]) -> SnapshotPart:
+def part_from_json(fields: Mapping[str, Any]) -> SnapshotPart:
     """Return the part in the JSON of `SnapshotPart.to_json`. Raises ValueError, KeyError or TypeError for other
     JSON."""
-    first, stop = found["key_groups"]
-    handle = SnapshotPart(
-        found["kind"],
-        found["backend"],
+    first, stop = fields["key_groups"]
+    part = SnapshotPart(
+        fields["kind"],
+        fields["backend"],
         range(first, stop),
-        tuple(spec_from_json(spec) for spec in found["states"]),
-        found["next_place"],
+        tuple(spec_from_json(spec) for spec in fields["states"]),
+        fields["next_place"],
         {
             name: StateSegment(file_ref_from_json(table["file"]), table["first_group"], tuple(table["groups"]))
-            for name, table in found["tables"].items()
+            for name, table in fields["tables"].items()
         },
-        {name: file_ref_from_json(file) for name, file in found["shared"].items()},
-        {name: file_ref_from_json(file) for name, file in found["private"].items()},
-        frozenset(found["reused"]),
+        {name: file_ref_from_json(file) for name, file in fields["shared"].items()},
+        {name: file_ref_from_json(file) for name, file in fields["private"].items()},
+        frozenset(fields["reused"]),
     )
-    _check(handle)
-    return handle
+    _check(part)
+    return part
 
 
 def check_stored(file: FileRef) -> None:
@@ -101,28 +101,28 @@ def check_stored(file: FileRef) -> None:
     check_file_ref(file)
 
 
-def _check(handle: SnapshotPart) -> None:
-    check_choice(handle.kind, get_args(SnapshotKind), "kind of a snapshot")
-    check_text(handle.backend, "backend of a snapshot")
-    groups = handle.key_groups
+def _check(part: SnapshotPart) -> None:
+    check_choice(part.kind, get_args(SnapshotKind), "kind of a snapshot")
+    check_text(part.backend, "backend of a snapshot")
+    groups = part.key_groups
     check_int(groups.start, _GROUPS, "first key group")
     check_int(groups.stop, range(groups.start + 1, _GROUPS.stop), "end of the key groups")
-    check_int(handle.next_place, COUNT, "next place")
-    known = {spec.name for spec in handle.states}
-    for file in handle.files().values():
+    check_int(part.next_position, COUNT, "next place")
+    names = {spec.name for spec in part.states}
+    for file in part.files().values():
         check_stored(file)
-    for name, table in handle.tables.items():
-        _check_table(name, table, groups, known)
-    for pattern, files in ((TABLE_FILE, handle.shared), (PRIVATE_FILE, handle.private)):
+    for name, table in part.tables.items():
+        _check_table(name, table, groups, names)
+    for pattern, files in ((TABLE_FILE, part.shared), (PRIVATE_FILE, part.private)):
         for name in files:
             if not pattern.fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a database's file")
-    if not handle.reused <= handle.files().keys():
+    if not part.reused <= part.files().keys():
         raise ValueError("reused files are not in the snapshot")
 
 
-def _check_table(name: str, table: StateSegment, groups: range, known: set[str]) -> None:
-    if name not in known:
+def _check_table(name: str, table: StateSegment, groups: range, names: set[str]) -> None:
+    if name not in names:
         raise ValueError(f"rows of {name!r}, which is not a state of the snapshot")
     if table.first_group != groups.start or len(table.groups) != len(groups) + 1:
         raise ValueError(f"key groups of the rows of {name!r} differ from those of the snapshot")

@@ -83,26 +83,26 @@ def _no_check() -> None:
 
 
 @contextmanager
-def new_file(folder: Path, place: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
-    """Create a file ``<place>/<unique><suffix>`` in the store's folder; it exists and is durable when the block ends
-    well.
+def new_file(folder: Path, subfolder: str, suffix: str, check: Callable[[], None] = _no_check) -> Iterator[NewFile]:
+    """Create a file ``<subfolder>/<unique><suffix>`` in the store's folder; it exists and is durable when the block
+    ends well.
 
     Raises StorageError DISK_FAILED, also for refusals of the system within the block, and NotFoundError
     SNAPSHOT_FILE_MISSING if another process removed the file meanwhile.
     """
-    name = f"{place}/{uuid.uuid4().hex}{suffix}"
+    name = f"{subfolder}/{uuid.uuid4().hex}{suffix}"
     unfinished = folder / f"{name}{UNFINISHED}"
     try:
         with disk_errors("write", folder / name):
-            if not (folder / place).is_dir():
-                (folder / place).mkdir(exist_ok=True)
+            if not (folder / subfolder).is_dir():
+                (folder / subfolder).mkdir(exist_ok=True)
                 sync_folder(folder)
             with unfinished.open("wb") as sink:
                 yield NewFile(name, sink, check)
                 sink.flush()
                 os.fsync(sink.fileno())
             unfinished.rename(folder / name)
-            sync_folder(folder / place)
+            sync_folder(folder / subfolder)
     except BaseException as error:
         for left in (folder / name, unfinished):
             with contextlib.suppress(OSError):  # vacuum removes a file that stays
@@ -123,9 +123,9 @@ def remove_if_possible(folder: Path, files: Iterable[FileRef]) -> None:
             (folder / file.name).unlink(missing_ok=True)
 
 
-def store_copy(folder: Path, place: str, source: Path, check: Callable[[], None] = _no_check) -> FileRef:
+def store_copy(folder: Path, subfolder: str, source: Path, check: Callable[[], None] = _no_check) -> FileRef:
     """Store a copy of a file; ``check`` is called every MiB and may raise to end the copying."""
-    with new_file(folder, place, source.suffix, check) as target:
+    with new_file(folder, subfolder, source.suffix, check) as target:
         with disk_errors("open", source):
             data = source.open("rb")
         with data:
@@ -141,7 +141,7 @@ def _read(data: IO[bytes], source: Path) -> bytes:
 
 def store_batches(
     folder: Path,
-    place: str,
+    subfolder: str,
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     check: Callable[[], None] = _no_check,
@@ -151,7 +151,7 @@ def store_batches(
     if first is None:
         return None
     starts: list[int] = []
-    with new_file(folder, place, ".arrow", check) as target:
+    with new_file(folder, subfolder, ".arrow", check) as target:
         with pa.ipc.new_file(
             pa.PythonFile(target, "w"), schema, options=pa.ipc.IpcWriteOptions(compression=None)
         ) as writer:
@@ -170,8 +170,8 @@ _KNOWN_GOOD: dict[tuple[str, int, int, int], str] = {}
 """Checksums of files that this process has compared, by path, inode, size and modification time."""
 
 
-def place_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) -> None:
-    """Place a stored file under another name, as a link if it is read only.
+def link_or_copy(folder: Path, file: FileRef, target: Path, *, read_only: bool) -> None:
+    """Link or copy a stored file to another name, as a link if it is read only.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED, StorageError.
     """
@@ -205,13 +205,13 @@ def checked(folder: Path, file: FileRef) -> Path:
     path = folder / file.name
     with opened(folder, file) as verified:
         with _there(folder, file, "look at"):
-            found = path.stat()
-        known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
-        if _KNOWN_GOOD.get(known) != file.checksums:
+            about = path.stat()
+        identity = str(path), about.st_ino, about.st_size, about.st_mtime_ns
+        if _KNOWN_GOOD.get(identity) != file.checksums:
             verified.verify_all()
             if len(_KNOWN_GOOD) >= _MOST_KNOWN:
                 _KNOWN_GOOD.clear()
-            _KNOWN_GOOD[known] = file.checksums
+            _KNOWN_GOOD[identity] = file.checksums
     return path
 
 

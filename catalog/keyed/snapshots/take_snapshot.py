@@ -69,9 +69,9 @@ class Running:
 
 
 def start(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, base: SnapshotPart | None, owner: object
+    linked: Path, folder: Path, key: pa.Schema, part: SnapshotPart, base: SnapshotPart | None, owner: object
 ) -> Running:
-    """Write the snapshot that ``handle`` begins to describe from the RocksDB checkpoint in ``checkpoint``.
+    """Write the snapshot that ``part`` begins to describe from the RocksDB checkpoint in ``linked``.
 
     The checkpoint is removed at the end. ``base`` is the confirmed snapshot on which an incremental one builds.
     ``owner`` is kept alive until then: a backend without references removes its local files.
@@ -85,81 +85,81 @@ def start(
     def work(_owner: object) -> None:
         written: list[FileRef] = []
         try:
-            if handle.kind == "full":
-                found = _full(checkpoint, folder, key, handle, check, written)
+            if part.kind == "full":
+                taken = _full(linked, folder, key, part, check, written)
             else:
-                found = _incremental(checkpoint, folder, handle, base, check, written)
+                taken = _incremental(linked, folder, part, base, check, written)
             check()
         except BaseException as error:
             try:
                 remove_if_possible(folder, written)
-                _remove(checkpoint)
+                _remove(linked)
             finally:  # a waiting caller gets a result, whatever fails
                 running.future.set_exception(error)
         else:
             try:
-                _remove(checkpoint)
+                _remove(linked)
             finally:
-                running.future.set_result(found)
+                running.future.set_result(taken)
 
     try:
         threading.Thread(target=work, args=(owner,), name="statestore-snapshot", daemon=True).start()
     except RuntimeError as error:  # the system has no more threads
-        _remove(checkpoint)
+        _remove(linked)
         refusal = OSError(errno.EAGAIN, str(error))
-        raise storage_error(refusal, "start a thread that writes the snapshot", checkpoint) from error
+        raise storage_error(refusal, "start a thread that writes the snapshot", linked) from error
     return running
 
 
-def _remove(checkpoint: Path) -> None:
+def _remove(linked: Path) -> None:
     """Remove the checkpoint where possible; remaining files are removed with the backend's other local files."""
     with contextlib.suppress(OSError):
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        shutil.rmtree(linked, ignore_errors=True)
 
 
 def _full(
-    checkpoint: Path, folder: Path, key: pa.Schema, handle: SnapshotPart, check: Check, written: list[FileRef]
+    linked: Path, folder: Path, key: pa.Schema, part: SnapshotPart, check: Check, written: list[FileRef]
 ) -> SnapshotPart:
     tables: dict[str, StateSegment] = {}
-    for spec in handle.states:
-        counts = np.zeros(len(handle.key_groups), np.int64)
-        batches = _rows(checkpoint, key, spec, handle.key_groups, counts, check)
+    for spec in part.states:
+        counts = np.zeros(len(part.key_groups), np.int64)
+        batches = _rows(linked, key, spec, part.key_groups, counts, check)
         file = store_batches(folder, SEGMENTS, table_schema(key, spec), batches, check)
         if file is not None:
             written.append(file)
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-            tables[spec.name] = StateSegment(file, handle.key_groups.start, tuple(ends.tolist()))
-    return replace(handle, tables=tables)
+            tables[spec.name] = StateSegment(file, part.key_groups.start, tuple(ends.tolist()))
+    return replace(part, tables=tables)
 
 
 def _rows(
-    checkpoint: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
+    linked: Path, key: pa.Schema, spec: StateDescriptor, groups: range, counts: Ints, check: Check
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a state and count them by key group."""
-    for found in scan_rocksdb(checkpoint, decoder(key, spec), family=spec.name):
+    for grouped in scan_rocksdb(linked, decoder(key, spec), family=spec.name):
         check()
-        counts += np.bincount(found.groups - groups.start, minlength=len(groups))
-        yield found.rows
+        counts += np.bincount(grouped.groups - groups.start, minlength=len(groups))
+        yield grouped.rows
 
 
 def _incremental(
-    checkpoint: Path,
+    linked: Path,
     folder: Path,
-    handle: SnapshotPart,
+    part: SnapshotPart,
     base: SnapshotPart | None,
     check: Check,
     written: list[FileRef],
 ) -> SnapshotPart:
-    known: Mapping[str, FileRef] = {} if base is None else base.shared
+    base_files: Mapping[str, FileRef] = {} if base is None else base.shared
     shared: dict[str, FileRef] = {}
     private: dict[str, FileRef] = {}
     reused = set()
-    with disk_errors("list", checkpoint):
-        sizes = {path: path.stat().st_size for path in sorted(checkpoint.iterdir())}
+    with disk_errors("list", linked):
+        sizes = {path: path.stat().st_size for path in sorted(linked.iterdir())}
     for path, size in sizes.items():
         check()
         if TABLE_FILE.fullmatch(path.name):
-            same = known.get(path.name)
+            same = base_files.get(path.name)
             if same is None or same.bytes != size:
                 same = store_copy(folder, SHARED, path, check)
                 written.append(same)
@@ -169,4 +169,4 @@ def _incremental(
         elif PRIVATE_FILE.fullmatch(path.name):
             private[path.name] = store_copy(folder, PRIVATE, path, check)
             written.append(private[path.name])
-    return replace(handle, shared=shared, private=private, reused=frozenset(reused))
+    return replace(part, shared=shared, private=private, reused=frozenset(reused))

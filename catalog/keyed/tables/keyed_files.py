@@ -28,14 +28,14 @@ def new_files(part: SnapshotPart, state: str) -> dict[str, FileRef]:
     return {name: file for name, file in files_of(part, state).items() if name not in part.reused}
 
 
-def state_files(entry: SnapshotEntry, state: str, retained: Iterable[SnapshotEntry]) -> Iterator[StateFile]:
+def state_files(entry: SnapshotEntry, state: str, kept_snapshots: Iterable[SnapshotEntry]) -> Iterator[StateFile]:
     """Yield the files of a snapshot, each with the first kept snapshot that names it."""
     first: dict[str, int] = {}
-    for kept in retained:
-        for part in kept.handles:
+    for kept in kept_snapshots:
+        for part in kept.parts:
             for name in part.files():
                 first.setdefault(name, kept.version)
-    for part in entry.handles:
+    for part in entry.parts:
         rows = {table.file.name: table.groups[-1] for table in part.tables.values()}
         role = FULL if part.kind == "full" else INCREMENTAL
         for name, file in files_of(part, state).items():

@@ -28,10 +28,10 @@ class KeyLookup:
 
     def runs(self, groups: range) -> Iterator[range]:
         """Yield the key groups among these that have a key, as ranges."""
-        wanted = sorted({group for group, _ in self.keys if group in groups})
-        for _, run in itertools.groupby(enumerate(wanted), lambda pair: pair[1] - pair[0]):
-            found = [group for _, group in run]
-            yield range(found[0], found[-1] + 1)
+        with_keys = sorted({group for group, _ in self.keys if group in groups})
+        for _, run in itertools.groupby(enumerate(with_keys), lambda pair: pair[1] - pair[0]):
+            run_groups = [group for _, group in run]
+            yield range(run_groups[0], run_groups[-1] + 1)
 
     def ranges(self, groups: range) -> list[KeyRange]:
         """Return the ranges of the stored keys in a database."""
@@ -67,7 +67,7 @@ def ranges_of(lookup: KeyLookup | None, groups: range, kind: StateKind) -> list[
 
     Whole groups are read for many keys, and for timers, whose stored keys have the time before the key.
     """
-    found = None if lookup is None or kind == "timer" else lookup.ranges(groups)
-    if found is not None and len(found) <= LOOKED_UP:
-        return found
+    ranges = None if lookup is None or kind == "timer" else lookup.ranges(groups)
+    if ranges is not None and len(ranges) <= LOOKED_UP:
+        return ranges
     return [stored_range(run) for run in runs_of(lookup, groups)]

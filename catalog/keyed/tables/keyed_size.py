@@ -14,16 +14,16 @@ from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.engine import StateSize
 
 
-def size_of(root: Path, retained: Sequence[SnapshotEntry], state: str) -> StateSize:
+def size_of(root: Path, kept_snapshots: Sequence[SnapshotEntry], state: str) -> StateSize:
     """Return the size of the files in which the newest snapshot has the state; states of incremental snapshots share
     files.
 
     ``unreferenced_bytes`` covers the whole store. Raises CorruptError LOG_CORRUPT.
     """
-    newest = retained[-1]
+    newest = kept_snapshots[-1]
     listed = {item.name: item.bytes for item in LocalStorage(root).list("")}
-    files = {name: file for part in newest.handles for name, file in files_of(part, state).items()}
-    needed = {name: file for part in newest.handles for name, file in part.files().items()}
+    files = {name: file for part in newest.parts for name, file in files_of(part, state).items()}
+    needed = {name: file for part in newest.parts for name, file in part.files().items()}
     damage = [f"damaged: {name} is missing" for name in sorted(needed.keys() - listed.keys())]
     damage += [
         f"damaged: {name} has {listed[name]} bytes, expected {file.bytes}"
@@ -45,6 +45,6 @@ def size_of(root: Path, retained: Sequence[SnapshotEntry], state: str) -> StateS
 
 
 def _rows(entry: SnapshotEntry, state: str) -> int | None:
-    if any(part.kind != "full" for part in entry.handles):
+    if any(part.kind != "full" for part in entry.parts):
         return None
-    return sum(part.tables[state].groups[-1] for part in entry.handles if state in part.tables)
+    return sum(part.tables[state].groups[-1] for part in entry.parts if state in part.tables)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.row_keys import PLACE
+from statestore.catalog.keyed.rows.row_keys import POSITION
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor, merged, widest
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
-from statestore.catalog.keyed.snapshots.restore_snapshot import place, table_rows
+from statestore.catalog.keyed.snapshots.restore_snapshot import link_database, table_rows
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
@@ -92,14 +92,14 @@ class KeyedSource(Source):
         return "snapshot", "snapshots"
 
     @cached_property
-    def retained(self) -> dict[int, SnapshotEntry]:
+    def kept_snapshots(self) -> dict[int, SnapshotEntry]:
         """The snapshots that can be read, by version."""
-        return self.log.retained()
+        return self.log.kept_snapshots()
 
     def states(self) -> Sequence[str]:
         """Return the states of the newest kept snapshot."""
-        entries = list(self.retained.values())[-1:]
-        return sorted({spec.name for entry in entries for part in entry.handles for spec in part.states})
+        entries = list(self.kept_snapshots.values())[-1:]
+        return sorted({spec.name for entry in entries for part in entry.parts for spec in part.states})
 
     def info(self, state: str) -> StateInfo:
         """Return the description of a state.
@@ -110,19 +110,19 @@ class KeyedSource(Source):
         columns = table_schema(self.spec.key, spec)
         row_key = tuple(columns.names[:-1])
         lookups = tuple(dict.fromkeys([keys, (*keys, *spec.namespace.names), row_key]))
-        known = {"value": "value", "user_key": "user_key", PLACE.name: PLACE.name}
-        roles = {name: "key" if name in keys else known.get(name, "namespace") for name in columns.names}
+        shown_as = {"value": "value", "user_key": "user_key", POSITION.name: POSITION.name}
+        roles = {name: "key" if name in keys else shown_as.get(name, "namespace") for name in columns.names}
         return StateInfo(state, f"keyed {spec.kind}", columns, keys, row_key, lookups, (), roles)
 
     def last_known(self, state: str) -> int:
         return self.log.newest
 
     def kept(self, state: str) -> Sequence[int]:
-        if not self.retained:
+        if not self.kept_snapshots:
             raise NotFoundError(
                 "NO_SNAPSHOT", f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
             )
-        return list(self.retained)
+        return list(self.kept_snapshots)
 
     def check_readable(self, state: str, version: int) -> None:
         if self.log.snapshot(version) is None:
@@ -138,7 +138,7 @@ class KeyedSource(Source):
 
     def is_origin(self, state: str) -> bool:
         first = next(entry.version for entry in self.log.entries if entry.operation == "snapshot")
-        return first == next(iter(self.retained))
+        return first == next(iter(self.kept_snapshots))
 
     def at(self, state: str, version: int) -> StateAt:
         return KeyedAt(self, state, version)
@@ -151,27 +151,27 @@ class KeyedSource(Source):
         return table_schema(self.spec.key, self._widest_state(state))
 
     def size(self, state: str) -> StateSize:
-        self.state_of(self.retained[self.newest(state)], state)
-        return size_of(self.root, list(self.retained.values()), state)
+        self.state_of(self.kept_snapshots[self.newest(state)], state)
+        return size_of(self.root, list(self.kept_snapshots.values()), state)
 
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[range]:
         """Return ranges of key groups."""
         lookup = key_lookup(self.spec, filters)
-        size = max(_bytes(part for part in entry.handles) for entry in self.retained.values())
+        size = max(_bytes(part for part in entry.parts) for entry in self.kept_snapshots.values())
         count = self.spec.key_groups
         parts = min(max(side_by_side(size), -(-size // SPLIT_BYTES)), count)
         return [groups for groups in _cut(range(count), parts) if runs_of(lookup, groups)]
 
     def slice_parts(self, at: StateAt, piece: range, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
         """Return the parts of a slice in a snapshot, which may not have the state at all."""
-        entry, found = self.entry(at.version), []
+        entry, parts = self.entry(at.version), []
         if not _has_state(entry, at.state if isinstance(at, KeyedAt) else ""):
             return []
-        for number, handle in enumerate(entry.handles):
-            first, stop = max(handle.key_groups.start, piece.start), min(handle.key_groups.stop, piece.stop)
+        for number, part in enumerate(entry.parts):
+            first, stop = max(part.key_groups.start, piece.start), min(part.key_groups.stop, piece.stop)
             if first < stop:
-                found.append(GroupsPart(number, range(first, stop), None))
-        return found
+                parts.append(GroupsPart(number, range(first, stop), None))
+        return parts
 
     def content(self, at: StateAt, piece: range) -> Hashable | None:
         """Return the database files that have the key groups; None if a part is no database.
@@ -179,7 +179,7 @@ class KeyedSource(Source):
         Other parts have different files in each snapshot.
         """
         entry = self.entry(at.version)
-        parts = [p for p in entry.handles if p.key_groups.start < piece.stop and piece.start < p.key_groups.stop]
+        parts = [p for p in entry.parts if p.key_groups.start < piece.stop and piece.start < p.key_groups.stop]
         if any(part.kind == "full" for part in parts):
             return None
         return tuple((p.key_groups, frozenset(f.name for f in p.shared.values()), p.states) for p in parts)
@@ -187,8 +187,8 @@ class KeyedSource(Source):
     def check_resumable(self, state: str, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if the snapshot up to which changes were read is gone."""
         read = [entry.version for entry in self.log.entries[:version] if entry.operation == "snapshot"]
-        if read and read[-1] not in self.retained:
-            kept = ", ".join(map(str, self.retained)) or "none"
+        if read and read[-1] not in self.kept_snapshots:
+            kept = ", ".join(map(str, self.kept_snapshots)) or "none"
             raise NotFoundError(
                 "VERSION_NOT_FOUND",
                 f"changes of {self.spec.name}.{state} were read up to snapshot {read[-1]}, which was "
@@ -202,50 +202,50 @@ class KeyedSource(Source):
         """
         if error.code != "SNAPSHOT_FILE_MISSING":
             return error
-        kept = shared_log(self.root, self.spec.store_id).retained()
+        kept = shared_log(self.root, self.spec.store_id).kept_snapshots()
         gone = [str(version) for version in versions if version not in kept]
         if not gone:
             return error
-        known = ", ".join(map(str, kept)) or "none"
+        listed = ", ".join(map(str, kept)) or "none"
         return NotFoundError(
             "VERSION_NOT_FOUND",
             f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; "
-            f"kept are {known}: read again",
+            f"kept are {listed}: read again",
         )
 
     def entry(self, version: int) -> SnapshotEntry:
         """Return a kept snapshot. Raises NotFoundError VERSION_NOT_FOUND."""
-        found = self.log.snapshot(version)
-        assert found is not None  # no caller passes version 0
-        return found
+        entry = self.log.snapshot(version)
+        assert entry is not None  # no caller passes version 0
+        return entry
 
     def state_of(self, entry: SnapshotEntry, state: str) -> StateDescriptor:
         """Return the state's description in a snapshot. Raises NotFoundError STATE_NOT_FOUND."""
-        known = widest(spec for handle in entry.handles for spec in handle.states)
-        if state not in known:
-            names = ", ".join(sorted(known)) or "none"
-            others = [str(each.version) for each in self.retained.values() if _has_state(each, state)]
+        states = widest(spec for part in entry.parts for spec in part.states)
+        if state not in states:
+            names = ", ".join(sorted(states)) or "none"
+            others = [str(each.version) for each in self.kept_snapshots.values() if _has_state(each, state)]
             hint = f"; version {', '.join(others)} has it" if others else ""
             raise NotFoundError(
                 "STATE_NOT_FOUND",
                 f"version {entry.version} of keyed store {self.spec.name!r} has no state {state!r}; it has "
                 f"{names}{hint}",
             )
-        return known[state]
+        return states[state]
 
     def _newest_state(self, state: str) -> StateDescriptor:
         """Return the state's description in the newest snapshot that has the state."""
-        entry = next((each for each in reversed(self.retained.values()) if _has_state(each, state)), None)
-        return self.state_of(self.retained[self.kept(state)[-1]] if entry is None else entry, state)
+        entry = next((each for each in reversed(self.kept_snapshots.values()) if _has_state(each, state)), None)
+        return self.state_of(self.kept_snapshots[self.kept(state)[-1]] if entry is None else entry, state)
 
     def _widest_state(self, state: str) -> StateDescriptor:
-        kept = self.retained.values()
-        found = [spec for entry in kept for part in entry.handles for spec in part.states if spec.name == state]
-        return functools.reduce(merged, found) if found else self._newest_state(state)
+        kept = self.kept_snapshots.values()
+        specs = [spec for entry in kept for part in entry.parts for spec in part.states if spec.name == state]
+        return functools.reduce(merged, specs) if specs else self._newest_state(state)
 
     def _version(self, entry: SnapshotEntry, state: str) -> Version:
-        readable = entry.version in self.retained
-        files = (new_files(part, state) for part in entry.handles)
+        readable = entry.version in self.kept_snapshots
+        files = (new_files(part, state) for part in entry.parts)
         facts = entry_facts(entry, files if readable else None)
         return Version(entry.version, entry.timestamp, readable, entry.operation == "snapshot", None, facts)
 
@@ -279,14 +279,14 @@ class KeyedAt(StateAt):
         """Return the key groups that may have keys of the filters. Raises NotFoundError STATE_NOT_FOUND."""
         assert self.spec
         lookup = key_lookup(self.source.spec, filters)
-        found, handles = [], self.entry.handles
-        for number, handle in enumerate(handles):
-            for groups in _cut(handle.key_groups, -(-side_by_side(_bytes([handle])) // len(handles))):
-                rows = [_rows_in(handle, self.state, run) for run in runs_of(lookup, groups)]
-                known = [count for count in rows if count is not None]
+        pieces, parts = [], self.entry.parts
+        for number, part in enumerate(parts):
+            for groups in _cut(part.key_groups, -(-side_by_side(_bytes([part])) // len(parts))):
+                rows = [_rows_in(part, self.state, run) for run in runs_of(lookup, groups)]
+                counts = [count for count in rows if count is not None]
                 if any(count != 0 for count in rows):
-                    found.append(GroupsPart(number, groups, sum(known) if len(known) == len(rows) else None))
-        return found
+                    pieces.append(GroupsPart(number, groups, sum(counts) if len(counts) == len(rows) else None))
+        return pieces
 
     def rows(self, part: GroupsPart, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of key groups and, within a group, of stored keys.
@@ -295,34 +295,34 @@ class KeyedAt(StateAt):
         """
         wide = widened(self.source.spec.key, self.spec)
         lookup = key_lookup(self.source.spec, filters)
-        for found in self.stored_rows(self.entry.handles[part.number], part.groups, lookup):
-            yield wide(found).rows
+        for grouped in self.stored_rows(self.entry.parts[part.number], part.groups, lookup):
+            yield wide(grouped).rows
 
     def files(self) -> Iterator[StateFile]:
-        return state_files(self.entry, self.state, self.source.retained.values())
+        return state_files(self.entry, self.state, self.source.kept_snapshots.values())
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return self.source.explain_loss(error, state, versions)
 
-    def stored_rows(self, handle: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
+    def stored_rows(self, part: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:
         """Yield the rows of a part before any migration; with a ``lookup``, at least the rows of its keys."""
-        known = {spec.name: spec for spec in handle.states}
-        if self.state not in known:
+        specs = {spec.name: spec for spec in part.states}
+        if self.state not in specs:
             return
         root, key = self.source.root, self.source.spec.key
-        if handle.kind == "full":
-            table = handle.tables.get(self.state)
+        if part.kind == "full":
+            table = part.tables.get(self.state)
             if table is not None:
                 for run in runs_of(lookup, groups):
                     yield from table_rows(root, table, run)
             return
-        ranges = ranges_of(lookup, groups, known[self.state].kind)
+        ranges = ranges_of(lookup, groups, specs[self.state].kind)
         if not ranges:
             return
-        decode = decoder(key, known[self.state])
+        decode = decoder(key, specs[self.state])
         with temporary_directory() as folder:
             directory = folder / "database"
-            place(root, handle, directory)
+            link_database(root, part, directory)
             yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
 
 
@@ -336,7 +336,7 @@ def _bytes(parts: Iterator[SnapshotPart] | Sequence[SnapshotPart]) -> int:
 
 
 def _has_state(entry: SnapshotEntry, state: str) -> bool:
-    return any(spec.name == state for handle in entry.handles for spec in handle.states)
+    return any(spec.name == state for part in entry.parts for spec in part.states)
 
 
 def _cut(groups: range, parts: int) -> Iterator[range]:
@@ -344,11 +344,11 @@ def _cut(groups: range, parts: int) -> Iterator[range]:
     return (range(first, stop) for first, stop in itertools.pairwise(edges) if first < stop)
 
 
-def _rows_in(handle: SnapshotPart, state: str, groups: range) -> int | None:
+def _rows_in(part: SnapshotPart, state: str, groups: range) -> int | None:
     """Return the number of rows in the key groups; None if it is unknown."""
-    if handle.kind != "full" or not groups:
+    if part.kind != "full" or not groups:
         return None if groups else 0
-    table = handle.tables.get(state)
+    table = part.tables.get(state)
     if table is None:
         return 0
     first, last = groups.start - table.first_group, groups.stop - table.first_group

@@ -30,7 +30,7 @@ def entry_facts(entry: SnapshotEntry, new: Iterable[Mapping[str, FileRef]] | Non
 
 def entries_table(log: SnapshotLog) -> pa.Table:
     """Return the versions of a store, with the bytes that all states of each snapshot wrote."""
-    kept = log.retained()
+    kept = log.kept_snapshots()
     return rows_table(VERSIONS_SCHEMA, (_row(entry, entry.version in kept) for entry in log.entries))
 
 

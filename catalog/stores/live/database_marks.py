@@ -74,12 +74,12 @@ def check_directory(directory: Path, mark: DatabaseMark) -> None:
         if _number(name) < _number(mark.manifest):
             raise TierBrokenError(f"{directory} has {name}, expected {mark.manifest} or a later one")
         return  # opened by a process that died before it could make a mark
-    left, found = mark.manifest_bytes, xxhash.xxh3_64()
+    left, hash_now = mark.manifest_bytes, xxhash.xxh3_64()
     with (directory / name).open("rb") as file:
         while left and (chunk := file.read(min(left, _CHUNK))):
-            found.update(chunk)
+            hash_now.update(chunk)
             left -= len(chunk)
-    if left or found.hexdigest() != mark.manifest_hash:
+    if left or hash_now.hexdigest() != mark.manifest_hash:
         raise TierBrokenError(f"{directory / name} was cut or changed")
 
 
@@ -99,8 +99,8 @@ def _current(directory: Path) -> str:
 
 
 def _number(manifest: str) -> int:
-    found = _MANIFEST.fullmatch(manifest)
-    return int(found[1]) if found else -1
+    match = _MANIFEST.fullmatch(manifest)
+    return int(match[1]) if match else -1
 
 
 def _identity(directory: Path) -> str:

@@ -39,15 +39,15 @@ SegmentName = Callable[[int], str]
 
 
 class HotTier:
-    """Databases under ``root``. ``segment_name`` returns the directory of a segment; None for one database.
+    """Databases under ``root``. ``time_segment_name`` returns the directory of a segment; None for one database.
 
     Every refusal of RocksDB or the disk is a TierBrokenError, after which the tier is closed and recreated.
     """
 
-    def __init__(self, root: Path, store: str, segment_name: SegmentName | None = None) -> None:
+    def __init__(self, root: Path, store: str, time_segment_name: SegmentName | None = None) -> None:
         self.root = root
         self._store = store
-        self._segment_name = segment_name
+        self._time_segment_name = time_segment_name
         self._closed = False
         self._databases: dict[int, Any] = {}
         self._markers: dict[int, Marker] = {}
@@ -72,18 +72,18 @@ class HotTier:
                 check_directory(path, mark)
                 check_sequence(path, self._open(mark.segment), mark)
 
-    def segments(self) -> list[int]:
+    def time_segments(self) -> list[int]:
         """Return the existing segments, ascending."""
         return sorted(self._databases)
 
-    def database(self, segment: int) -> Any:
+    def database(self, time_segment: int) -> Any:
         """Return the database of a segment, and create it if it does not exist."""
-        found = self._databases.get(segment)
-        return self._made(segment) if found is None else found
+        database = self._databases.get(time_segment)
+        return self._made(time_segment) if database is None else database
 
-    def drop_before(self, segment: int) -> bool:
-        """Remove all segments before ``segment``; return whether there were any. Scans of them end."""
-        dead = [number for number in self._databases if number < segment]
+    def drop_before(self, time_segment: int) -> bool:
+        """Remove all segments before ``time_segment``; return whether there were any. Scans of them end."""
+        dead = [number for number in self._databases if number < time_segment]
         for old in dead:
             self._markers.pop(old, None)
             database = self._databases.pop(old)
@@ -101,8 +101,8 @@ class HotTier:
     def marks(self) -> tuple[DatabaseMark, ...]:
         """Return marks of the current content, by which a later process can check it; to be called after `flush`."""
         with _native():
-            found = sorted(self._databases.items())
-            return tuple(self._marker(segment).mark(database) for segment, database in found)
+            databases = sorted(self._databases.items())
+            return tuple(self._marker(time_segment).mark(database) for time_segment, database in databases)
 
     def close(self) -> None:
         """Close all databases; writes that were not flushed may be lost, and iterators end with a TierBrokenError."""
@@ -127,12 +127,12 @@ class HotTier:
 
     # Rows
 
-    def put(self, segment: int, key: bytes, value: bytes | None) -> None:
+    def put(self, time_segment: int, key: bytes, value: bytes | None) -> None:
         """Write a row, or (None) remove it."""
-        database = self._databases.get(segment)
+        database = self._databases.get(time_segment)
         try:
             if value is not None:
-                (self._made(segment) if database is None else database)[key] = value
+                (self._made(time_segment) if database is None else database)[key] = value
             elif database is not None:
                 del database[key]
             elif self._closed:
@@ -142,31 +142,31 @@ class HotTier:
         except Exception as error:
             raise broken(error) from error
 
-    def delete_range(self, segment: int, low: bytes, high: bytes) -> None:
+    def delete_range(self, time_segment: int, low: bytes, high: bytes) -> None:
         """Remove the rows with ``low`` <= key < ``high``."""
-        database = self._existing(segment)
+        database = self._existing(time_segment)
         if database is not None:
             with _native():
                 database.delete_range(low, high)
 
-    def get(self, segment: int, key: bytes) -> bytes | None:
-        database = self._existing(segment)
+    def get(self, time_segment: int, key: bytes) -> bytes | None:
+        database = self._existing(time_segment)
         if database is None:
             return None
         try:
-            found: bytes | None = database.get(key)
+            value: bytes | None = database.get(key)
         except Exception as error:
-            if self._is_dropped(segment, database):
+            if self._is_dropped(time_segment, database):
                 return None
             raise broken(error) from error
-        return found
+        return value
 
-    def ingest(self, segment: int, rows: dict[bytes, bytes | None]) -> None:
+    def ingest(self, time_segment: int, rows: dict[bytes, bytes | None]) -> None:
         """Write many rows at once, replacing existing ones; None removes."""
         if not rows:
             return
         with _native():
-            database = self.database(segment)
+            database = self.database(time_segment)
             file = self.root / "ingested.sst"
             writer = SstFileWriter(self._options)
             writer.open(str(file))
@@ -181,26 +181,26 @@ class HotTier:
             file.unlink(missing_ok=True)
 
     def scan(
-        self, segment: int, low: bytes | None = None, high: bytes | None = None, backwards: bool = False
+        self, time_segment: int, low: bytes | None = None, high: bytes | None = None, backwards: bool = False
     ) -> Iterator[Row]:
         """Yield rows with ``low`` <= key < ``high`` (None: without end) of one segment, as of the scan's first row.
 
         Raises TierBrokenError if damage ends the scan early, or if the tier is closed during the scan. A scan of a
         segment that is dropped meanwhile ends.
         """
-        database = self._existing(segment)
+        database = self._existing(time_segment)
         if database is None:
             return
         scan = TierScan(low, high, backwards)
         self._scans[scan] = database  # from now on, closing the database ends the scan first
         try:
-            if self._closed or self._databases.get(segment) is not database:
+            if self._closed or self._databases.get(time_segment) is not database:
                 raise TierBrokenError("the tier was closed during an iteration")
             scan.begin(database)
             while rows := scan.some():
                 yield from rows
         except Exception as error:
-            if not self._is_dropped(segment, database):
+            if not self._is_dropped(time_segment, database):
                 raise broken(error) from error
         finally:
             scan.close()
@@ -209,28 +209,28 @@ class HotTier:
     def estimated_rows(self) -> int:
         """Return RocksDB's estimate of the number of rows."""
         rows = 0
-        for segment, database in list(self._databases.items()):
+        for time_segment, database in list(self._databases.items()):
             try:
                 rows += database.property_int_value("rocksdb.estimate-num-keys") or 0
             except Exception as error:
-                if not self._is_dropped(segment, database):
+                if not self._is_dropped(time_segment, database):
                     raise broken(error) from error
         return rows
 
     # Internals
 
-    def _existing(self, segment: int) -> Any:
+    def _existing(self, time_segment: int) -> Any:
         """Return the database of a segment; None if there is none."""
-        found = self._databases.get(segment)
-        if found is None and self._closed:
+        database = self._databases.get(time_segment)
+        if database is None and self._closed:
             raise TierBrokenError("the tier is closed")
-        return found
+        return database
 
-    def _is_dropped(self, segment: int, database: Any) -> bool:
+    def _is_dropped(self, time_segment: int, database: Any) -> bool:
         """Return whether another thread has dropped the segment during a call, as the stream time moved; that is no
         damage.
         """
-        return not self._closed and self._databases.get(segment) is not database
+        return not self._closed and self._databases.get(time_segment) is not database
 
     def _end_scans(self, database: Any = None) -> None:
         """End the native iterators of the scans of a database (None: of all) before it is closed."""
@@ -238,32 +238,32 @@ class HotTier:
             if database is None or scanned is database:
                 scan.close()
 
-    def _made(self, segment: int) -> Any:
+    def _made(self, time_segment: int) -> Any:
         """Create the database of a segment, empty; files that an earlier tier left are removed."""
         with _native():
-            _remove(self._path(segment))
-            return self._open(segment)
+            _remove(self._path(time_segment))
+            return self._open(time_segment)
 
-    def _open(self, segment: int) -> Any:
+    def _open(self, time_segment: int) -> Any:
         if self._closed:
             raise TierBrokenError("the tier is closed")
-        path = self._path(segment)
+        path = self._path(time_segment)
         writing_rocksdb()
         path.parent.mkdir(parents=True, exist_ok=True)
         database = Rdict(str(path), self._options, access_type=AccessType.read_write())
         database.set_write_options(self._unlogged)
-        self._databases[segment] = database
+        self._databases[time_segment] = database
         return database
 
-    def _marker(self, segment: int) -> Marker:
-        if segment not in self._markers:
-            self._markers[segment] = Marker(segment, self._path(segment))
-        return self._markers[segment]
+    def _marker(self, time_segment: int) -> Marker:
+        if time_segment not in self._markers:
+            self._markers[time_segment] = Marker(time_segment, self._path(time_segment))
+        return self._markers[time_segment]
 
-    def _path(self, segment: int) -> Path:
-        if self._segment_name is None:
+    def _path(self, time_segment: int) -> Path:
+        if self._time_segment_name is None:
             return self.root / "rocksdb" / self._store
-        return self.root / self._segment_name(segment)
+        return self.root / self._time_segment_name(time_segment)
 
 
 @contextlib.contextmanager

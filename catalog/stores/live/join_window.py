@@ -52,17 +52,17 @@ class JoinWindowStore(TimeSegmentedStore):
         begin = 0 if number & SAMPLE else perf_counter_ns()
         with self._mutex:
             self._own()
-            segment = self._live_segment(moment)
-            if segment is None:
+            time_segment = self._live_time_segment(moment)
+            if time_segment is None:
                 self._dropped += 1
                 return None
             self._sequence = (self._sequence + 1) & SEQUENCE_MASK
             row_key = name + SUFFIX.pack(moment, self._sequence)
             if self._logger is None:
-                self._put_row(segment, row_key, cells, moment)
+                self._put_row(time_segment, row_key, cells, moment)
             else:
                 self._unsent[row_key] = cells
-                self._put_unsent(segment, row_key, cells)
+                self._put_unsent(time_segment, row_key, cells)
                 if self._logger.add(row_key):
                     self._send(self._logger)
         if begin:
@@ -110,28 +110,28 @@ class JoinWindowStore(TimeSegmentedStore):
             return
         append = self._append or self._changelogs.writer().append_row
         rule = self._rule
-        first_live = rule.first_live_segment(self._ost)
+        first_live = rule.first_live_time_segment(self._ost)
         for row_key, removed in logger.waiting():
             moment = _time_of(row_key)
-            gone = removed or rule.segment(moment) < first_live
+            gone = removed or rule.time_segment(moment) < first_live
             append(row_key, None if gone else self._unsent[row_key], moment)
             logger.sent(row_key)
             del self._unsent[row_key]
 
-    def _put_unsent(self, segment: int, row_key: bytes, cells: bytes | None) -> None:
+    def _put_unsent(self, time_segment: int, row_key: bytes, cells: bytes | None) -> None:
         tier = self._tier
         if tier is not None:
             try:
-                tier.put(segment, row_key, cells)
+                tier.put(time_segment, row_key, cells)
             except TierBrokenError as error:
                 self._lose_tier(tier, error)
 
     def _opened(self, tier: HotTier) -> None:
         rule = self._rule
         for row_key, cells in self._unsent.items():
-            segment = rule.segment(_time_of(row_key))
-            if segment >= rule.first_live_segment(self._ost):
-                tier.put(segment, row_key, cells)
+            time_segment = rule.time_segment(_time_of(row_key))
+            if time_segment >= rule.first_live_time_segment(self._ost):
+                tier.put(time_segment, row_key, cells)
 
     def _leave(self) -> None:
         self._unsent.clear()

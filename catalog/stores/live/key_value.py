@@ -53,10 +53,10 @@ class KeyValueStore(LiveStore):
         gets.count = number = gets.count + 1
         begin = 0 if number & SAMPLE else perf_counter_ns()
         try:
-            found = self._database.get(self._key_bytes(key))
+            cells = self._database.get(self._key_bytes(key))
         except Exception:  # not open yet, not ours, damaged, or a wrong key
-            found = self._get_slowly(self._key_bytes(key))
-        value = None if found is None else self._value_of(found)
+            cells = self._get_slowly(self._key_bytes(key))
+        value = None if cells is None else self._value_of(cells)
         if begin:
             gets.add(perf_counter_ns() - begin)
         return value
@@ -92,10 +92,10 @@ class KeyValueStore(LiveStore):
         """Put a value unless the key has one; return the value that it had, or None."""
         with self._mutex:
             self._own()
-            found = self.get(key)
-            if found is None:
+            value_before = self.get(key)
+            if value_before is None:
                 self.put(key, value, timestamp)
-            return found
+            return value_before
 
     def put_all(self, data: Any) -> PutAllResult:
         """Put (key, value) pairs in their order, or the rows of an Arrow table, RecordBatchReader or pandas DataFrame.
@@ -115,9 +115,9 @@ class KeyValueStore(LiveStore):
         """Remove a key; return the value that it had, or None."""
         with self._mutex:
             self._own()
-            found = self.get(key)
+            value = self.get(key)
             self.put(key, None, timestamp)
-            return found
+            return value
 
     def range(self, low: Any = None, high: Any = None) -> Iterator[KeyValue]:
         """Return the rows with ``low`` <= key <= ``high`` (None: without end), ascending; none if low > high."""

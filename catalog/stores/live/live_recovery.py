@@ -63,7 +63,7 @@ def catch_up(
     content: Content,
     new_tier: Callable[[], HotTier],
     files: SegmentFiles,
-    snapshot: LogState,
+    log_state: LogState,
     changelogs: Changelogs,
     anew: bool = False,
 ) -> tuple[HotTier, TierState]:
@@ -73,15 +73,15 @@ def catch_up(
     writes are missing that the tier's position records: the tier would return rows that no table will ever have.
     """
     spec, tier = files.spec, new_tier()
-    checkpoint = None if anew else read_position(tier.root)
-    if checkpoint is not None:
-        _expect_acknowledged(checkpoint, files, snapshot, changelogs)
-    if checkpoint is not None and _usable(checkpoint, spec, snapshot):
+    position = None if anew else read_position(tier.root)
+    if position is not None:
+        _expect_acknowledged(position, files, log_state, changelogs)
+    if position is not None and _usable(position, spec, log_state):
         try:
-            tier.open(checkpoint.segments)
-            stream_time = max(checkpoint.stream_time, _stream_time(spec, snapshot))
-            state = TierState(stream_time, checkpoint.sequence, checkpoint.dropped)
-            tail = changelogs.uncommitted((checkpoint.changelog, checkpoint.offset))
+            tier.open(position.segments)
+            stream_time = max(position.stream_time, _stream_time(spec, log_state))
+            state = TierState(stream_time, position.sequence, position.dropped)
+            tail = changelogs.uncommitted((position.changelog, position.offset))
             return tier, _replay(content, tier, tail, state)
         except TierBrokenError:
             tier.close()
@@ -89,35 +89,35 @@ def catch_up(
         except BaseException:
             tier.close()
             raise
-    return tier, _rebuild(content, tier, snapshot, changelogs)
+    return tier, _rebuild(content, tier, log_state, changelogs)
 
 
 def _expect_acknowledged(
-    checkpoint: TierPosition, files: SegmentFiles, snapshot: LogState, changelogs: Changelogs
+    position: TierPosition, files: SegmentFiles, log_state: LogState, changelogs: Changelogs
 ) -> None:
     sizes = changelogs.sizes()
-    for extent in expected_extents(checkpoint, files.storage, files.spec, snapshot):
+    for extent in expected_extents(position, files.storage, files.spec, log_state):
         size = sizes.get(extent.name)
         if size is None or size < extent.end:
             raise missing(files.storage, extent, size)
         changelogs.expect(*extent)
 
 
-def _rebuild(content: Content, tier: HotTier, snapshot: LogState, changelogs: Changelogs) -> TierState:
+def _rebuild(content: Content, tier: HotTier, log_state: LogState, changelogs: Changelogs) -> TierState:
     """Recreate the tier from the committed rows and then from the acknowledged ones."""
     try:
         with contextlib.suppress(OSError):  # first, so that an interrupted removal does not look like a tier
             remove_position(tier.root)
         tier.remove_files()
-        return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, snapshot))
+        return _replay(content, tier, changelogs.uncommitted(), content.fill(tier, log_state))
     except BaseException:
         tier.close()
         raise
 
 
-def can_follow(content: Content, snapshot: LogState, version: int) -> bool:
-    """Return whether a tier that holds exactly commit ``version`` (-1: nothing) can be brought to ``snapshot``."""
-    horizon = snapshot.horizon
+def can_follow(content: Content, log_state: LogState, version: int) -> bool:
+    """Return whether a tier that holds exactly commit ``version`` (-1: nothing) can be brought to ``log_state``."""
+    horizon = log_state.horizon
     return version >= 0 and content.follow is not None and not (horizon is not None and version < horizon.version)
 
 
@@ -126,38 +126,38 @@ def rows_content(files: SegmentFiles, forms: RowForms) -> Content:
     return Content(partial(_fill, files, forms), partial(_apply, forms), partial(_follow, files, forms))
 
 
-def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: LogState) -> TierState:
+def _fill(files: SegmentFiles, forms: RowForms, tier: HotTier, log_state: LogState) -> TierState:
     rule = forms.spec.windowing
-    stream_time = _stream_time(forms.spec, snapshot)
-    first_live = rule.first_live_segment(stream_time) if rule else 0
-    window = TimeRange(NOW, NOW, snapshot.version, newest=True)
+    stream_time = _stream_time(forms.spec, log_state)
+    first_live = rule.first_live_time_segment(stream_time) if rule else 0
+    window = TimeRange(NOW, NOW, log_state.version, newest=True)
     sequence = 0
     names = (*forms.spec.key_names, *forms.spec.value_names)
-    for split in splits_of(plan(files, snapshot, window, ()), window):
+    for split in splits_of(plan(files, log_state, window, ()), window):
         for batch in read_split(files, split, names):
             sequence = max(sequence, _greatest_sequence(batch))
             row_keys, values = forms.rows(batch)
-            apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
+            apply_rows(tier, row_keys, values, forms.time_segments(forms.times(row_keys)), first_live)
     return TierState(stream_time, sequence)
 
 
-def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, snapshot: LogState, version: int) -> TierState:
+def _follow(files: SegmentFiles, forms: RowForms, tier: HotTier, log_state: LogState, version: int) -> TierState:
     rule = forms.spec.windowing
-    stream_time = _stream_time(forms.spec, snapshot)
-    first_live = rule.first_live_segment(stream_time) if rule else 0
+    stream_time = _stream_time(forms.spec, log_state)
+    first_live = rule.first_live_time_segment(stream_time) if rule else 0
     if rule:
         tier.drop_before(first_live)
-    query = Query(mode="changes", start_version=version + 1, end_version=snapshot.version)
+    query = Query(mode="changes", start_version=version + 1, end_version=log_state.version)
     table = VersionedTable(files.storage, files.spec)
     schema = table.schema(query)
-    batches = [b for split in plan_changes(files, snapshot, query) for b in read_changes(files, split, schema, ())]
+    batches = [b for split in plan_changes(files, log_state, query) for b in read_changes(files, split, schema, ())]
     changes = pa.Table.from_batches(batches, schema=schema)
     changes = changes.filter(pc.not_equal(changes["_change_type"], "update_preimage")).sort_by("_commit_version")
     for batch in changes.combine_chunks().to_batches():
         row_keys, values = forms.rows(batch)
         deleted = pc.equal(batch.column("_change_type"), "delete")
         values = pc.if_else(deleted, pa.scalar(None, pa.binary()), values)
-        apply_rows(tier, row_keys, values, forms.segments(forms.times(row_keys)), first_live)
+        apply_rows(tier, row_keys, values, forms.time_segments(forms.times(row_keys)), first_live)
     return TierState(stream_time, 0)
 
 
@@ -170,12 +170,12 @@ def _apply(forms: RowForms, tier: HotTier, batch: pa.RecordBatch, state: TierSta
     rule = forms.spec.windowing
     row_keys = batch.column("key")
     stream_time, sequence = latest(batch, state), state.sequence
-    first_live = rule.first_live_segment(stream_time) if rule else 0
+    first_live = rule.first_live_time_segment(stream_time) if rule else 0
     if rule is not None:
         tier.drop_before(first_live)
         if rule.duplicates:
             sequence = max(sequence, _greatest_logged(row_keys))
-    apply_rows(tier, row_keys, batch.column("value"), forms.segments(forms.times(row_keys)), first_live)
+    apply_rows(tier, row_keys, batch.column("value"), forms.time_segments(forms.times(row_keys)), first_live)
     return TierState(stream_time, sequence, state.dropped)
 
 
@@ -184,21 +184,21 @@ def latest(batch: pa.RecordBatch, state: TierState) -> int:
     return max(state.stream_time, int(batch.column("timestamp").to_numpy().max(initial=NO_TIME)))
 
 
-def _stream_time(spec: StoreSpec, snapshot: LogState) -> int:
+def _stream_time(spec: StoreSpec, log_state: LogState) -> int:
     """Return the stream time of the committed rows.
 
     The stream time of a key-value store is the time of the commit and is unrelated to its puts.
     """
-    return NO_TIME if spec.kind == "key_value" else snapshot.stream_time_us // TICK
+    return NO_TIME if spec.kind == "key_value" else log_state.stream_time_us // TICK
 
 
-def _usable(checkpoint: TierPosition, spec: StoreSpec, snapshot: LogState) -> bool:
+def _usable(position: TierPosition, spec: StoreSpec, log_state: LogState) -> bool:
     """Return whether the tier holds all commits, which is so if there was only upkeep since its position."""
-    if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
+    if position.store_id != spec.store_id or position.version > log_state.version:
         return False
-    if not is_of_this_boot(checkpoint) and checkpoint.changelog:
+    if not is_of_this_boot(position) and position.changelog:
         return False  # the machine may have lost the end of the changelog, but not that of the tier
-    return set(snapshot.versions.operation[checkpoint.version + 1 :]) <= UPKEEP
+    return set(log_state.versions.operation[position.version + 1 :]) <= UPKEEP
 
 
 def _replay(content: Content, tier: HotTier, batches: Iterable[pa.RecordBatch], state: TierState) -> TierState:

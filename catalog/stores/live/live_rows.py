@@ -50,13 +50,13 @@ class RowForms:
         times = self.layout.split(row_keys)[2]
         return None if times is None else times // TICK
 
-    def segments(self, times: Ints | None) -> Ints | None:
+    def time_segments(self, times: Ints | None) -> Ints | None:
         """Return the segment of each time; None for a kind without segments."""
         if times is None or self.spec.windowing is None:
             return None
         interval = self.spec.windowing.segment_interval
-        segments: Ints = np.where(times >= 0, times // interval, -(-times // interval))
-        return segments
+        time_segments: Ints = np.where(times >= 0, times // interval, -(-times // interval))
+        return time_segments
 
 
 def row_forms(spec: StoreSpec) -> RowForms:
@@ -64,28 +64,28 @@ def row_forms(spec: StoreSpec) -> RowForms:
 
 
 def apply_rows(
-    tier: HotTier, row_keys: pa.BinaryArray, values: pa.BinaryArray, segments: Ints | None, first_live: int
+    tier: HotTier, row_keys: pa.BinaryArray, values: pa.BinaryArray, time_segments: Ints | None, first_live: int
 ) -> None:
     """Write rows (null values remove) into the tier, in order; rows of dead segments are left out."""
-    for segment, chosen in _by_segment(segments, len(row_keys)):
-        if segments is not None and segment < first_live:
+    for time_segment, chosen in _by_time_segment(time_segments, len(row_keys)):
+        if time_segments is not None and time_segment < first_live:
             continue
         keys, cells = (row_keys, values) if chosen is None else (row_keys.take(chosen), values.take(chosen))
         rows = dict(zip(keys.to_pylist(), cells.to_pylist(), strict=True))
         if len(rows) >= INGEST_ROWS:
-            tier.ingest(segment, rows)
+            tier.ingest(time_segment, rows)
         else:
             for key, value in rows.items():
-                tier.put(segment, key, value)
+                tier.put(time_segment, key, value)
 
 
-def _by_segment(segments: Ints | None, rows: int) -> Iterator[tuple[int, pa.Array | None]]:
-    if segments is None:
+def _by_time_segment(time_segments: Ints | None, rows: int) -> Iterator[tuple[int, pa.Array | None]]:
+    if time_segments is None:
         if rows:
             yield ONE, None
         return
-    for segment in np.unique(segments).tolist():
-        yield segment, pa.array(np.flatnonzero(segments == segment))
+    for time_segment in np.unique(time_segments).tolist():
+        yield time_segment, pa.array(np.flatnonzero(time_segments == time_segment))
 
 
 def binary_columns(batches: Sequence[pa.RecordBatch], name: str) -> pa.BinaryArray:

@@ -41,9 +41,9 @@ class LiveState:
         tombstone.
         """
         if self._pending.parts:
-            known = self._timeline(key)
-            if known is not None:
-                earliest, timeline = known
+            cached = self._timeline(key)
+            if cached is not None:
+                earliest, timeline = cached
                 entry = timeline.get(moment)
                 if entry is not None:
                     return entry.start, entry.end, entry.value
@@ -54,41 +54,41 @@ class LiveState:
     def versions_of(self, key: Key) -> list[Found]:
         """Return all versions and tombstones of the key by start."""
         committed = self._lookup.ending_from(key, self._codec.hash(key), ALL_TIMES)
-        known = self._timeline(key) if self._pending.parts else None
-        if known is None:
+        cached = self._timeline(key) if self._pending.parts else None
+        if cached is None:
             return committed
-        earliest, timeline = known
+        earliest, timeline = cached
         older = [f for f in committed if f.end < earliest]
         return older + [Found(e.start, e.end, e.value) for e in timeline.entries]
 
     def timeline_for_put(self, key: Key, moment: int) -> Timeline:
         """Return the key's timeline with the pending puts, ready for one more put at ``moment``."""
-        known = self._timeline(key) if self._pending.parts else None
-        if known is None or moment < known[0]:
-            known = self._timelines[key] = (moment, self._make(key, moment))
-        return known[1]
+        cached = self._timeline(key) if self._pending.parts else None
+        if cached is None or moment < cached[0]:
+            cached = self._timelines[key] = (moment, self._make(key, moment))
+        return cached[1]
 
     def keep(self, key: Key, timeline: Timeline) -> None:
         """Drop the key's timeline unless it is this one, which has taken a put that the other has not."""
-        known = self._timelines.get(key)
-        if known is not None and known[1] is not timeline:
+        cached = self._timelines.get(key)
+        if cached is not None and cached[1] is not timeline:
             del self._timelines[key]
 
     def _timeline(self, key: Key) -> tuple[int, Timeline] | None:
         """Return (earliest pending put, timeline from there on); None for a key without pending puts."""
-        known = self._timelines.get(key)
-        if known is None:
+        cached = self._timelines.get(key)
+        if cached is None:
             puts = self._pending.puts_of(key, self._codec.hash(key))
             if not puts:
                 return None
             earliest = min(moment for moment, _ in puts)
-            known = self._timelines[key] = (earliest, self._make(key, earliest))
-        return known
+            cached = self._timelines[key] = (earliest, self._make(key, earliest))
+        return cached
 
     def _make(self, key: Key, earliest: int) -> Timeline:
         key_hash = self._codec.hash(key)
-        found = self._lookup.ending_from(key, key_hash, earliest)
-        timeline = Timeline([KeyVersion(f.start, f.end, f.values, number) for number, f in enumerate(found)])
+        rows = self._lookup.ending_from(key, key_hash, earliest)
+        timeline = Timeline([KeyVersion(f.start, f.end, f.values, number) for number, f in enumerate(rows)])
         for moment, cells in self._pending.puts_of(key, key_hash):
             timeline.put(moment, cells)
         return timeline

@@ -63,22 +63,22 @@ class LiveStore(TierHandle):
             if repeated is not None:
                 self._discard_own()
                 return repeated
-            found = Accepted(keys, values, self._ost, self._dropped, times)
+            accepted = Accepted(keys, values, self._ost, self._dropped, times)
             consumed = self._changelogs.consumed()
             self._attempt = CommitAttempt(consumed, dropped=self._dropped)
             try:
-                snapshot = commit_change(
+                log_state = commit_change(
                     self._files,
-                    self._snapshot,
-                    lambda base: self._change("write", base, found, transaction, consumed),
+                    self._log_state,
+                    lambda base: self._change("write", base, accepted, transaction, consumed),
                 )
             except CommitUnknownError as error:
                 self._attempt = replace(self._attempt, commit_id=error.commit)
                 raise
             self._attempt = None
             self._dropped = 0
-            self._after_commit(snapshot)
-            return snapshot.version
+            self._after_commit(log_state)
+            return log_state.version
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its records are no longer uncommitted."""
@@ -86,11 +86,11 @@ class LiveStore(TierHandle):
         if attempt is None:
             return
         self.refresh()
-        if attempt.took_place(self._storage, self._snapshot):
+        if attempt.took_place(self._storage, self._log_state):
             self._dropped -= attempt.dropped
-            self._changelogs.mark_committed(self._snapshot.changelogs)
+            self._changelogs.mark_committed(self._log_state.changelogs)
             if not any(batch.num_rows for batch in self._changelogs.uncommitted()):
-                self._after_commit(self._snapshot)
+                self._after_commit(self._log_state)
         self._attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
@@ -107,24 +107,24 @@ class LiveStore(TierHandle):
             repeated = self._version_of(transaction)
             if repeated is not None:
                 return repeated
-            found = self._accept(data)
-            if not len(found.row_keys) and not found.dropped and transaction is None and mode == "append":
+            accepted = self._accept(data)
+            if not len(accepted.row_keys) and not accepted.dropped and transaction is None and mode == "append":
                 return self.version
             if mode == "overwrite":
-                found = self._overwriting(found)
+                accepted = self._overwriting(accepted)
             operation = "write" if mode == "append" else "overwrite"
             try:
-                snapshot = commit_change(
-                    self._files, self._snapshot, lambda base: self._change(operation, base, found, transaction, ())
+                log_state = commit_change(
+                    self._files, self._log_state, lambda base: self._change(operation, base, accepted, transaction, ())
                 )
             except CommitUnknownError:
                 self._make_anew()  # from the table, which may have these rows
                 raise
-            self._observe(found.stream_time)
-            self._snapshot = snapshot
-            self._take_written(operation, found)
-            self._after_commit(snapshot)
-            return snapshot.version
+            self._observe(accepted.stream_time)
+            self._log_state = log_state
+            self._take_written(operation, accepted)
+            self._after_commit(log_state)
+            return log_state.version
 
     def put_all(self, data: Any) -> PutAllResult:
         """Put an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in row
@@ -137,11 +137,11 @@ class LiveStore(TierHandle):
         with self._mutex:
             self._own()
             for batch in batches_of(data):
-                found = self._accept(batch)
-                self._dropped += found.dropped
-                refused += found.dropped
-                accepted += len(found.row_keys)
-                self._acknowledge(found)
+                batch_accepted = self._accept(batch)
+                self._dropped += batch_accepted.dropped
+                refused += batch_accepted.dropped
+                accepted += len(batch_accepted.row_keys)
+                self._acknowledge(batch_accepted)
         return PutAllResult(accepted, refused)
 
     def flush(self) -> None:
@@ -165,7 +165,7 @@ class LiveStore(TierHandle):
 
     # For the kinds
 
-    def _put_row(self, segment: int, key: bytes, value: bytes | None, time: int) -> None:
+    def _put_row(self, time_segment: int, key: bytes, value: bytes | None, time: int) -> None:
         """Acknowledge one row and put it into the tier; the caller holds the mutex and owns the store.
 
         The row is acknowledged when the changelog has it: a tier that fails gets it from there when it is reopened.
@@ -174,7 +174,7 @@ class LiveStore(TierHandle):
         tier = self._tier
         if tier is not None:
             try:
-                tier.put(segment, key, value)
+                tier.put(time_segment, key, value)
             except BaseException as error:
                 self._lose_tier(tier, broken(error))
                 if not isinstance(error, TierBrokenError):
@@ -183,18 +183,18 @@ class LiveStore(TierHandle):
     def _restore_rows(self, rows: Iterable[tuple[bytes, bytes | None, int]]) -> None:
         """Take in (row key, value, time) of a changelog, many at once; rows of dead segments are left out."""
         windowing = self.spec.windowing
-        first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
+        first_live = 0 if windowing is None else windowing.first_live_time_segment(self._ost)
         remaining = iter(rows)
         while chunk := list(islice(remaining, RESTORE_ROWS)):
             keys, values, times = zip(*chunk, strict=True)
-            found = Accepted(
+            restored = Accepted(
                 pa.array(keys, pa.binary()), pa.array(values, pa.binary()), max(times), times=np.array(times, np.int64)
             )
-            segments = self._forms.segments(self._forms.times(found.row_keys))
-            if segments is not None:
-                alive = segments >= first_live
-                found = found.chosen(alive)
-            self._acknowledge(found)
+            time_segments = self._forms.time_segments(self._forms.times(restored.row_keys))
+            if time_segments is not None:
+                alive = time_segments >= first_live
+                restored = restored.chosen(alive)
+            self._acknowledge(restored)
 
     # Internals
 
@@ -212,51 +212,51 @@ class LiveStore(TierHandle):
         if self._lock is None or self._ost == NO_TIME:
             self._own()
 
-    def _acknowledge(self, found: Accepted) -> None:
+    def _acknowledge(self, accepted: Accepted) -> None:
         """Log rows as one batch and put them into the tier."""
-        if len(found.row_keys):
+        if len(accepted.row_keys):
             with disk_errors("write the changelog", self._root):
-                self._changelogs.append(found.batch(self._forms))
-            self._observe(found.stream_time)
-            self._into_tier(found)
+                self._changelogs.append(accepted.batch(self._forms))
+            self._observe(accepted.stream_time)
+            self._into_tier(accepted)
 
-    def _into_tier(self, found: Accepted) -> None:
+    def _into_tier(self, accepted: Accepted) -> None:
         """Put rows that the changelog or the table holds into the tier; a failing tier gets them when it is
         reopened."""
         tier = self._tier
         if tier is not None:
             try:
-                self._apply(tier, found)
+                self._apply(tier, accepted)
             except BaseException as error:
                 self._lose_tier(tier, broken(error))
                 if not isinstance(error, TierBrokenError):
                     raise
 
-    def _apply(self, tier: HotTier, found: Accepted) -> None:
+    def _apply(self, tier: HotTier, accepted: Accepted) -> None:
         """Hook: put rows into the tier."""
-        segments = self._forms.segments(self._forms.times(found.row_keys))
+        time_segments = self._forms.time_segments(self._forms.times(accepted.row_keys))
         windowing = self.spec.windowing
-        first_live = 0 if windowing is None else windowing.first_live_segment(self._ost)
-        apply_rows(tier, found.row_keys, found.values, segments, first_live)
+        first_live = 0 if windowing is None else windowing.first_live_time_segment(self._ost)
+        apply_rows(tier, accepted.row_keys, accepted.values, time_segments, first_live)
 
-    def _overwriting(self, found: Accepted) -> Accepted:
+    def _overwriting(self, accepted: Accepted) -> Accepted:
         """Hook: return the rows together with deletes of all others."""
-        return self._read(lambda tier: overwritten(self._forms, tier, found))
+        return self._read(lambda tier: overwritten(self._forms, tier, accepted))
 
-    def _take_written(self, operation: str, found: Accepted) -> None:
+    def _take_written(self, operation: str, written: Accepted) -> None:
         """Hook: put the rows that ``write`` has committed into the tier."""
-        self._into_tier(found)
+        self._into_tier(written)
 
     def _accept(self, data: Any) -> Accepted:
         """Return the rows of a table that the kind's rules accept, in the form of the changelog."""
-        found, self._sequence = live_table(self._forms, data, self._ost, self._sequence)
-        return found
+        accepted, self._sequence = live_table(self._forms, data, self._ost, self._sequence)
+        return accepted
 
     def _change(
         self,
         operation: str,
         base: LogState,
-        found: Accepted,
+        accepted: Accepted,
         transaction: tuple[str, int] | None,
         changelogs: tuple[tuple[str, int], ...],
     ) -> Change:
@@ -264,36 +264,36 @@ class LiveStore(TierHandle):
             # A key-value store has no time of its own: each commit has one moment, later than that of every commit
             # before.
             stream_time = max(commit_time(base), base.stream_time_us + TICK)
-            times = np.full(len(found.row_keys), stream_time)
+            times = np.full(len(accepted.row_keys), stream_time)
         else:
-            stream_time = found.stream_time * TICK
-            times = found.times_of(self._forms) * TICK
-        records = self._forms.records(found.row_keys, found.values, times)
+            stream_time = accepted.stream_time * TICK
+            times = accepted.times_of(self._forms) * TICK
+        records = self._forms.records(accepted.row_keys, accepted.values, times)
         return Change(
-            operation, records, stream_time, found.dropped, transaction, changelogs, expiring=self.spec.windowing
+            operation, records, stream_time, accepted.dropped, transaction, changelogs, expiring=self.spec.windowing
         )
 
-    def _after_commit(self, snapshot: LogState) -> None:
+    def _after_commit(self, log_state: LogState) -> None:
         """Continue from the published version; a failure here must not fail the commit.
 
         The table has the changelog's records, so the changelog can be removed although the tier is not flushed: a tier
         whose position is older than the commit is not used. The log names a changelog that cannot be removed, so that
         its records are never applied again.
         """
-        self._snapshot = snapshot
-        self._changelogs.version = snapshot.version
+        self._log_state = log_state
+        self._changelogs.version = log_state.version
         self._append = None
         try:
             self._changelogs.discard()
         except OSError:
             self._changelogs.leave()
         self._save_tier()
-        self._committed(snapshot)
+        self._committed(log_state)
 
     def _version_of(self, transaction: tuple[str, int] | None) -> int | None:
         """Return the version that a transaction has in the log; None if it is new."""
         self.refresh()
-        return None if transaction is None else self._snapshot.versions.find_transaction(*transaction)
+        return None if transaction is None else self._log_state.versions.find_transaction(*transaction)
 
     def _discard_own(self) -> None:
         """Forget the acknowledged writes of this handle, in the tier, too."""

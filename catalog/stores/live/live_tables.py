@@ -66,10 +66,10 @@ def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> t
     spec = forms.spec
     batches = [_rows(spec, batch) for batch in batches_of(data)]
     table = pa.Table.from_batches(batches, schema=_schema(spec)).combine_chunks()
-    found = table.to_batches()
-    if not found:
+    parts = table.to_batches()
+    if not parts:
         return Accepted(pa.array([], pa.binary()), pa.array([], pa.binary()), stream_time), sequence
-    batch = found[0]
+    batch = parts[0]
     deleted = batch.column("_delete").to_numpy(zero_copy_only=False)
     if spec.windowing is not None and spec.windowing.duplicates:
         if spec.kind == "window" and deleted.any():  # a store that keeps duplicates ignores null values
@@ -89,14 +89,14 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
     _rows(spec, pa.RecordBatch.from_pylist([], schema=schema))
 
 
-def overwritten(forms: RowForms, tier: HotTier, found: Accepted) -> Accepted:
+def overwritten(forms: RowForms, tier: HotTier, accepted: Accepted) -> Accepted:
     """Return the rows, preceded by a delete for each row of the tier that is not among them."""
-    kept = set(found.row_keys.to_pylist())
-    gone = [key for segment in tier.segments() for key, _ in tier.scan(segment) if key not in kept]
+    kept = set(accepted.row_keys.to_pylist())
+    gone = [key for time_segment in tier.time_segments() for key, _ in tier.scan(time_segment) if key not in kept]
     return replace(
-        found,
-        row_keys=pa.concat_arrays([pa.array(gone, pa.binary()), found.row_keys]),
-        values=pa.concat_arrays([pa.nulls(len(gone), pa.binary()), found.values]),
+        accepted,
+        row_keys=pa.concat_arrays([pa.array(gone, pa.binary()), accepted.row_keys]),
+        values=pa.concat_arrays([pa.nulls(len(gone), pa.binary()), accepted.values]),
         times=None,
     )
 
@@ -107,22 +107,22 @@ def _without_late(accepted: Accepted, rule: Windowing | None, stream_time: int) 
     if rule is None or times is None or not len(times):
         return accepted
     running = np.maximum.accumulate(np.concatenate(([stream_time], times)))[1:]
-    late = _segments(times, rule) < _first_live(running, rule)
+    late = _time_segments(times, rule) < _first_live(running, rule)
     if not late.any():
         return accepted
     return replace(accepted.chosen(~late), dropped=int(np.count_nonzero(late)))
 
 
-def _segments(times: Ints, rule: Windowing) -> Ints:
+def _time_segments(times: Ints, rule: Windowing) -> Ints:
     interval = rule.segment_interval
-    found: Ints = np.where(times >= 0, times // interval, -(-times // interval))
-    return found
+    time_segments: Ints = np.where(times >= 0, times // interval, -(-times // interval))
+    return time_segments
 
 
 def _first_live(stream_times: Ints, rule: Windowing) -> Ints:
     if rule.segments:
-        return _segments(stream_times, rule) - rule.segments + 1
-    return _segments(stream_times - rule.retention, rule)
+        return _time_segments(stream_times, rule) - rule.segments + 1
+    return _time_segments(stream_times - rule.retention, rule)
 
 
 def _numbered(batch: pa.RecordBatch, sequence: int) -> tuple[pa.RecordBatch, int]:
@@ -170,17 +170,17 @@ def _rows(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _own_columns(spec: StoreSpec, batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """Return the kind's key columns, made from those that the user has to give."""
-    found: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for field in list(spec.key)[len(spec.user_key) :]:
         if field.name == "sequence":
-            found[field.name] = pa.array(np.zeros(batch.num_rows, np.int32))
+            columns[field.name] = pa.array(np.zeros(batch.num_rows, np.int32))
         elif field.name == "window_end":
             assert spec.windowing is not None
-            starts = found["window_start"].view(pa.int64()).to_numpy(zero_copy_only=False)
-            found[field.name] = pa.array(starts + spec.windowing.window_size * TICK).cast(TIME)
+            starts = columns["window_start"].view(pa.int64()).to_numpy(zero_copy_only=False)
+            columns[field.name] = pa.array(starts + spec.windowing.window_size * TICK).cast(TIME)
         else:
-            found[field.name] = _time_column(spec, batch, field.name)
-    return found
+            columns[field.name] = _time_column(spec, batch, field.name)
+    return columns
 
 
 def _time_column(spec: StoreSpec, batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -23,26 +23,26 @@ class Extent(NamedTuple):
     end: int
 
 
-def is_of_this_boot(checkpoint: TierPosition) -> bool:
+def is_of_this_boot(position: TierPosition) -> bool:
     """Return whether the position was written in this run of the machine, so that no write before it can have been
     lost.
     """
-    return checkpoint.boot == this_boot() != ""
+    return position.boot == this_boot() != ""
 
 
 def expected_extents(
-    checkpoint: TierPosition, storage: Storage, spec: StoreSpec, snapshot: LogState
+    position: TierPosition, storage: Storage, spec: StoreSpec, log_state: LogState
 ) -> Iterator[Extent]:
     """Yield the minimum content of the changelogs that the position names and no commit has taken in.
 
     After a restart of the machine that is the content that had been forced to the disk. A position of another store, or
     of a version that the log does not have, gives nothing.
     """
-    if checkpoint.store_id != spec.store_id or checkpoint.version > snapshot.version:
+    if position.store_id != spec.store_id or position.version > log_state.version:
         return
-    done = consumed_ends(storage, snapshot, [name for name, _, _ in checkpoint.held])
-    for name, synced, written in checkpoint.held:
-        end = written if is_of_this_boot(checkpoint) else synced
+    done = consumed_ends(storage, log_state, [name for name, _, _ in position.held])
+    for name, synced, written in position.held:
+        end = written if is_of_this_boot(position) else synced
         if end > done.get(name, 0):
             yield Extent(name, synced, end)
 

@@ -37,11 +37,11 @@ class SessionStore(TimeSegmentedStore):
         begin = 0 if number & SAMPLE else perf_counter_ns()
         with self._mutex:
             self._own()
-            segment = self._live_segment(last)
-            if segment is None:
+            time_segment = self._live_time_segment(last)
+            if time_segment is None:
                 self._dropped += 1
             else:
-                self._put_row(segment, key_bytes + SUFFIX.pack(last, first), cells, last)
+                self._put_row(time_segment, key_bytes + SUFFIX.pack(last, first), cells, last)
         if begin:
             puts.add(perf_counter_ns() - begin)
 
@@ -51,9 +51,9 @@ class SessionStore(TimeSegmentedStore):
         first, last = self._time(start, "start"), self._time(end, "end")
         with self._mutex:
             self._own()
-            segment = self._live_segment(last)
-            if segment is not None:
-                self._put_row(segment, row_key + SUFFIX.pack(last, first), None, last)
+            time_segment = self._live_time_segment(last)
+            if time_segment is not None:
+                self._put_row(time_segment, row_key + SUFFIX.pack(last, first), None, last)
 
     def fetch_session(self, key: Any, start: Time, end: Time) -> Any:
         """Return the value of exactly this session, or None."""

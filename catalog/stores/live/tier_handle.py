@@ -31,7 +31,7 @@ from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.tier_scan import Row
-from statestore.catalog.stores.live.time_segment_names import segment_name_of
+from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
@@ -73,7 +73,7 @@ class TierHandle(StoreHandle):
         self._sequence = 0
         self._latencies = Latencies()
         self._attempt: CommitAttempt | None = None  # a commit whose outcome is unknown
-        self._segment_name = segment_name_of(spec)
+        self._time_segment_name = time_segment_name_of(spec)
         # Bound methods of other objects only: a handle in a cycle would keep its lock until the next garbage
         # collection.
         self._append: Callable[[bytes, bytes | None, int], Any] | None = None
@@ -123,23 +123,23 @@ class TierHandle(StoreHandle):
         """
         with self._mutex:
             tier = self._tier
-            rows = segments = 0
+            rows = time_segments = 0
             if tier is not None:
                 with contextlib.suppress(TierBrokenError):  # the table's count is reported instead
-                    rows, segments = tier.estimated_rows(), len(tier.segments())
+                    rows, time_segments = tier.estimated_rows(), len(tier.time_segments())
         table = self._table_metrics()
         return {
             **table,
             "rows": rows or table["rows"],
-            "hot_segments": segments,
+            "hot_segments": time_segments,
             "latencies": self._latencies.report(),
         }
 
     def physical(self) -> Iterator[tuple[str, bytes, bytes]]:
         """Yield (directory, row key, value) of every row in the hot tier, as stored."""
-        for segment in self._read(lambda tier: tier.segments()):
-            name = self._segment_name(segment) if self._segment_name else f"rocksdb/{self.name}"
-            for key, value in self._rows([segment], None, None, False):
+        for time_segment in self._read(lambda tier: tier.time_segments()):
+            name = self._time_segment_name(time_segment) if self._time_segment_name else f"rocksdb/{self.name}"
+            for key, value in self._rows([time_segment], None, None, False):
                 yield name, key, value
 
     @property
@@ -176,19 +176,21 @@ class TierHandle(StoreHandle):
                     if failures == ATTEMPTS:
                         raise error.as_storage_error(self._root / FOLDER) from error
 
-    def _rows(self, segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool) -> Iterator[Row]:
+    def _rows(
+        self, time_segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool
+    ) -> Iterator[Row]:
         """Yield rows with ``low`` <= key < ``high`` segment by segment; rows of segments that are dropped meanwhile
         disappear.
 
         Damage on the way is repaired, and the rows continue behind the last one that was yielded.
         """
-        for segment in segments:
+        for time_segment in time_segments:
             first, last = low, high
             failures = 0
             while True:
                 tier, begin = self._readable(), (first, last)
                 try:
-                    for row in tier.scan(segment, first, last, backwards):
+                    for row in tier.scan(time_segment, first, last, backwards):
                         yield row
                         if backwards:
                             last = row[0]
@@ -232,8 +234,8 @@ class TierHandle(StoreHandle):
             self._lock = lock
             try:
                 with disk_errors("open the changelog", self._root):
-                    self._advance(self._files.snapshot())  # others may have committed while they held the lock
-                    self._changelogs.version = self._snapshot.version
+                    self._advance(self._files.log_state())  # others may have committed while they held the lock
+                    self._changelogs.version = self._log_state.version
                     self._changelogs.take_over(self._committed_changelogs)
                 return self._open_tier(first=True)
             except BaseException:
@@ -248,9 +250,9 @@ class TierHandle(StoreHandle):
         for _ in range(ATTEMPTS):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
-                    self._advance(self._files.snapshot())  # the log may have a commit whose outcome was unknown
+                    self._advance(self._files.log_state())  # the log may have a commit whose outcome was unknown
                     tier, state = catch_up(
-                        self._content(), self._new_tier, self._files, self._snapshot, self._changelogs, self._anew
+                        self._content(), self._new_tier, self._files, self._log_state, self._changelogs, self._anew
                     )
                 try:
                     self._opened(tier)  # first, because other threads use the tier once it is visible
@@ -276,12 +278,12 @@ class TierHandle(StoreHandle):
         return tier
 
     def _new_tier(self) -> HotTier:
-        return HotTier(self._root / FOLDER, self.name, self._segment_name)
+        return HotTier(self._root / FOLDER, self.name, self._time_segment_name)
 
     def _drop_dead(self, tier: HotTier) -> bool:
         """Remove the segments that the stream time has ended; return whether there were any."""
         windowing = self.spec.windowing
-        return windowing is not None and tier.drop_before(windowing.first_live_segment(self._ost))
+        return windowing is not None and tier.drop_before(windowing.first_live_time_segment(self._ost))
 
     def _content(self) -> Content:
         """Return the functions that bring the kind's rows into a tier."""
@@ -307,15 +309,15 @@ class TierHandle(StoreHandle):
     def _follow_commits(self) -> HotTier:
         """Return a private tier with the newest committed state."""
         writing_rocksdb()
-        snapshot = self._files.snapshot()
-        if self._tier is not None and self._tier_version == snapshot.version:
+        log_state = self._files.log_state()
+        if self._tier is not None and self._tier_version == log_state.version:
             return self._tier
         for _ in range(ATTEMPTS):
             try:
-                tier = self._brought_to(snapshot)
+                tier = self._brought_to(log_state)
                 self._opened(tier)
-                self._tier_version = snapshot.version
-                self._advance(snapshot)
+                self._tier_version = log_state.version
+                self._advance(log_state)
                 return tier
             except TierBrokenError as error:
                 failure = error
@@ -325,18 +327,18 @@ class TierHandle(StoreHandle):
                 raise
         raise failure.as_storage_error("the reader's own hot tier, in the folder for temporary files")
 
-    def _brought_to(self, snapshot: LogState) -> HotTier:
+    def _brought_to(self, log_state: LogState) -> HotTier:
         """Return the private tier, or a new one, with exactly the rows of a log state."""
         content = self._content()
-        if self._tier is not None and can_follow(content, snapshot, self._tier_version):
+        if self._tier is not None and can_follow(content, log_state, self._tier_version):
             assert content.follow is not None
-            state = content.follow(self._tier, snapshot, self._tier_version)
+            state = content.follow(self._tier, log_state, self._tier_version)
         else:
             self._drop_tier()
             directory = take_directory()
             self._remove_private = weakref.finalize(self, directory.remove)
-            self._tier = HotTier(directory.path / FOLDER, self.name, self._segment_name)
-            state = content.fill(self._tier, snapshot)
+            self._tier = HotTier(directory.path / FOLDER, self.name, self._time_segment_name)
+            state = content.fill(self._tier, log_state)
         self._ost = state.stream_time
         return self._tier
 
@@ -371,9 +373,9 @@ class TierHandle(StoreHandle):
     def _write_position(self, tier: HotTier) -> None:
         tier.flush()
         name, end = self._changelogs.position()
-        checkpoint = TierPosition(
+        position = TierPosition(
             store_id=self.spec.store_id,
-            version=self._snapshot.version,
+            version=self._log_state.version,
             changelog=name,
             offset=end,
             stream_time=self._ost,
@@ -384,7 +386,7 @@ class TierHandle(StoreHandle):
             held=self._changelogs.extents(),
         )
         with contextlib.suppress(OSError):  # the previous position is still true, but covers less
-            write_position(self._root / FOLDER, checkpoint)
+            write_position(self._root / FOLDER, position)
 
     def _drop_tier(self) -> None:
         """Close the tier, and remove a private one; never fails."""
@@ -409,5 +411,5 @@ class TierHandle(StoreHandle):
                 os.close(lock)
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
-        self._advance(self._files.snapshot())
-        return consumed_ends(self._storage, self._snapshot, names)
+        self._advance(self._files.log_state())
+        return consumed_ends(self._storage, self._log_state, names)

@@ -57,10 +57,10 @@ def this_boot() -> str:
         return ""
 
 
-def write_position(folder: Path, checkpoint: TierPosition) -> None:
+def write_position(folder: Path, position: TierPosition) -> None:
     """Replace the position file atomically."""
     folder.mkdir(parents=True, exist_ok=True)
-    body = json.dumps(asdict(checkpoint), sort_keys=True)
+    body = json.dumps(asdict(position), sort_keys=True)
     temporary = folder / f"{FILE}.new"
     temporary.write_text(json.dumps({"checksum": xxhash.xxh3_64_hexdigest(body.encode()), "tier": body}))
     temporary.replace(folder / FILE)

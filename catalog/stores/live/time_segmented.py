@@ -41,16 +41,16 @@ class TimeSegmentedStore(LiveStore):
     @property
     def segments(self) -> list[str]:
         """Directory names of the existing segments, in order of time."""
-        name = self._segment_name
-        return [] if name is None else [name(segment) for segment in self._readable().segments()]
+        name = self._time_segment_name
+        return [] if name is None else [name(time_segment) for time_segment in self._readable().time_segments()]
 
-    def _live_segment(self, time: int) -> int | None:
+    def _live_time_segment(self, time: int) -> int | None:
         """Move the stream time, and return the segment of a row of this time; None if that segment is dead."""
         if time > self._ost:
             self._observe(time)
         rule = self._rule
-        segment = rule.segment(time)
-        return segment if segment >= rule.first_live_segment(self._ost) else None
+        time_segment = rule.time_segment(time)
+        return time_segment if time_segment >= rule.first_live_time_segment(self._ost) else None
 
     def _first_visible(self) -> int:
         """Return the earliest time that reads see now."""
@@ -63,20 +63,20 @@ class TimeSegmentedStore(LiveStore):
         """Yield the rows in segments of the times [first, last] whose row key is in ``bounds`` and accepted by
         ``take``.
         """
-        low, high = self._rule.segment(first), self._rule.segment(last)
-        segments = [n for n in self._read(lambda tier: tier.segments()) if low <= n <= high]
-        rows = self._rows(segments[::-1] if backwards else segments, *bounds, backwards)
+        low, high = self._rule.time_segment(first), self._rule.time_segment(last)
+        time_segments = [n for n in self._read(lambda tier: tier.time_segments()) if low <= n <= high]
+        rows = self._rows(time_segments[::-1] if backwards else time_segments, *bounds, backwards)
         return (row for row in rows if take(row[0]))
 
     def _stored_value(self, time: int, row_key: bytes) -> Any:
         """Return the value of one row, or None."""
-        segment = self._rule.segment(time)
-        found = self._read(lambda tier: _get(tier, segment, row_key))
+        time_segment = self._rule.time_segment(time)
+        found = self._read(lambda tier: _get(tier, time_segment, row_key))
         return None if found is None else self._forms.serde.value_of(found)
 
 
-def _get(tier: HotTier, segment: int, row_key: bytes) -> bytes | None:
-    return tier.get(segment, row_key)
+def _get(tier: HotTier, time_segment: int, row_key: bytes) -> bytes | None:
+    return tier.get(time_segment, row_key)
 
 
 def one_key(key: bytes, low: bytes, high: bytes) -> Bounds:

@@ -46,11 +46,11 @@ class WindowStore(TimeSegmentedStore):
                 if cells is None:
                     return
                 sequence = self._sequence = (self._sequence + 1) & SEQUENCE_MASK
-            segment = self._live_segment(start)
-            if segment is None:
+            time_segment = self._live_time_segment(start)
+            if time_segment is None:
                 self._dropped += 1
             else:
-                self._put_row(segment, key_bytes + SUFFIX.pack(start, sequence), cells, start)
+                self._put_row(time_segment, key_bytes + SUFFIX.pack(start, sequence), cells, start)
         if begin:
             puts.add(perf_counter_ns() - begin)
 

@@ -89,8 +89,8 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         """
         with self._mutex:
             self._own()
-            found = self.get(key, as_of=timestamp)
-            return found if self.put(key, None, timestamp).accepted else None
+            record = self.get(key, as_of=timestamp)
+            return record if self.put(key, None, timestamp).accepted else None
 
     def get(self, key: Any, as_of: Time | None = None) -> Record | None:
         """Return the newest version, or the one valid at ``as_of``; None if there is none.
@@ -109,8 +109,8 @@ class LiveVersionedStore(LiveStore, VersionedStore):
             record = None if row is None else Record(self._value_of(row[8:]), decode_latest(row)[0], None)
         else:
             moment = self._bound(as_of, "as_of")
-            found = self._read(lambda tier: self._of(tier).get_as_of(key_bytes, moment, self._ost))
-            record = None if found is None else self._record(found)
+            version = self._read(lambda tier: self._of(tier).get_as_of(key_bytes, moment, self._ost))
+            record = None if version is None else self._record(version)
         if begin:
             gets.add(perf_counter_ns() - begin)
         return record
@@ -128,8 +128,8 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         key_bytes = self._forms.serde.key_bytes(key)
         first = -(2**63) if start is None else self._bound(start, "start")
         last = 2**63 - 1 if end is None else self._bound(end, "end")
-        found = self._read(lambda tier: self._of(tier).versions(key_bytes, first, last, self._ost))
-        return map(self._record, found[::-1] if ascending else found)
+        versions = self._read(lambda tier: self._of(tier).versions(key_bytes, first, last, self._ost))
+        return map(self._record, versions[::-1] if ascending else versions)
 
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
         """Replay changelog records (key, value or None, timestamp) as one batch; nothing is counted.
@@ -178,7 +178,7 @@ class LiveVersionedStore(LiveStore, VersionedStore):
             raise
 
     def _is_late(self, moment: int) -> bool:
-        horizon = self._snapshot.horizon
+        horizon = self._log_state.horizon
         return moment < self._ost - self._retention or (horizon is not None and moment * TICK < horizon.time)
 
     def _of(self, tier: HotTier) -> VersionedTier:
@@ -188,8 +188,8 @@ class LiveVersionedStore(LiveStore, VersionedStore):
             raise TierBrokenError("the tier is closed", OSError(errno.EIO, "the hot tier was closed"))
         return versions
 
-    def _record(self, found: Version) -> Record:
-        start, end, value = found
+    def _record(self, version: Version) -> Record:
+        start, end, value = version
         return Record(self._forms.serde.value_of(value), start, end)
 
     def _content(self) -> Content:
@@ -223,29 +223,29 @@ class LiveVersionedStore(LiveStore, VersionedStore):
             columns[-2].view(pa.int64()).to_numpy(zero_copy_only=False) // TICK,
         )
 
-    def _apply(self, tier: HotTier, found: Accepted) -> None:
-        times = found.times_of(self._forms)
+    def _apply(self, tier: HotTier, accepted: Accepted) -> None:
+        times = accepted.times_of(self._forms)
         state = TierState(-1, 0)
-        put_rows(self._of(tier), found.row_keys, found.values, times, 2**62, state, self._ost)
+        put_rows(self._of(tier), accepted.row_keys, accepted.values, times, 2**62, state, self._ost)
 
-    def _overwriting(self, found: Accepted) -> Accepted:
-        return found  # `_change` adds the tombstones, for each version that it tries
+    def _overwriting(self, accepted: Accepted) -> Accepted:
+        return accepted  # `_change` adds the tombstones, for each version that it tries
 
-    def _take_written(self, operation: str, found: Accepted) -> None:
+    def _take_written(self, operation: str, written: Accepted) -> None:
         if operation == "overwrite":
             self._make_anew()
         else:
-            self._into_tier(found)
+            self._into_tier(written)
 
     def _change(
         self,
         operation: str,
         base: LogState,
-        found: Accepted,
+        accepted: Accepted,
         transaction: tuple[str, int] | None,
         changelogs: tuple[tuple[str, int], ...],
     ) -> Change:
-        change = super()._change(operation, base, found, transaction, changelogs)
+        change = super()._change(operation, base, accepted, transaction, changelogs)
         if operation != "overwrite":
             return change
         return Change(operation, overwrite_records(self._files, base, change.records), change.stream_time)

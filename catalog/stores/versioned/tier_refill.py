@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState, latest
@@ -57,25 +57,25 @@ def _apply(retention: int, interval: int, tier: HotTier, batch: pa.RecordBatch, 
 
 
 def _fill(
-    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, snapshot: LogState
+    files: SegmentFiles, forms: RowForms, retention: int, interval: int, tier: HotTier, log_state: LogState
 ) -> TierState:
     """Put the versions and tombstones whose segments live, in the order of their time."""
-    stream_time = snapshot.stream_time_us // TICK
+    stream_time = log_state.stream_time_us // TICK
     first_live = (stream_time - retention) // interval
     keys, values, times = [pa.array([], pa.binary())], [pa.array([], pa.binary())], [np.empty(0, np.int64)]
-    for view in views_of(snapshot.segments, snapshot.closures):
-        if view.meta.role == "belief":
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.role == "belief":
             continue
-        segment, ends = files.segment(view.meta), newest_ends(files, view)
-        starts = segment.int64("valid_from")
+        file, ends = files.open_segment(segment.meta), newest_ends(files, segment)
+        starts = file.int64("valid_from")
         rows = np.flatnonzero((ends > starts) & (ends // TICK // interval >= first_live))
         chosen = pa.array(rows)
-        columns = [segment.column_array(name).take(chosen) for name in files.spec.key_names]
+        columns = [file.column_array(name).take(chosen) for name in files.spec.key_names]
         keys.append(forms.serde.keys_to_bytes(columns))
-        if view.meta.tombstone:
+        if segment.meta.tombstone:
             values.append(pa.nulls(len(rows), pa.binary()))
         else:
-            cells = [segment.column_array(name).take(chosen) for name in files.spec.value_names]
+            cells = [file.column_array(name).take(chosen) for name in files.spec.value_names]
             values.append(forms.serde.values_to_bytes(cells, len(rows)))
         times.append(starts[rows] // TICK)
     order = np.argsort(np.concatenate(times), kind="stable")

@@ -66,9 +66,9 @@ class NaturalVersionedStore(VersionedStore):
         self._view = threading.RLock()
         self._latencies = Latencies()
         self._gets = self._latencies["get"]
-        self._has_newer = newer_entry(storage, self._snapshot.version)
+        self._has_newer = newer_entry(storage, self._log_state.version)
         self._pending = Pending(spec, self._keys, self._values)
-        self._live = LiveState(PointLookup(self._files, self._snapshot, self._keys), self._pending, self._keys)
+        self._live = LiveState(PointLookup(self._files, self._log_state, self._keys), self._pending, self._keys)
         self._serde = row_serde("natural", spec.key, spec.value)
         self._changelogs = Changelogs(
             local_root(storage),
@@ -77,10 +77,10 @@ class NaturalVersionedStore(VersionedStore):
             store=spec.store_id,
             check=self._files.check_identity,
         )
-        self._changelogs.version = self._snapshot.version
+        self._changelogs.version = self._log_state.version
         self._retention = retention_of(spec)
-        if self._snapshot.horizon is not None:
-            self._retention = replace(self._retention, horizon=self._snapshot.horizon.time)
+        if self._log_state.horizon is not None:
+            self._retention = replace(self._retention, horizon=self._log_state.horizon.time)
         if not read_only:
             for batch in self._changelogs.adopt(self._committed_changelogs):
                 self._take_in(batch)
@@ -141,9 +141,9 @@ class NaturalVersionedStore(VersionedStore):
 
         Returns None if there was none, or if the timestamp is older than the retention; then nothing changes.
         """
-        found = self.get(key, as_of=timestamp)
+        record = self.get(key, as_of=timestamp)
         result = self.put(key, None, timestamp)
-        return found if result.accepted else None
+        return record if result.accepted else None
 
     def put_all(self, data: Any) -> PutAllResult:
         """Put an Arrow table, RecordBatchReader or pandas DataFrame in row order; return the accepted and refused
@@ -208,18 +208,18 @@ class NaturalVersionedStore(VersionedStore):
 
         self._attempt = CommitAttempt(change.changelogs, self._pending.seal(), self._dropped)
         try:
-            snapshot = commit_change(self._files, self._snapshot, unless_repeated)
+            log_state = commit_change(self._files, self._log_state, unless_repeated)
         except CommitUnknownError as error:
             self._attempt = replace(self._attempt, commit_id=error.commit)
             raise
         self._attempt = None
         with self._view:
-            self._advance(snapshot)
+            self._advance(log_state)
             self._forget_pending(self._adopted_parts if repeated else 0)
         self._dropped = 0
-        version = self._committed(snapshot)
-        known = None if transaction is None else snapshot.versions.find_transaction(*transaction)
-        return version if known is None else known
+        version = self._committed(log_state)
+        committed = None if transaction is None else log_state.versions.find_transaction(*transaction)
+        return version if committed is None else committed
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its writes are no longer pending."""
@@ -227,14 +227,14 @@ class NaturalVersionedStore(VersionedStore):
         if attempt is None:
             return
         self.refresh()
-        if attempt.took_place(self._storage, self._snapshot):
+        if attempt.took_place(self._storage, self._log_state):
             with self._view:
                 self._pending.forget(0, attempt.parts)
                 self._live.forget()
             self._dropped -= attempt.dropped
             self._adopted_parts = 0
             if self._pending.parts:
-                self._changelogs.mark_committed(self._snapshot.changelogs)
+                self._changelogs.mark_committed(self._log_state.changelogs)
             else:
                 self._changelogs.discard()
         self._attempt = None
@@ -252,10 +252,10 @@ class NaturalVersionedStore(VersionedStore):
         table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
         checked = check_transaction(transaction)
         with self._mutex:
-            snapshot = commit_change(
-                self._files, self._snapshot, lambda base: self._table_change(base, table, mode, checked)
+            log_state = commit_change(
+                self._files, self._log_state, lambda base: self._table_change(base, table, mode, checked)
             )
-            return self._committed(snapshot)
+            return self._committed(log_state)
 
     # Point reads
 
@@ -273,9 +273,9 @@ class NaturalVersionedStore(VersionedStore):
             return self._get(key, as_of)
         self._files.check_identity()  # every scan checks this, but it is too expensive for each point read
         begin = perf_counter_ns()
-        found = self._get(key, as_of)
+        record = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)
-        return found
+        return record
 
     def _get(self, key: Any, as_of: Time | None) -> Record | None:
         name = self._keys.normalize(key)
@@ -284,12 +284,12 @@ class NaturalVersionedStore(VersionedStore):
             self._follow()
         if self._pending.parts:
             with self._view:
-                found = self._live.valid_at(name, moment)
+                version = self._live.valid_at(name, moment)
         else:
-            found = self._live.valid_at(name, moment)
-        if found is None:
+            version = self._live.valid_at(name, moment)
+        if version is None:
             return None
-        start, end, values = found
+        start, end, values = version
         if end == OPEN:
             return None if values is None else _make_record((self._values.to_user(values), start // 1000, None))
         if values is None or self._is_late(moment):
@@ -313,7 +313,7 @@ class NaturalVersionedStore(VersionedStore):
         self._follow()
         with self._view:
             versions, stream_time = self._live.versions_of(name), self._observed_us
-        found = [
+        matches = [
             f
             for f in versions
             if f.values is not None
@@ -321,7 +321,7 @@ class NaturalVersionedStore(VersionedStore):
             and f.end > low
             and self._retention.is_visible(f.end, high, stream_time)
         ]
-        for item in found if ascending else reversed(found):
+        for item in matches if ascending else reversed(matches):
             yield self._record(item)
 
     def flush(self) -> None:
@@ -354,10 +354,10 @@ class NaturalVersionedStore(VersionedStore):
     def _is_late(self, moment: int) -> bool:
         return self._retention.is_late(moment, self._observed_us)
 
-    def _record(self, found: Found) -> Record:
-        assert found.values is not None
-        end = None if found.end == OPEN else from_us(found.end)
-        return Record(self._values.to_user(found.values), from_us(found.start), end)
+    def _record(self, version: Found) -> Record:
+        assert version.values is not None
+        end = None if version.end == OPEN else from_us(version.end)
+        return Record(self._values.to_user(version.values), from_us(version.start), end)
 
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Keep acknowledged records until the commit."""
@@ -395,25 +395,25 @@ class NaturalVersionedStore(VersionedStore):
         records = records_of(self.spec, pa.Table.from_batches(kept, schema=table.schema))
         return Change("write", records, _greatest(records), refused, transaction)
 
-    def _advance(self, snapshot: LogState) -> int:
-        if snapshot is not self._snapshot:
+    def _advance(self, log_state: LogState) -> int:
+        if log_state is not self._log_state:
             with self._view:
-                if snapshot.version >= self._snapshot.version:  # another thread may have seen a later one already
-                    self._snapshot = snapshot
-                    self._changelogs.version = snapshot.version
-                    self._has_newer = newer_entry(self._storage, snapshot.version)
-                    if snapshot.horizon is not None:
-                        self._retention = replace(self._retention, horizon=snapshot.horizon.time)
-                    self._live.follow(PointLookup(self._files, snapshot, self._keys))
-        return snapshot.version
+                if log_state.version >= self._log_state.version:  # another thread may have seen a later one already
+                    self._log_state = log_state
+                    self._changelogs.version = log_state.version
+                    self._has_newer = newer_entry(self._storage, log_state.version)
+                    if log_state.horizon is not None:
+                        self._retention = replace(self._retention, horizon=log_state.horizon.time)
+                    self._live.follow(PointLookup(self._files, log_state, self._keys))
+        return log_state.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
-        self._advance(self._files.snapshot())
-        return consumed_ends(self._storage, self._snapshot, names)
+        self._advance(self._files.log_state())
+        return consumed_ends(self._storage, self._log_state, names)
 
     def _follow(self) -> None:
         """Take in commits of other handles, with one look for the next log entry."""
-        self._advance(self._files.snapshot())
+        self._advance(self._files.log_state())
 
 
 def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:

@@ -41,7 +41,7 @@ class VersionedTier:
         self._turn = threading.RLock()
         self._retention = retention
         self._interval = interval
-        self._segments = self._found()
+        self._time_segments = self._found()
         self._first_live = -1
 
     def put(self, key: bytes, value: bytes | None, time: int, stream_time: int) -> int:
@@ -64,14 +64,14 @@ class VersionedTier:
                     self._move(key, following, time, old)
                 self.tier.put(ONE, latest_key, None if value is None else encode_latest(time, value))
                 return NEWEST
-        for segment in self._later_segments(time):
-            row = self._row(segment, key)
+        for time_segment in self._later_time_segments(time):
+            row = self._row(time_segment, key)
             if row is None:
                 continue
             if row.next <= time:
                 break
             if row.min <= time:
-                return self._put_within(segment, row, key, value, time)
+                return self._put_within(time_segment, row, key, value, time)
             following = row.min
         return self._put_beside(key, value, time, following)
 
@@ -91,15 +91,15 @@ class VersionedTier:
             return latest[0], None, latest[1]
         if moment < stream_time - self._retention:
             return None
-        for segment in self._later_segments(moment):
-            row = self._row(segment, key)
+        for time_segment in self._later_time_segments(moment):
+            row = self._row(time_segment, key)
             if row is None:
                 continue
             if row.next <= moment:
                 return None
             if row.min <= moment:
-                place, end = row.find(moment)
-                start, value = row.versions[place]
+                position, end = row.find(moment)
+                start, value = row.versions[position]
                 return None if value is None else (start, end, value)
         return None
 
@@ -118,8 +118,8 @@ class VersionedTier:
         if latest is not None and time >= latest[0]:
             return NEWEST
         following = None if latest is None else latest[0]
-        for segment in self._later_segments(time):
-            row = self._row(segment, key)
+        for time_segment in self._later_time_segments(time):
+            row = self._row(time_segment, key)
             if row is None:
                 continue
             if row.next <= time:
@@ -131,32 +131,32 @@ class VersionedTier:
 
     def versions(self, key: bytes, first: int, last: int, stream_time: int) -> list[Version]:
         """Return versions with valid_from <= ``last`` and valid_to > ``first``, newest first, without tombstones."""
-        found: list[Version] = []
+        versions: list[Version] = []
         with self._turn:
             latest = self.get(key)
             if latest is not None and latest[0] <= last:
-                found.append((latest[0], None, latest[1]))
+                versions.append((latest[0], None, latest[1]))
             if last < stream_time - self._retention:
-                return found
-            for segment in self._later_segments(first):
-                row = self._row(segment, key)
+                return versions
+            for time_segment in self._later_time_segments(first):
+                row = self._row(time_segment, key)
                 for start, end, value in [] if row is None else row.intervals():
                     if value is not None and start <= last and end > first:
-                        found.append((start, end, value))
-        return found
+                        versions.append((start, end, value))
+        return versions
 
-    def _put_within(self, segment: int, row: TimeSegmentRow, key: bytes, value: bytes | None, time: int) -> int:
+    def _put_within(self, time_segment: int, row: TimeSegmentRow, key: bytes, value: bytes | None, time: int) -> int:
         """Replace or split the version at ``time``, which is in this row; return the end of the new version."""
-        place, end = row.find(time)
-        start, old = row.versions[place]
-        if start != time and self._segment(time) != segment:
+        position, end = row.find(time)
+        start, old = row.versions[position]
+        if start != time and self._time_segment(time) != time_segment:
             self._move(key, start, time, old)
-            row.update(time, value, place)
+            row.update(time, value, position)
         elif start == time:
-            row.update(time, value, place)
+            row.update(time, value, position)
         else:
-            row.insert(time, value, place)
-        self._store(segment, key, row)
+            row.insert(time, value, position)
+        self._store(time_segment, key, row)
         return end
 
     def _put_beside(self, key: bytes, value: bytes | None, time: int, following: int | None) -> int:
@@ -167,79 +167,79 @@ class VersionedTier:
             else:
                 self._bury(key, time)
             return NEWEST
-        segment = self._segment(following)
-        if self._is_live(segment):
-            row = self._row(segment, key)
+        time_segment = self._time_segment(following)
+        if self._is_live(time_segment):
+            row = self._row(time_segment, key)
             if row is None:
                 row = TimeSegmentRow(following, time, [(time, value)])
             elif row.next <= time:
                 row.insert_latest(time, following, value)
             else:
                 row.insert_earliest(time, value)
-            self._store(segment, key, row)
+            self._store(time_segment, key, row)
         return following
 
     def _bury(self, key: bytes, time: int) -> None:
         """Put a newest tombstone into the segment of its time."""
-        segment = self._segment(time)
-        if self._is_live(segment):
-            row = self._row(segment, key)
+        time_segment = self._time_segment(time)
+        if self._is_live(time_segment):
+            row = self._row(time_segment, key)
             if row is None:
-                self._store(segment, key, TimeSegmentRow(time, time, [(time, None)]))
+                self._store(time_segment, key, TimeSegmentRow(time, time, [(time, None)]))
             elif row.next != time:
                 row.insert_latest(row.next, time, None)
-                self._store(segment, key, row)
+                self._store(time_segment, key, row)
 
     def _move(self, key: bytes, start: int, end: int, value: bytes | None) -> None:
         """Put a version that ends at ``end`` into the segment of that time; a dead segment takes nothing."""
-        segment = self._segment(end)
-        if not self._is_live(segment):
+        time_segment = self._time_segment(end)
+        if not self._is_live(time_segment):
             return
-        row = self._row(segment, key)
+        row = self._row(time_segment, key)
         if row is None:
             row = TimeSegmentRow(end, start, [(start, value)])
         else:
             row.insert_latest(start, end, value)
-        self._store(segment, key, row)
+        self._store(time_segment, key, row)
 
-    def _row(self, segment: int, key: bytes) -> TimeSegmentRow | None:
-        stored = self.tier.get(ONE, row_key(segment, key))
+    def _row(self, time_segment: int, key: bytes) -> TimeSegmentRow | None:
+        stored = self.tier.get(ONE, row_key(time_segment, key))
         try:
             return None if stored is None else decode_row(stored)
         except CorruptError as error:
             raise TierBrokenError(str(error)) from error
 
-    def _store(self, segment: int, key: bytes, row: TimeSegmentRow) -> None:
-        self._segments.add(segment)
-        self.tier.put(ONE, row_key(segment, key), encode_row(row))
+    def _store(self, time_segment: int, key: bytes, row: TimeSegmentRow) -> None:
+        self._time_segments.add(time_segment)
+        self.tier.put(ONE, row_key(time_segment, key), encode_row(row))
 
-    def _segment(self, time: int) -> int:
+    def _time_segment(self, time: int) -> int:
         return time // self._interval if time >= 0 else -(-time // self._interval)
 
-    def _is_live(self, segment: int) -> bool:
-        return segment >= self._first_live
+    def _is_live(self, time_segment: int) -> bool:
+        return time_segment >= self._first_live
 
-    def _later_segments(self, time: int) -> list[int]:
+    def _later_time_segments(self, time: int) -> list[int]:
         """Return the segments that may hold versions valid at or after ``time``, newest first."""
-        first = self._segment(time)
-        return sorted((segment for segment in self._segments if segment >= first), reverse=True)
+        first = self._time_segment(time)
+        return sorted((time_segment for time_segment in self._time_segments if time_segment >= first), reverse=True)
 
     def _drop_dead(self, stream_time: int) -> None:
-        first = self._segment(stream_time - self._retention)
+        first = self._time_segment(stream_time - self._retention)
         if first > self._first_live:
             self._first_live = first
-            for segment in [number for number in self._segments if number < first]:
-                self._segments.discard(segment)
-                self.tier.delete_range(ONE, TIME.pack(segment), TIME.pack(segment + 1))
+            for time_segment in [number for number in self._time_segments if number < first]:
+                self._time_segments.discard(time_segment)
+                self.tier.delete_range(ONE, TIME.pack(time_segment), TIME.pack(time_segment + 1))
 
     def _found(self) -> set[int]:
         """Return the existing segments, with one look for each."""
-        found: set[int] = set()
+        time_segments: set[int] = set()
         low = TIME.pack(0)
         while True:
             first = next(self.tier.scan(ONE, low, LATEST), None)
             if first is None:
-                return found
-            segment, _ = split_row_key(first[0])
-            found.add(segment)
-            low = TIME.pack(segment + 1)
+                return time_segments
+            time_segment, _ = split_row_key(first[0])
+            time_segments.add(time_segment)
+            low = TIME.pack(time_segment + 1)

@@ -1,4 +1,4 @@
-"""A checkpoint of a Structured Streaming query: its operators, their state stores, and the views one can read.
+"""A checkpoint of a Structured Streaming query: its operators, their state stores, and the state views one can read.
 
 ``open_checkpoint`` reads metadata only; ``state_rows`` and ``change_feed`` read state. A checkpoint may have been
 moved: absolute paths in it are not followed.
@@ -44,13 +44,13 @@ class Written:
 
     A ``single`` task writes a global limit, and an aggregation without keys, whatever the metadata says. When Spark
     repartitions such a state it writes as many partitions as were requested: these are the ``spread`` versions.
-    ``named`` is false for Spark 3.5, which names no operators. ``told`` is the number in the metadata, which for the
-    first version is that of batch 0.
+    ``named`` is false for Spark 3.5, which names no operators. ``recorded`` is the number in the metadata, which for
+    the first version is that of batch 0.
     """
 
     single: bool
     named: bool
-    told: int | None
+    recorded: int | None
     spread: frozenset[int] = frozenset()
 
     def count(self, batch: Batch, operator_id: int, folders: tuple[int, ...]) -> int:
@@ -64,7 +64,7 @@ class Written:
             return committed or (max(shuffled, 1) if batch.version in self.spread else min(most, 1))
         if batch.logged and shuffled:
             return max(shuffled if self.named else min(shuffled, most), committed)
-        return committed or max(self.told or 0, shuffled if self.named else 0, most)
+        return committed or max(self.recorded or 0, shuffled if self.named else 0, most)
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ class Operator:
 
     @property
     def variables(self) -> dict[str, str]:
-        found = self.properties.get("stateVariables") or []
+        entries = self.properties.get("stateVariables") or []
         try:
-            return {str(entry["stateName"]): str(entry["stateVariableType"]) for entry in found}
+            return {str(entry["stateName"]): str(entry["stateVariableType"]) for entry in entries}
         except (KeyError, TypeError) as error:
             where = f"operator {self.operator_id}: operatorPropertiesJson"
             raise corrupt_file(where, "expected stateVariables with stateName and stateVariableType") from error
@@ -158,8 +158,8 @@ class Checkpoint:
         for operator in self.operators:
             if operator.operator_id == operator_id:
                 return operator
-        known = [operator.operator_id for operator in self.operators]
-        raise missing(f"operator {operator_id} of {self.root.path}", f"expected one of {known}")
+        ids = [operator.operator_id for operator in self.operators]
+        raise missing(f"operator {operator_id} of {self.root.path}", f"expected one of {ids}")
 
     def folder(self, store: Store, partition: int) -> Folder:
         """The folder in which a store keeps a partition."""
@@ -182,8 +182,8 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type), InvalidInputError
     NO_ACCESS.
     """
-    found = open_in(Folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id)
-    return replace(found, root=found.root.fresh())
+    checkpoint = open_in(Folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id)
+    return replace(checkpoint, root=checkpoint.root.fresh())
 
 
 def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
@@ -213,8 +213,8 @@ def _store_folder(root: Folder, store: Store, partition: int) -> Folder:
 def _query_id(root: Folder) -> str:
     if "metadata" not in root.files():
         return ""
-    found = parse_json(root.read_small("metadata").decode("utf-8", "replace"), root.at("metadata").path)
-    return str(found.get("id", "")) if isinstance(found, dict) else ""
+    document = parse_json(root.read_small("metadata").decode("utf-8", "replace"), root.at("metadata").path)
+    return str(document.get("id", "")) if isinstance(document, dict) else ""
 
 
 def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Provider:
@@ -234,33 +234,33 @@ def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Pr
 
 def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
     folder = root.at("state", operator_id)
-    found = read_operator(root, operator_id, batch.batch_id)
+    metadata = read_operator(root, operator_id, batch.batch_id)
     # After a repartition by Spark batches have different numbers of partitions, so some may not belong to this one.
     partitions = tuple(sorted(int(name) for name in folder.folders() if NUMBER.fullmatch(name)))
-    entries = found.stores or _stores_without_metadata(folder, partitions)
+    entries = metadata.stores or _stores_without_metadata(folder, partitions)
     stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
-    if found.name in _WITH_TIMEOUTS and batch.setting("flatMapGroupsWithState.stateFormatVersion", "2") == "1":
+    if metadata.name in _WITH_TIMEOUTS and batch.setting("flatMapGroupsWithState.stateFormatVersion", "2") == "1":
         stores = tuple(replace(store, families=tuple(map(_with_long_timeout, store.families))) for store in stores)
     stores = tuple(
-        replace(store, written=_written(root, found.name, store, entry.partitions)).at(batch)
+        replace(store, written=_written(root, metadata.name, store, entry.partitions)).at(batch)
         for store, entry in zip(stores, entries, strict=True)
     )
-    return Operator(operator_id, found.name, found.properties, stores)
+    return Operator(operator_id, metadata.name, metadata.properties, stores)
 
 
-def _written(root: Folder, operator: str, store: Store, told: int | None) -> Written:
+def _written(root: Folder, operator: str, store: Store, recorded: int | None) -> Written:
     keys = max((len(family.key.fields) for family in store.families), default=0)
     if operator != _LIMIT and keys > operator.startswith("sessionWindow"):
-        return Written(False, told is not None, told)
+        return Written(False, recorded is not None, recorded)
     folders = [_store_folder(root, store, number) for number in store.folders[1:]]
     root.fetch(folders)
     spread = frozenset(file.version for folder in folders for file in data_files(folder))
-    return Written(True, told is not None, told, spread)
+    return Written(True, recorded is not None, recorded, spread)
 
 
 def _some(numbers: tuple[int, ...]) -> str:
-    told = ", ".join(map(str, numbers[:_TOLD])) or "none"
-    return told if len(numbers) <= _TOLD else f"{told}, …"
+    listed = ", ".join(map(str, numbers[:_TOLD])) or "none"
+    return listed if len(numbers) <= _TOLD else f"{listed}, …"
 
 
 def _with_long_timeout(family: FamilySchema) -> FamilySchema:
@@ -303,15 +303,15 @@ def _batch_of(schema_file: str) -> int:
 
 def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) -> dict[int, StructOf]:
     """All schemas with which values of a family were written, by id; there are several after the schema evolved."""
-    found = {family.value_id: family.value}
+    schemas = {family.value_id: family.value}
     if store.schema_folder is None:
-        return found
+        return schemas
     folder = Folder(checkpoint.root.filesystem, store.schema_folder)
     for name in folder.files():
         for other in read_schema_file(folder.read_small(name), folder.at(name).path):
             if other.name == family.name:
-                found.setdefault(other.value_id, other.value)
-    return found
+                schemas.setdefault(other.value_id, other.value)
+    return schemas
 
 
 def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> list[DataFile]:

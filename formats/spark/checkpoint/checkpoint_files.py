@@ -109,10 +109,10 @@ class Folder:
             listed = []
         except OSError as error:
             raise no_access(self.path, error) from error
-        found = [info for info in listed if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
+        infos = [info for info in listed if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
         if self.seen is not None:
-            self.seen.listings[self.path] = found
-        return found
+            self.seen.listings[self.path] = infos
+        return infos
 
     def read_small(self, name: str | int, *, gone: str = _NO_METADATA) -> bytes:
         """Read a metadata file.
@@ -123,12 +123,12 @@ class Folder:
         if self.seen is not None and path in self.seen.files:
             return self.seen.files[path]
         with self.stream(name, gone=gone) as stream:
-            found = stream.read(MAX_METADATA_BYTES + 1)
-        if len(found) > MAX_METADATA_BYTES:
+            content = stream.read(MAX_METADATA_BYTES + 1)
+        if len(content) > MAX_METADATA_BYTES:
             raise corrupt_file(path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
         if self.seen is not None:
-            self.seen.files[path] = found
-        return found
+            self.seen.files[path] = content
+        return content
 
     def stream(self, name: str | int, *, gone: str = PURGED, buffer_bytes: int = 0) -> IO[bytes]:
         """Stream a file's bytes from the first on, verified where checksums lie beside it.
@@ -191,10 +191,10 @@ class _Stream:
 
     def read(self, size: int = -1) -> bytes:
         try:
-            found: bytes = self.source.read(None if size < 0 else size)
+            content: bytes = self.source.read(None if size < 0 else size)
         except OSError as error:
             raise self.folder.failure(self.path, error, self.gone) from error
-        return found
+        return content
 
     def close(self) -> None:
         self.source.close()
@@ -218,10 +218,10 @@ class RandomAccess:
     def read_at(self, offset: int, size: int) -> bytes:
         """Read ``size`` bytes; fewer only at the end of the file."""
         try:
-            found: bytes = self.source.read_at(size, offset)
+            content: bytes = self.source.read_at(size, offset)
         except OSError as error:
             raise self.folder.failure(self.path, error, PURGED) from error
-        return found
+        return content
 
     def close(self) -> None:
         self.source.close()
@@ -258,11 +258,11 @@ class DataFile:
 
 def data_files(folder: Folder) -> list[DataFile]:
     """The state files of a partition's folder, by version; side files (``.crc``) and all others are left out."""
-    found = []
+    files = []
     for name, size in folder.files().items():
         if match := _DATA_FILE.fullmatch(name):
-            found.append(DataFile(name, int(match[1]), match[2], match[3], size))
-    return sorted(found, key=lambda file: (file.version, file.kind, file.name))
+            files.append(DataFile(name, int(match[1]), match[2], match[3], size))
+    return sorted(files, key=lambda file: (file.version, file.kind, file.name))
 
 
 def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:
@@ -281,5 +281,5 @@ def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Fold
         with folder.stream(file.name) as stream:
             return replace(folder, seen=Seen(files={posixpath.join(folder.path, file.name): stream.read()}))
 
-    wanted = list(files)
-    yield from zip(in_order(held, wanted, min(len(wanted), PARALLEL_REQUESTS // 3)), wanted, strict=True)
+    requested = list(files)
+    yield from zip(in_order(held, requested, min(len(requested), PARALLEL_REQUESTS // 3)), requested, strict=True)

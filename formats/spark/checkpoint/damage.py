@@ -8,21 +8,23 @@ MAX_METADATA_BYTES = 64 << 20
 """Upper bound of a JSON, schema or manifest file of a checkpoint; a larger file is not read."""
 
 
-def corrupt_row(found: str) -> CorruptError:
-    """The error for a row that does not follow its schema; ``found`` names what was found and expected."""
+def corrupt_row(problem: str) -> CorruptError:
+    """The error for a row that does not follow its schema; ``problem`` names what was found and expected."""
     return CorruptError(
-        "SPARK_STATE_ROW", f"{found}; the state or its schema file is damaged: restore both from a copy"
+        "SPARK_STATE_ROW", f"{problem}; the state or its schema file is damaged: restore both from a copy"
     )
 
 
-def corrupt_file(path: str, found: str) -> CorruptError:
+def corrupt_file(path: str, problem: str) -> CorruptError:
     """The error for a damaged file of the checkpoint."""
-    return CorruptError("SPARK_STATE_FILE", f"{path}: {found}; restore the file from a copy, or read an earlier batch")
+    return CorruptError(
+        "SPARK_STATE_FILE", f"{path}: {problem}; restore the file from a copy, or read an earlier batch"
+    )
 
 
-def missing(what: str, found: str) -> NotFoundError:
+def missing(what: str, problem: str) -> NotFoundError:
     """The error for a part of the checkpoint that does not exist."""
-    return NotFoundError("SPARK_STATE_NOT_FOUND", f"{what}: {found}")
+    return NotFoundError("SPARK_STATE_NOT_FOUND", f"{what}: {problem}")
 
 
 def unsupported(what: str) -> UnsupportedError:

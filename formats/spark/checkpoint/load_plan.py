@@ -38,7 +38,7 @@ def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_versi
     changes = {file.version: file for file in files if file.kind in CHANGES and file.uid is None}
     start = base_version
     if start is None:
-        start = max((found for found in bases if found <= version), default=0)
+        start = max((base for base in bases if base <= version), default=0)
     elif start > version or (start and start not in bases):
         raise missing(
             f"snapshot {start} of {where}", f"expected 0 or one of {sorted(b for b in bases if b <= version)}"
@@ -64,15 +64,15 @@ def plan_lineage(
         if base_version and ("zip", base_version, uids.get(base_version)) not in named:
             raise missing(f"snapshot {base_version} of {where}", f"not in the lineage of version {version}")
         start = base_version
-    found: list[DataFile] = []
+    changes: list[DataFile] = []
     for number in range(start + 1, version + 1):
         file = named.get(("changelog", number, uids.get(number)))
         if file is None:
             raise missing(
                 f"state version {version} of {where}", f"no file of version {number} with uid {uids.get(number)}"
             )
-        found.append(file)
-    return LoadPlan(named.get(("zip", start, uids.get(start))), tuple(found))
+        changes.append(file)
+    return LoadPlan(named.get(("zip", start, uids.get(start))), tuple(changes))
 
 
 def _uids_before(
@@ -83,23 +83,23 @@ def _uids_before(
     A lineage goes back to the snapshot before it. The changelog of that snapshot's version has the lineage to the one
     before.
     """
-    found: dict[int, str] = {}
+    uids: dict[int, str] = {}
     while (file := named.get(("changelog", version, uid))) is not None:
         before = {number: name for number, name in lineage(file).items() if number < version}
-        found |= before
+        uids |= before
         if not before or least is None or least >= min(before):
             break
         version, uid = min(before.items())
-    return found
+    return uids
 
 
 def readable_versions(files: Sequence[DataFile]) -> list[int]:
     """The versions without uids whose files are all present, ascending; without version 0, which is always empty."""
     bases = {file.version for file in files if file.kind in BASES and file.uid is None}
     changes = {file.version for file in files if file.kind in CHANGES and file.uid is None}
-    found: list[int] = []
+    versions: list[int] = []
     for version in sorted(bases | changes):
-        before = found[-1] if found else 0  # the empty state
+        before = versions[-1] if versions else 0  # the empty state
         if version in bases or before == version - 1:
-            found.append(version)
-    return found
+            versions.append(version)
+    return versions

@@ -90,9 +90,9 @@ def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
     """The root for reading each of these batches; unless they are local, their files are fetched together."""
     remembering = root.remembering()
     logs = remembering.at("commits"), remembering.at("offsets")
-    wanted = sorted({number for batch_id in batch_ids for number in (batch_id, batch_id + 1)})
+    numbers = sorted({number for batch_id in batch_ids for number in (batch_id, batch_id + 1)})
     remembering.fetch(logs)
-    remembering.fetch(files=[(log, number) for log in logs for number in wanted if str(number) in log.files()])
+    remembering.fetch(files=[(log, number) for log in logs for number in numbers if str(number) in log.files()])
     return remembering
 
 
@@ -111,22 +111,22 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
     near = next((number for number in logged if number > batch_id), logged[-1] if logged else None)
     settings = _settings(root, offsets if offsets or near is None else _document(root.at("offsets"), near), batch_id)
     uids = commit.get("stateUniqueIds") or {}
-    if not isinstance(uids, dict) or not all(isinstance(found, list) for found in uids.values()):
+    if not isinstance(uids, dict) or not all(isinstance(listed, list) for listed in uids.values()):
         raise corrupt_file(root.at("commits", state).path, "expected stateUniqueIds to be an object of arrays")
     moments = _moment(offsets.get("batchTimestampMs")), _moment(offsets.get("batchWatermarkMs"))
     return Batch(batch_id, state + 1, _partitions(settings), batch_id in logged, *moments, settings, uids)
 
 
 def _settings(root: Folder, offsets: Mapping[str, Any], batch_id: int) -> dict[str, str]:
-    found = offsets.get("conf") or {}
-    if not isinstance(found, dict):
+    conf = offsets.get("conf") or {}
+    if not isinstance(conf, dict):
         raise corrupt_file(f"{root.path}: offsets of batch {batch_id}", "expected conf to be an object")
-    return {name: str(value) for name, value in found.items()}
+    return {name: str(value) for name, value in conf.items()}
 
 
 def _partitions(settings: Mapping[str, str]) -> int | None:
-    found = settings.get(_PARTITIONS, "")
-    return int(found) if _COUNT.fullmatch(found) else None
+    text = settings.get(_PARTITIONS, "")
+    return int(text) if _COUNT.fullmatch(text) else None
 
 
 def _state_of(root: Folder, batch_id: int, logged: Sequence[int]) -> int:
@@ -171,15 +171,15 @@ def _whole(number: Any) -> int | None:
 
 def _moment(number: Any) -> int | None:
     """Epoch milliseconds within the years 1 to 9999; None for anything else."""
-    found = _whole(number)
-    return found if found is not None and MIN_MS <= found <= MAX_MS else None
+    milliseconds = _whole(number)
+    return milliseconds if milliseconds is not None and MIN_MS <= milliseconds <= MAX_MS else None
 
 
 def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
-    found = folder.read_log(batch_id)
-    if len(found) != 1 or not isinstance(found[0], dict):
+    documents = folder.read_log(batch_id)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
         raise corrupt_file(f"{folder.path}/{batch_id}", "expected a JSON object on line 2")
-    return found[0]
+    return documents[0]
 
 
 def operator_ids(root: Folder) -> list[int]:
@@ -200,9 +200,9 @@ def read_operator(root: Folder, operator_id: int, batch_id: int) -> OperatorEntr
 
 def _entry(folder: Folder, name: str, operator_id: int) -> OperatorEntry:
     path = f"{folder.path}/{name}"
-    found = folder.read_log(name)
+    documents = folder.read_log(name)
     try:
-        document = found[0]
+        document = documents[0]
         properties = document.get("operatorPropertiesJson") or "{}"
         stores = tuple(
             StoreEntry(
@@ -221,8 +221,8 @@ def _entry(folder: Folder, name: str, operator_id: int) -> OperatorEntry:
         raise corrupt_file(path, "expected operatorInfo and stateStoreInfo as JSON on line 2") from error
 
 
-def _store_name(found: Any, path: str) -> str:
+def _store_name(name: Any, path: str) -> str:
     """The name of a folder, checked to stay inside the checkpoint."""
-    if not isinstance(found, str) or not _STORE_NAME.fullmatch(found):
-        raise corrupt_file(path, f"found a store named {str(found)[:80]!r}, expected a plain name such as default")
-    return found
+    if not isinstance(name, str) or not _STORE_NAME.fullmatch(name):
+        raise corrupt_file(path, f"found a store named {str(name)[:80]!r}, expected a plain name such as default")
+    return name

@@ -38,13 +38,18 @@ def side_checksums(path: str) -> SideChecksums | None:
     file = Path(path)
     try:
         with stream_regular(file.with_name(_side_name(file))) as stream:
-            found = stream.read(_MAX_SIDE_BYTES + 1)
+            content = stream.read(_MAX_SIDE_BYTES + 1)
     except (OSError, StateStoreError):
         return None
-    chunk_bytes = int.from_bytes(found[4:8], "big", signed=True)
-    if found[:4] != _HEADER or len(found) % 4 or len(found) > _MAX_SIDE_BYTES or not 0 < chunk_bytes <= _MAX_CHUNK:
+    chunk_bytes = int.from_bytes(content[4:8], "big", signed=True)
+    if (
+        content[:4] != _HEADER
+        or len(content) % 4
+        or len(content) > _MAX_SIDE_BYTES
+        or not 0 < chunk_bytes <= _MAX_CHUNK
+    ):
         return None
-    return SideChecksums(chunk_bytes, np.frombuffer(found, ">u4", offset=8).astype(np.uint32))
+    return SideChecksums(chunk_bytes, np.frombuffer(content, ">u4", offset=8).astype(np.uint32))
 
 
 def _side_name(file: Path) -> str:
@@ -83,14 +88,14 @@ class VerifiedStream:
         if self._ended:
             return False
         chunk = self.checksums.chunk_bytes
-        wanted = max(1, _READ_BYTES // chunk) * chunk
-        found = self.source.read(wanted)
-        while len(found) < wanted and (more := self.source.read(wanted - len(found))):
-            found += more
-        self._ended = len(found) < wanted
-        self._verify(found)
-        self._ready, self._at = found, 0
-        return bool(found)
+        size = max(1, _READ_BYTES // chunk) * chunk
+        chunks = self.source.read(size)
+        while len(chunks) < size and (more := self.source.read(size - len(chunks))):
+            chunks += more
+        self._ended = len(chunks) < size
+        self._verify(chunks)
+        self._ready, self._at = chunks, 0
+        return bool(chunks)
 
     def _verify(self, data: bytes) -> None:
         chunk, expected = self.checksums.chunk_bytes, self.checksums.values
@@ -103,8 +108,8 @@ class VerifiedStream:
         wrong = np.flatnonzero(actual != expected[first : first + len(starts)])
         if len(wrong):
             at = first + int(wrong[0])
-            found = f"checksum {int(actual[wrong[0]]):08x} where {self._side} says {int(expected[at]):08x}"
-            raise self._damaged(f"bytes {at * chunk}-{(at + 1) * chunk - 1} have {found}")
+            difference = f"checksum {int(actual[wrong[0]]):08x} where {self._side} says {int(expected[at]):08x}"
+            raise self._damaged(f"bytes {at * chunk}-{(at + 1) * chunk - 1} have {difference}")
         self._verified += len(starts)
 
     @property

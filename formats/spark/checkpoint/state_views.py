@@ -52,19 +52,26 @@ class StateView:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the view's rows."""
-        return pa.schema([*view_fields(self), PARTITION])
+        """The Arrow schema of the state view's rows."""
+        return pa.schema([*state_fields(self), PARTITION])
 
 
-def views(checkpoint: Checkpoint, operator: Operator) -> tuple[StateView, ...]:
-    """All views of an operator, first those for users."""
+def state_views(checkpoint: Checkpoint, operator: Operator) -> tuple[StateView, ...]:
+    """All state views of an operator, first those for users."""
     raw = [_raw(store, family) for store in operator.stores for family in store.families]
-    sides = [_side(checkpoint, view) for view in raw if _side_of(view.name)]
-    variables = [found for view in raw if (found := _variable(operator, view))]
+    sides = [_side(checkpoint, state_view) for state_view in raw if _side_of(state_view.name)]
+    variables = [found for state_view in raw if (found := _variable(operator, state_view))]
     named = sides + variables
     _check_variables(checkpoint, operator, raw)
-    taken = {view.name for view in named}
-    return (*named, *(replace(view, user=view.user and not named) for view in raw if view.name not in taken))
+    taken = {state_view.name for state_view in named}
+    return (
+        *named,
+        *(
+            replace(state_view, user=state_view.user and not named)
+            for state_view in raw
+            if state_view.name not in taken
+        ),
+    )
 
 
 def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[StateView]) -> None:
@@ -79,13 +86,15 @@ def _check_variables(checkpoint: Checkpoint, operator: Operator, raw: Sequence[S
             raise missing(where, f"nothing says what kind of state {name!r} is; restore the folder from a copy")
 
 
-def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True) -> StateView:
-    """A view by its name; by default the only one for users.
+def find_state_view(
+    checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, flat: bool = True
+) -> StateView:
+    """A state view by its name; by default the only one for users.
 
     ``flat`` is false for lists and maps as one value per key. Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the
     names.
     """
-    found = views(checkpoint, checkpoint.operator(operator_id))
+    found = state_views(checkpoint, checkpoint.operator(operator_id))
     users = [each for each in found if each.user]
     if name is None and len(users) == 1:
         return replace(users[0], flat=flat)
@@ -96,34 +105,36 @@ def view(checkpoint: Checkpoint, operator_id: int, name: str | None = None, *, f
     raise missing(f"state {name or 'without a name'} of operator {operator_id}", f"expected one of {names}")
 
 
-def view_fields(view: StateView) -> list[pa.Field]:
-    """The columns of a view without ``partition_id``."""
-    key, value = view.family.key, arrow_type(view.value)
-    if view.shape == "list":
-        name, kind = ("list_element", value) if view.flat else ("list_value", pa.list_(pa.field("element", value)))
+def state_fields(state_view: StateView) -> list[pa.Field]:
+    """The columns of a state view without ``partition_id``."""
+    key, value = state_view.family.key, arrow_type(state_view.value)
+    if state_view.shape == "list":
+        name, kind = (
+            ("list_element", value) if state_view.flat else ("list_value", pa.list_(pa.field("element", value)))
+        )
         return [pa.field("key", arrow_type(key)), pa.field(name, kind)]
-    if view.shape == "map":
+    if state_view.shape == "map":
         first, user_key = arrow_field("key", key.fields[0].type), key.fields[1].type
-        if view.flat:
+        if state_view.flat:
             return [first, arrow_field("user_map_key", user_key), pa.field("user_map_value", value)]
         return [first, pa.field("map_value", pa.map_(arrow_field("key", user_key, nullable=False), value))]
-    if view.shape == "timers":
+    if state_view.shape == "timers":
         return [arrow_field("key", key.fields[0].type), pa.field("expiration_timestamp_ms", pa.int64())]
-    shown = key.without("index") if view.shape == "join-side" else key
+    shown = key.without("index") if state_view.shape == "join-side" else key
     return [pa.field("key", arrow_type(shown)), pa.field("value", value)]
 
 
-def row_key(view: StateView) -> tuple[str, ...]:
-    """The columns in which no two rows of the view are equal at one time; () where equal rows may repeat."""
-    if view.shape == "join-side" or (view.listed and (view.flat or view.shape != "list")):
+def row_key(state_view: StateView) -> tuple[str, ...]:
+    """The columns in which no two rows of the state view are equal at one time; () where equal rows may repeat."""
+    if state_view.shape == "join-side" or (state_view.listed and (state_view.flat or state_view.shape != "list")):
         return ()
-    if view.shape == "timers":
+    if state_view.shape == "timers":
         return ("key", "expiration_timestamp_ms")
-    return ("key", "user_map_key") if view.shape == "map" and view.flat else ("key",)
+    return ("key", "user_map_key") if state_view.shape == "map" and state_view.flat else ("key",)
 
 
 def _raw(store: Store, family: FamilySchema) -> StateView:
-    """The view of a store or family as it is stored. Families and stores are named after themselves."""
+    """The state view of a store or family as it is stored. Families and stores are named after themselves."""
     name = family.name if store.has_families else store.name
     # Families of joins and transformWithState are internal to Spark; a single family is the operator's whole state.
     user = name == DEFAULT_STORE
@@ -137,7 +148,7 @@ def _side_of(name: str) -> str | None:
 
 
 def _side(checkpoint: Checkpoint, raw: StateView) -> StateView:
-    """The view of a side's rows as they came in: without their number and whether they were matched."""
+    """The state view of a side's rows as they came in: without their number and whether they were matched."""
     fields = raw.family.value.fields
     with_match = raw.name.endswith(_BY_TIME) or checkpoint.batch.setting("join.stateFormatVersion", "2") != "1"
     value = StructOf(fields[:-1]) if with_match and fields and fields[-1].name == "matched" else raw.family.value
@@ -145,7 +156,7 @@ def _side(checkpoint: Checkpoint, raw: StateView) -> StateView:
 
 
 def _variable(operator: Operator, raw: StateView) -> StateView | None:
-    """The view of a variable of transformWithState."""
+    """The state view of a variable of transformWithState."""
     if raw.name in _TIMER_FAMILIES:
         return replace(raw, name=TIMERS, shape="timers", user=True)
     kind = operator.variables.get(raw.name)

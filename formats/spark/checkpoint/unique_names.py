@@ -51,5 +51,5 @@ def _with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         inside = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
     else:
         inside = _with_type(column.values, kind.value_type)
-    places = column.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(column), places, offset=column.offset, children=[inside])
+    own_buffers = column.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(column), own_buffers, offset=column.offset, children=[inside])

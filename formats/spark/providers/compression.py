@@ -61,10 +61,10 @@ class _Source:
         return b"".join(parts)
 
     def exactly(self, size: int) -> bytes:
-        found = self.read(size)
-        if len(found) != size:
-            raise corrupt_file(self.path, f"found {len(found)} bytes, expected {size}: the file ends in a block")
-        return found
+        content = self.read(size)
+        if len(content) != size:
+            raise corrupt_file(self.path, f"found {len(content)} bytes, expected {size}: the file ends in a block")
+        return content
 
     def checked(self, size: int, least: int = 0) -> int:
         """Return a size from the file if it is within the limits."""
@@ -143,10 +143,10 @@ def _snappy_length(data: bytes, path: str) -> int:
 
 def _decompress(codec: pa.Codec, data: bytes, plain: int, path: str) -> bytes:
     try:
-        found: bytes = codec.decompress(data, plain, asbytes=True)
+        content: bytes = codec.decompress(data, plain, asbytes=True)
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise corrupt_file(path, f"a block of {len(data)} bytes cannot be decompressed ({error})") from error
-    return found
+    return content
 
 
 def _lzf(source: _Source) -> Iterator[bytes]:
@@ -163,37 +163,37 @@ def _lzf(source: _Source) -> Iterator[bytes]:
 
 def _unpack_lzf(data: bytes, plain: int, path: str) -> bytes:
     """Unpack an lzf block: runs of up to 32 literal bytes, and copies of bytes up to 8 KiB before."""
-    found = bytearray()
+    unpacked = bytearray()
     at = 0
     try:
         while at < len(data):
             control = data[at]
             at += 1
             if control < 32:
-                found += data[at : at + control + 1]
+                unpacked += data[at : at + control + 1]
                 at += control + 1
                 continue
             length = control >> 5
             if length == 7:
                 length += data[at]
                 at += 1
-            begin = len(found) - ((control & 0x1F) << 8) - data[at] - 1
+            begin = len(unpacked) - ((control & 0x1F) << 8) - data[at] - 1
             at += 1
-            _copy(found, begin, length + 2)
+            _copy(unpacked, begin, length + 2)
     except IndexError as error:
         raise corrupt_file(path, "an lzf chunk ends in a copy, or copies from before its start") from error
-    if len(found) != plain or at != len(data):
-        raise corrupt_file(path, f"found an lzf chunk of {len(found)} bytes, expected {plain}")
-    return bytes(found)
+    if len(unpacked) != plain or at != len(data):
+        raise corrupt_file(path, f"found an lzf chunk of {len(unpacked)} bytes, expected {plain}")
+    return bytes(unpacked)
 
 
-def _copy(found: bytearray, begin: int, length: int) -> None:
+def _copy(unpacked: bytearray, begin: int, length: int) -> None:
     """Append ``length`` bytes from ``begin`` on; they may overlap the bytes being appended."""
     if begin < 0:
         raise IndexError(begin)
-    piece = found[begin : begin + length]
+    piece = unpacked[begin : begin + length]
     repeats = -(-length // len(piece))
-    found += (piece * repeats)[:length]
+    unpacked += (piece * repeats)[:length]
 
 
 _CODECS: dict[bytes, Callable[[_Source], Iterator[bytes]]] = {

@@ -38,8 +38,8 @@ def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None)
 
 def _renamed(keys: Spans, values: Spans, family_id: int, delimiter: bytes | None) -> tuple[Spans, Spans]:
     data = keys.data.copy()
-    for place, byte in enumerate(family_prefix(family_id)):
-        data[keys.start + place] = byte
+    for index, byte in enumerate(family_prefix(family_id)):
+        data[keys.start + index] = byte
     renamed = Spans(data, keys.start, keys.size)
     return renamed, values if delimiter is None else _checked_again(keys, renamed, values, delimiter)
 
@@ -48,9 +48,9 @@ def _checked_again(keys: Spans, renamed: Spans, values: Spans, delimiter: bytes)
     """Values with their checksums recomputed for other keys."""
     counts, rows = split_values(values, delimiter, front=CHECKSUM_BYTES)
     owners = np.repeat(np.arange(len(values)), counts)
-    places: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)
-    verify_checksums(gather(rows.data, places, "<u4"), keys.select(owners), rows)
+    positions: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)
+    verify_checksums(gather(rows.data, positions, "<u4"), keys.select(owners), rows)
     found = crc32c(rows, crc32c(renamed.select(owners))).astype("<u4")
     data = values.data.copy()
-    data[places[:, None] + np.arange(CHECKSUM_BYTES)] = found.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+    data[positions[:, None] + np.arange(CHECKSUM_BYTES)] = found.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
     return Spans(data, values.start, values.size)

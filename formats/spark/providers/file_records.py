@@ -62,11 +62,11 @@ def read_records(pieces: Iterable[bytes], path: str, *, typed: bool = False, blo
 
 def _filled(source: Iterator[bytes], left: bytes, size: int) -> bytes:
     """``left`` and the next pieces, together at least ``size`` bytes if the file has as many."""
-    parts, held = [left], len(left)
+    parts, filled = [left], len(left)
     for piece in source:
         parts.append(piece)
-        held += len(piece)
-        if held >= size:
+        filled += len(piece)
+        if filled >= size:
             break
     return b"".join(parts)
 
@@ -108,9 +108,9 @@ def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int] | Ints, 
 def _compiled_starts(kernels: Any, data: bytes, typed: bool, path: str) -> tuple[Ints, int, bool]:
     """The starts as `_starts` returns them, found by compiled code."""
     front = 5 if typed else 4
-    starts, found = np.empty(len(data) // (front + 4) + 1, np.int64), np.zeros(4, np.int64)
-    count = kernels.record_starts(np.frombuffer(data, np.uint8), front, starts, found)
-    at, odd, key_size, value_size = found.tolist()
+    starts, end = np.empty(len(data) // (front + 4) + 1, np.int64), np.zeros(4, np.int64)
+    count = kernels.record_starts(np.frombuffer(data, np.uint8), front, starts, end)
+    at, odd, key_size, value_size = end.tolist()
     if not odd:
         return starts[:count], at, typed and len(data) - at < front and data[at : at + 1] == _END
     _check_end(typed, key_size, value_size, at, path)
@@ -120,24 +120,24 @@ def _compiled_starts(kernels: Any, data: bytes, typed: bool, path: str) -> tuple
 def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) -> None:
     """Check that an impossible size is the end mark. Files of typed records do not have one."""
     if value_size < -1 or typed or key_size != -1:
-        found = f"a key of {key_size} bytes" if key_size < 0 else f"a value of {value_size} bytes"
-        raise corrupt_file(path, f"found {found} in the record at byte {at} of a block")
+        what = f"a key of {key_size} bytes" if key_size < 0 else f"a value of {value_size} bytes"
+        raise corrupt_file(path, f"found {what} in the record at byte {at} of a block")
 
 
 def _changes(block: bytes, starts: Ints, typed: bool, path: str) -> Changes:
     data = np.frombuffer(block, np.uint8)
-    places = starts + int(typed)
-    key_size = gather(data, places, ">i4").astype(np.int64)
-    keys = Spans(data, places + 4, key_size)
-    value_place = keys.start + key_size
-    value_size = gather(data, value_place, ">i4").astype(np.int64)
-    values = Spans(data, value_place + 4, np.maximum(value_size, 0))
+    positions = starts + int(typed)
+    key_size = gather(data, positions, ">i4").astype(np.int64)
+    keys = Spans(data, positions + 4, key_size)
+    value_position = keys.start + key_size
+    value_size = gather(data, value_position, ">i4").astype(np.int64)
+    values = Spans(data, value_position + 4, np.maximum(value_size, 0))
     if not typed:
         return Changes(np.where(value_size < 0, np.uint8(DELETE), np.uint8(PUT)), keys, values)
     kind = data[starts]
-    known = np.isin(kind, (PUT, DELETE, MERGE)) & ((kind == DELETE) == (value_size < 0))
-    if not known.all():
+    valid = np.isin(kind, (PUT, DELETE, MERGE)) & ((kind == DELETE) == (value_size < 0))
+    if not valid.all():
         raise corrupt_file(
-            path, f"found type {kind[int(np.argmin(known))]:#x} of a record, expected put, delete or merge"
+            path, f"found type {kind[int(np.argmin(valid))]:#x} of a record, expected put, delete or merge"
         )
     return Changes(kind, keys, values)

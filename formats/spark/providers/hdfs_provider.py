@@ -30,7 +30,7 @@ def delta_changes(folder: Folder, file: DataFile) -> Iterator[Changes]:
     return read_records(plain_bytes(folder, file), folder.at(file.name).path)
 
 
-def snapshot_rows(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
+def base_rows(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
     """Every row of a snapshot."""
     return rows_of(delta_changes(folder, file), folder.at(file.name).path)
 

@@ -40,8 +40,8 @@ class KeyHashes:
         if self.hole is not None:
             data = data.copy()
             starts = spans.start[spans.size >= self.hole + 8] + self.hole
-            for place in range(8):
-                data[starts + place] = 0
+            for index in range(8):
+                data[starts + index] = 0
         if not len(spans):
             return np.empty(0, np.uint64)
         return xxh64_strings(data, np.append(spans.start, spans.start[-1] + spans.size[-1]))
@@ -64,8 +64,8 @@ class HashRange:
         """A mask of the keys that are in the range; None: all are."""
         if self.hashes is None or self.is_whole:
             return None
-        found = self.hashes.of(keys)
-        inside: Flags = (found >= np.uint64(self.first)) & (found <= np.uint64(self.last))
+        hashes = self.hashes.of(keys)
+        inside: Flags = (hashes >= np.uint64(self.first)) & (hashes <= np.uint64(self.last))
         return None if inside.all() else inside
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -100,18 +100,18 @@ class Narrowing:
         self.most = HELD_BYTES
         self.weight = 0
 
-    def fit(self, held: list[Parts]) -> list[Parts]:
+    def fit(self, changes: list[Parts]) -> list[Parts]:
         """Reduce the range if necessary, and return the held rows that are still in it."""
-        self.weight = sum(map(weight_of, held))
+        self.weight = sum(map(weight_of, changes))
         while self.weight > self.most and self.kept.hashes is not None:
             width = self.kept.last - self.kept.first + 1
             if width <= _LEAST_WIDTH:
                 break
             load_if_it_pays(self.weight)  # all files will be read again
             self.kept = replace(self.kept, last=self.kept.first + width * 7 // 8 - 1)
-            held = [self.kept.parts(parts) for parts in held]
-            self.weight = sum(map(weight_of, held))
-        return held
+            changes = [self.kept.parts(parts) for parts in changes]
+            self.weight = sum(map(weight_of, changes))
+        return changes
 
 
 def in_passes(whole: HashRange, read: Callable[[Narrowing], T]) -> Iterator[tuple[HashRange, T]]:
@@ -122,10 +122,10 @@ def in_passes(whole: HashRange, read: Callable[[Narrowing], T]) -> Iterator[tupl
     first, width = whole.first, whole.last - whole.first + 1
     while first <= whole.last:
         narrowing = Narrowing(replace(whole, first=first, last=min(first + width - 1, whole.last)))
-        found = read(narrowing)
+        answer = read(narrowing)
         kept = narrowing.kept
-        yield kept, found
-        del found
+        yield kept, answer
+        del answer
         first, width = kept.last + 1, kept.last - kept.first + 1
         if narrowing.weight < narrowing.most // 2:
             width *= min(narrowing.most // max(narrowing.weight, 1), _WIDER)

@@ -25,7 +25,7 @@ from statestore.formats.spark.checkpoint.damage import corrupt_file, missing
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.file_records import DELETE, Changes
-from statestore.formats.spark.providers.hdfs_provider import delta_changes, snapshot_rows
+from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
@@ -92,14 +92,16 @@ def stored_rows(
     family_id = _family_id(partition, plan.base, checkpoint.batch.version)
     if family_id is None and partition.store.has_families:
         return
-    wanted = None if lookup is None else ranges_of_family(family_id, lookup)
-    if wanted is not None:
-        key_ranges = [(within.first, within.stop) for within in wanted]
+    family_ranges = None if lookup is None else ranges_of_family(family_id, lookup)
+    if family_ranges is not None:
+        key_ranges = [(within.first, within.stop) for within in family_ranges]
 
     def overlay(narrowing: Narrowing) -> Overlay:
-        found = read_ahead(partition.folder, plan.changes)
-        ahead = ((replace(partition, folder=folder), file) for folder, file in found)
-        changes = (change for held, file in ahead for change in _file_changes(held, file, family_id))
+        opened = read_ahead(partition.folder, plan.changes)
+        ahead = ((replace(partition, folder=folder), file) for folder, file in opened)
+        changes = (
+            change for opened_partition, file in ahead for change in _file_changes(opened_partition, file, family_id)
+        )
         if key_ranges is not None:
             changes = (changes_within(change, key_ranges) for change in changes)
         changes = (narrowing.kept.changes(change) for change in changes)
@@ -108,8 +110,8 @@ def stored_rows(
     for kept, newest in in_passes(hashes or HashRange(hashes_of_keys(partition.store)), overlay):
         replay = Replay(newest)
         over = partial(_replayed, replay, each, kept)
-        for found in _base(partition, plan.base, family_id, over, key_ranges, wanted):
-            yield from found
+        for batches in _base(partition, plan.base, family_id, over, key_ranges, family_ranges):
+            yield from batches
         yield from map(each, replay.rest())
         del newest, replay, over
 
@@ -139,11 +141,11 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     Raises NotFoundError SPARK_STATE_NOT_FOUND.
     """
     plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
-    found = [] if plan.base is None else [plan.base]
+    files = [] if plan.base is None else [plan.base]
     if plan.base is not None and plan.base.kind == "zip":
         shared = sorted(read_zip(partition.folder, plan.base).tables.values())
-        found += [DataFile(f"SSTs/{name}", 0, None, "table", size) for name, size in shared]
-    return [*found, *plan.changes]
+        files += [DataFile(f"SSTs/{name}", 0, None, "table", size) for name, size in shared]
+    return [*files, *plan.changes]
 
 
 def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
@@ -151,8 +153,8 @@ def version_changes(partition: Partition, version: int, uid: str | None) -> Iter
     found_files = _change_files(partition, version, uid)
     if not found_files:
         name = "delta" if partition.checkpoint.provider == "hdfs" else "changelog"
-        found = f"found no {name} of version {version}; changes can be read only where each version has one"
-        raise missing(partition.folder.path, found)
+        problem = f"found no {name} of version {version}; changes can be read only where each version has one"
+        raise missing(partition.folder.path, problem)
     family_id = _family_id(partition, _base_of(partition, version, uid), version)
     if family_id is None and partition.store.has_families:
         return
@@ -198,18 +200,20 @@ def _base(
     family_id: int | None,
     each: Callable[[pa.RecordBatch], T],
     key_ranges: Sequence[KeyBounds] | None,
-    wanted: Sequence[KeyRange] | None,
+    family_ranges: Sequence[KeyRange] | None,
 ) -> Iterator[T]:
     folder = partition.folder
     if file is None:
         return iter(())
     if file.kind == "snapshot":
-        rows = snapshot_rows(folder, file)
+        rows = base_rows(folder, file)
         if key_ranges is not None:
             rows = (rows_within(batch, key_ranges) for batch in rows)
         return in_order(each, rows, reading_threads())
     delimiter = partition.checkpoint.delimiter
-    return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=wanted or key_ranges)
+    return zip_rows(
+        folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=family_ranges or key_ranges
+    )
 
 
 def family_of(partition: Partition) -> int | None:
@@ -223,8 +227,8 @@ def family_of(partition: Partition) -> int | None:
 
 def of_family(family_id: int | None, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
     """Convert bounds of a family's keys to bounds of stored keys, which begin with the family's id."""
-    found = ranges_of_family(family_id, [KeyRange(*each) for each in bounds])
-    return [(within.first, within.stop) for within in found]
+    ranges = ranges_of_family(family_id, [KeyRange(*each) for each in bounds])
+    return [(within.first, within.stop) for within in ranges]
 
 
 def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[KeyRange]:
@@ -271,9 +275,9 @@ def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBo
         return [(None, None)]
     family_id = _family_id(partition, base, base.version)
     size = sum(size for _, size in read_zip(partition.folder, base).tables.values())
-    found = split_keys(partition.folder, base, family_id, max(size // parts, 1), parts)
+    ranges = split_keys(partition.folder, base, family_id, max(size // parts, 1), parts)
     prefix = 0 if family_id is None else len(family_prefix(family_id))
-    points = [stop[prefix:] for _, stop in found[:-1] if stop is not None]
+    points = [stop[prefix:] for _, stop in ranges[:-1] if stop is not None]
     return list(itertools.pairwise([None, *points, None]))
 
 
@@ -295,12 +299,12 @@ def _family_id(partition: Partition, base: DataFile | None, version: int) -> int
 
     before = [file for file in reversed(zips) if file.version <= version and is_joined(file)]
     after = [file for file in zips if file.version > version and is_joined(file)]
-    known = ([base] if base else []) + before + after
-    for file in known:
-        found = read_zip(partition.folder, file).families.get(partition.family)
-        if found is not None:
-            return found
-    if not known and partition.files:
+    bases = ([base] if base else []) + before + after
+    for file in bases:
+        family_id = read_zip(partition.folder, file).families.get(partition.family)
+        if family_id is not None:
+            return family_id
+    if not bases and partition.files:
         raise missing(
             partition.folder.path, f"no zip is kept that contains the ids of column families in version {version}"
         )

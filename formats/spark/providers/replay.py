@@ -51,22 +51,24 @@ class Overlay:
 
 
 def overlay_of(
-    changes: Iterable[Changes], delimiter: bytes = b"", fit: Callable[[list[Parts]], list[Parts]] = lambda held: held
+    changes: Iterable[Changes],
+    delimiter: bytes = b"",
+    fit: Callable[[list[Parts]], list[Parts]] = lambda folded: folded,
 ) -> Overlay:
     """The newest change of each key; ``changes`` are in the order in which they were made.
 
     ``fit`` reduces the newest changes so far to those that are held. It never admits a key again that it has dropped.
     """
-    held, weight, limit = [parts_of(None)], 0, _FOLD_BYTES
+    folded, weight, limit = [parts_of(None)], 0, _FOLD_BYTES
     for change in changes:
-        held.append(parts_of(change))
-        weight += weight_of(held[-1])
+        folded.append(parts_of(change))
+        weight += weight_of(folded[-1])
         if weight > limit:
-            held = fit([_newest(held, delimiter)])
-            weight = weight_of(held[0])
+            folded = fit([_newest(folded, delimiter)])
+            weight = weight_of(folded[0])
             # Each row is folded only a few times, and little more is held than the result.
             limit = weight + max(_FOLD_BYTES, min(weight, 2 * _FOLD_BYTES), weight // 4)
-    ((kind, keys, values),) = fit([_newest(held, delimiter)])
+    ((kind, keys, values),) = fit([_newest(folded, delimiter)])
     return Overlay(kind, keys, values, delimiter)
 
 
@@ -79,15 +81,15 @@ class Replay:
 
     def over(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """A batch of the base without the rows that changed, and with merges applied."""
-        rows, places = changed_rows(batch.column("key"), self._overlay)
+        rows, positions = changed_rows(batch.column("key"), self._overlay)
         if not len(rows):
             return [batch]
-        merges = self._overlay.kind[places] == MERGE
-        self._unmet[places[merges]] = False
+        merges = self._overlay.kind[positions] == MERGE
+        self._unmet[positions[merges]] = False
         kept = np.ones(batch.num_rows, np.bool_)
         kept[rows] = False
         left = [batch.filter(pa.array(kept))]
-        return [*left, _merged(batch, rows[merges], places[merges], self._overlay)] if merges.any() else left
+        return [*left, _merged(batch, rows[merges], positions[merges], self._overlay)] if merges.any() else left
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were put, and merges onto no value."""
@@ -117,11 +119,11 @@ def weight_of(parts: Parts) -> int:
     return len(kind) * _ROW_WEIGHT + int(keys.nbytes) + int(values.nbytes)
 
 
-def _newest(held: list[Parts], delimiter: bytes) -> Parts:
+def _newest(parts: list[Parts], delimiter: bytes) -> Parts:
     """Fold parts to one row per key."""
-    kind = np.concatenate([part[0] for part in held])
-    keys = pa.concat_arrays([part[1] for part in held])
-    values = pa.concat_arrays([part[2] for part in held])
+    kind = np.concatenate([part[0] for part in parts])
+    keys = pa.concat_arrays([part[1] for part in parts])
+    values = pa.concat_arrays([part[2] for part in parts])
     group, distinct = _grouped(keys)
     row = np.arange(len(kind))
     base = np.full(len(distinct), -1, np.int64)  # per key the last row that is not a merge
@@ -186,24 +188,24 @@ def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
     nothing = np.empty(0, np.int64)
     if not len(overlay.keys) or not len(keys):
         return nothing, nothing
-    known, order = overlay.index
+    sorted_hashes, order = overlay.index
     hashes = _hashes(keys)
-    found = np.searchsorted(known, hashes)
-    rows = np.flatnonzero(known[np.minimum(found, len(known) - 1)] == hashes)
-    places = order[found[rows]]
-    same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(places)))
+    entries = np.searchsorted(sorted_hashes, hashes)
+    rows = np.flatnonzero(sorted_hashes[np.minimum(entries, len(sorted_hashes) - 1)] == hashes)
+    positions = order[entries[rows]]
+    same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(positions)))
     if pc.all(same).as_py() is not False:  # for no rows it is null
-        return rows, places
+        return rows, positions
     # Two keys have one hash. Chance does not produce that, but an attacker could.
     index = pc.index_in(keys.cast(pa.large_binary()), overlay.keys).fill_null(-1).to_numpy().astype(np.int64)
     rows = np.flatnonzero(index >= 0)
     return rows, index[rows]
 
 
-def _merged(batch: pa.RecordBatch, rows: Ints, places: Ints, overlay: Overlay) -> pa.RecordBatch:
+def _merged(batch: pa.RecordBatch, rows: Ints, positions: Ints, overlay: Overlay) -> pa.RecordBatch:
     """The base's values of these rows, with the overlay's merges appended."""
     before = batch.column("value").take(pa.array(rows))
-    after = overlay.values.take(pa.array(places)).cast(pa.binary())
+    after = overlay.values.take(pa.array(positions)).cast(pa.binary())
     joined = pc.binary_join_element_wise(before, after, pa.scalar(overlay.delimiter, pa.binary()))
     return pa.RecordBatch.from_arrays([batch.column("key").take(pa.array(rows)), joined], schema=ROW_SCHEMA)
 

@@ -28,7 +28,7 @@ from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, Folder, parse_json
 from statestore.formats.spark.checkpoint.damage import MAX_METADATA_BYTES, corrupt_file, unsupported
 from statestore.formats.spark.providers.key_bounds import KeyBounds
-from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
+from statestore.formats.spark.providers.table_copies import copy_tables, opened_tables
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
 _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
@@ -70,7 +70,7 @@ def zip_rows(
             _unpack(members, directory, delimiter, path)
         ranges: Sequence[KeyBounds | KeyRange] = [family_range(family_id)] if key_ranges is None else key_ranges
         bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
-        place_tables(folder, found.tables, directory, bounds)
+        copy_tables(folder, found.tables, directory, bounds)
         try:
             yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:

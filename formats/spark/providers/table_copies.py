@@ -24,7 +24,7 @@ _TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
 """Bytes at the end that are fetched first; often they include everything but data blocks."""
 
 
-def place_tables(
+def copy_tables(
     folder: Folder, tables: Mapping[str, tuple[str, int]], directory: Path, ranges: Sequence[KeyBounds]
 ) -> None:
     """Put table files (local name to name in ``SSTs``, size) from ``folder`` into ``directory``.
@@ -58,7 +58,7 @@ def place_tables(
 
 @contextmanager
 def opened_tables(folder: Folder, tables: Iterable[tuple[str, int]]) -> Iterator[list[tuple[int, ReadAt]]]:
-    """Size and reader of each table file (name in ``SSTs``, size), to read its metadata. Raises as `place_tables`."""
+    """Size and reader of each table file (name in ``SSTs``, size), to read its metadata. Raises as `copy_tables`."""
     shared = folder.at("SSTs")
     with ExitStack() as opened:
         if folder.is_local:

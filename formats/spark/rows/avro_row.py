@@ -70,10 +70,10 @@ class _Cursor:
         for number in range(_MAX_VARINT):
             if (at[open_rows] >= self.end[open_rows]).any():
                 raise corrupt_row(f"an Avro row ends within {what}")
-            found = gather(self.data, at[open_rows], "<u1")
-            raw[open_rows] |= (found & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * number)
+            byte = gather(self.data, at[open_rows], "<u1")
+            raw[open_rows] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * number)
             at[open_rows] += 1
-            open_rows = open_rows[found >= 0x80]
+            open_rows = open_rows[byte >= 0x80]
             if not len(open_rows):
                 self.at = at
                 return (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
@@ -102,9 +102,9 @@ def value_decoder(writers: Mapping[int, StructOf]) -> RowDecoder:
 
     def decode(rows: Spans, schema: StructOf) -> list[pa.Array]:
         ids = gather(rows.data, rows.cut(_ID_BYTES, "an Avro row").start - _ID_BYTES, ">i2")
-        known, row_writer = np.unique(ids, return_inverse=True)
+        distinct, row_writer = np.unique(ids, return_inverse=True)
         parts = []
-        for number, schema_id in enumerate(known.tolist()):
+        for number, schema_id in enumerate(distinct.tolist()):
             writer = writers.get(schema_id)
             if writer is None:
                 raise corrupt_row(f"found Avro schema id {schema_id}, expected one of {sorted(writers)}")
@@ -122,13 +122,13 @@ def _evolved(columns: list[pa.Array], writer: StructOf, reader: StructOf, rows: 
     """Convert columns to the reader's schema: by name, null where the writer had none, numbers widened."""
     if writer == reader:
         return columns
-    found = dict(zip(writer.names, zip(columns, writer.fields, strict=True), strict=True))
+    by_name = dict(zip(writer.names, zip(columns, writer.fields, strict=True), strict=True))
     evolved = []
     for field in reader.fields:
-        if field.name not in found:
+        if field.name not in by_name:
             evolved.append(pa.nulls(rows, arrow_type(field.type)))
             continue
-        column, source = found[field.name]
+        column, source = by_name[field.name]
         evolved.append(_evolved_column(column, source.type, field.type))
     return evolved
 
@@ -182,8 +182,8 @@ def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
         return text_of(cells) if kind == STRING else cells
     if isinstance(kind, Plain) and kind.form is not None and kind != TIME:
         return plain_values(kind, _numbers(cursor, kind.form), None)
-    known = "numbers, text, binary, times, structs, arrays or maps of text"
-    raise unsupported(f"state of type {kind} in Avro; expected {known}")
+    supported = "numbers, text, binary, times, structs, arrays or maps of text"
+    raise unsupported(f"state of type {kind} in Avro; expected {supported}")
 
 
 def _numbers(cursor: _Cursor, form: str) -> npt.NDArray[Any]:
@@ -234,8 +234,8 @@ def _blocks(cursor: _Cursor, kinds: list[SparkType]) -> tuple[pa.Array, list[pa.
     row = np.concatenate(rows) if rows else np.empty(0, np.int64)
     order = pa.array(np.argsort(row, kind="stable"))
     columns = [
-        pa.concat_arrays(found).take(order) if found else pa.array([], arrow_type(kind))
-        for found, kind in zip(entries, kinds, strict=True)
+        pa.concat_arrays(pieces).take(order) if pieces else pa.array([], arrow_type(kind))
+        for pieces, kind in zip(entries, kinds, strict=True)
     ]
     return pa.array(ends_of(np.bincount(row, minlength=len(at))), pa.int32()), columns
 

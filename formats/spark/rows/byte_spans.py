@@ -67,18 +67,18 @@ def change_kernels() -> Any:
     return change_kernels
 
 
-def gather(data: Bytes, places: Ints, form: str) -> npt.NDArray[Any]:
+def gather(data: Bytes, positions: Ints, form: str) -> npt.NDArray[Any]:
     """Read the number of numpy type ``form`` at each position, aligned or not; all must lie inside ``data``."""
     width = np.dtype(form).itemsize
-    if not len(places):
+    if not len(positions):
         return np.empty(0, form)
     kernels = row_kernels() if width >= 4 and form[0] == "<" else None
     if kernels is not None:
-        found = np.empty(len(places), form)
+        found = np.empty(len(positions), form)
         read, bits = (kernels.words_at, np.int64) if width == 8 else (kernels.halves_at, np.int32)
-        if read(data, places, found.view(bits)):
+        if read(data, positions, found.view(bits)):
             return found
-    return np.ndarray((len(data) - width + 1,), form, data, 0, (1,))[places]
+    return np.ndarray((len(data) - width + 1,), form, data, 0, (1,))[positions]
 
 
 def spans_of(column: pa.Array) -> Spans:
@@ -128,8 +128,8 @@ def _scattered(spans: Spans, nulls: Flags | None) -> pa.Array:
     offsets = ends_of(size)
     if int(offsets[-1]) > _MAX_OFFSET:
         raise corrupt_row(f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MAX_OFFSET}")
-    places = np.repeat(spans.start - offsets[:-1], size) + np.arange(offsets[-1])
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(spans.data[places])]
+    positions = np.repeat(spans.start - offsets[:-1], size) + np.arange(offsets[-1])
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(spans.data[positions])]
     cells = pa.Array.from_buffers(pa.binary(), len(spans), buffers)
     return cells if nulls is None else cells.take(pa.array(np.arange(len(spans)), mask=nulls))
 
@@ -145,5 +145,5 @@ def spread(values: pa.Array, nulls: Flags | None) -> pa.Array:
     """Insert nulls between ``values``, which are those of the other rows."""
     if nulls is None:
         return values
-    places = np.cumsum(~nulls) - 1
-    return values.take(pa.array(places, mask=nulls))
+    positions = np.cumsum(~nulls) - 1
+    return values.take(pa.array(positions, mask=nulls))

@@ -23,8 +23,8 @@ def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Flags | None) ->
     """Convert the numbers in slots to the column type of ``kind``."""
     if pa.types.is_boolean(kind.arrow):
         return pa.array(numbers != 0, pa.bool_(), mask=nulls)
-    found = pa.array(numbers, mask=nulls)
-    return found if found.type == kind.arrow else found.view(kind.arrow)
+    values = pa.array(numbers, mask=nulls)
+    return values if values.type == kind.arrow else values.view(kind.arrow)
 
 
 def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Flags | None) -> pa.Array:
@@ -34,17 +34,17 @@ def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Flags | None) -> p
     return _decimals(kind, words, nulls)
 
 
-def decimals_of_spans(kind: DecimalOf, found: Spans) -> pa.Array:
+def decimals_of_spans(kind: DecimalOf, spans: Spans) -> pa.Array:
     """Convert decimals in big-endian two's complement of at most 16 bytes."""
-    if len(found) and not 1 <= int(found.size.min()) <= int(found.size.max()) <= _DECIMAL_BYTES:
+    if len(spans) and not 1 <= int(spans.size.min()) <= int(spans.size.max()) <= _DECIMAL_BYTES:
         raise corrupt_row(
-            f"found a decimal of {int(found.size.min())} to {int(found.size.max())} bytes, expected 1 to 16"
+            f"found a decimal of {int(spans.size.min())} to {int(spans.size.max())} bytes, expected 1 to 16"
         )
-    negative = gather(found.data, found.start, "<i1") < 0
+    negative = gather(spans.data, spans.start, "<i1") < 0
     digits = np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None].repeat(_DECIMAL_BYTES, 1)
-    for place in range(int(found.size.max()) if len(found) else 0):
-        has = found.size > place
-        digits[has, place] = gather(found.data, (found.start + found.size - 1 - place)[has], "<u1")
+    for index in range(int(spans.size.max()) if len(spans) else 0):
+        has = spans.size > index
+        digits[has, index] = gather(spans.data, (spans.start + spans.size - 1 - index)[has], "<u1")
     return _decimals(kind, digits.view("<i8"), None)
 
 
@@ -64,12 +64,12 @@ def text_of(cells: pa.Array) -> pa.Array:
         )
 
 
-def calendar_intervals(found: Spans) -> pa.Array:
+def calendar_intervals(spans: Spans) -> pa.Array:
     """Decode months:int32 | days:int32 | microseconds:int64. Arrow counts nanoseconds, up to 292 years of them."""
-    found.require(_INTERVAL_BYTES, "an interval")
-    words = np.empty((len(found), 2), "<i8")
-    words[:, 0] = gather(found.data, found.start, "<i8")
-    micros = gather(found.data, found.start + 8, "<i8")
+    spans.require(_INTERVAL_BYTES, "an interval")
+    words = np.empty((len(spans), 2), "<i8")
+    words[:, 0] = gather(spans.data, spans.start, "<i8")
+    micros = gather(spans.data, spans.start + 8, "<i8")
     beyond = (micros < -_MAX_INTERVAL) | (micros > _MAX_INTERVAL)
     if beyond.any():
         raise unsupported(
@@ -77,23 +77,23 @@ def calendar_intervals(found: Spans) -> pa.Array:
             f"most {_MAX_INTERVAL}; read the other columns"
         )
     words[:, 1] = micros * 1000
-    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(found), [None, pa.py_buffer(words)])
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(spans), [None, pa.py_buffer(words)])
 
 
-def variants(found: Spans) -> pa.Array:
+def variants(spans: Spans) -> pa.Array:
     """Decode size of the value:int32 | value | metadata."""
-    found.require(4, "a variant")
-    size = gather(found.data, found.start, "<i4").astype(np.int64)
-    if ((size < 0) | (size > found.size - 4)).any():
+    spans.require(4, "a variant")
+    size = gather(spans.data, spans.start, "<i4").astype(np.int64)
+    if ((size < 0) | (size > spans.size - 4)).any():
         raise corrupt_row("found a variant whose value is larger than the variant")
-    value = Spans(found.data, found.start + 4, size)
-    metadata = Spans(found.data, value.start + size, found.size - 4 - size)
+    value = Spans(spans.data, spans.start + 4, size)
+    metadata = Spans(spans.data, value.start + size, spans.size - 4 - size)
     return pa.StructArray.from_arrays([binary_of(value), binary_of(metadata)], fields=list(VARIANT.arrow))
 
 
-def spatial_values(found: Spans) -> pa.Array:
+def spatial_values(spans: Spans) -> pa.Array:
     """Decode id of the system of coordinates:int32 | well-known binary."""
-    found.require(_SRID_BYTES, "a geometry")
-    systems = pa.array(gather(found.data, found.start, "<i4"), pa.int32())
-    shapes = Spans(found.data, found.start + _SRID_BYTES, found.size - _SRID_BYTES)
+    spans.require(_SRID_BYTES, "a geometry")
+    systems = pa.array(gather(spans.data, spans.start, "<i4"), pa.int32())
+    shapes = Spans(spans.data, spans.start + _SRID_BYTES, spans.size - _SRID_BYTES)
     return pa.StructArray.from_arrays([systems, binary_of(shapes)], fields=list(SPATIAL.arrow))

@@ -76,15 +76,15 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
     """
     values: list[Any] = []
     for field in schema.fields:
-        given = pins.get(field.name, UNKNOWN)
-        if isinstance(field.type, StructOf) and isinstance(given, Mapping):
-            values.append(pinned(field.type, given))
+        pin = pins.get(field.name, UNKNOWN)
+        if isinstance(field.type, StructOf) and isinstance(pin, Mapping):
+            values.append(pinned(field.type, pin))
         elif isinstance(field.type, ArrayOf | MapOf) or has_collation(field.type):
             values.append(UNKNOWN)
-        elif given is UNKNOWN or given is None:
-            values.append(given)
+        elif pin is UNKNOWN or pin is None:
+            values.append(pin)
         else:
-            values.append(canonical(ErrorPath("INVALID_FILTER", field.name, arrow_type(field.type)))(given))
+            values.append(canonical(ErrorPath("INVALID_FILTER", field.name, arrow_type(field.type)))(pin))
     return values
 
 
@@ -109,11 +109,11 @@ def ranges_of(front: bytes, rows: Sequence[RowStart], *, whole: bool) -> list[Ke
 
 
 def _starts(schema: StructOf, values: Sequence[Any]) -> Iterator[RowStart]:
-    known = next((number for number, value in enumerate(values) if not _is_known(value)), len(values))
-    if not known:
+    leading = next((number for number, value in enumerate(values) if not _is_known(value)), len(values))
+    if not leading:
         raise _NotCertain
     choices = [
-        _variants(field.type, value) if number < known else [value]
+        _variants(field.type, value) if number < leading else [value]
         for number, (field, value) in enumerate(zip(schema.fields, values, strict=True))
     ]
     open_nulls = [number for number, value in enumerate(values) if value is UNKNOWN]
@@ -124,7 +124,7 @@ def _starts(schema: StructOf, values: Sequence[Any]) -> Iterator[RowStart]:
         for nulls in itertools.product((False, True), repeat=len(open_nulls)):
             absent = {number for number, null in zip(open_nulls, nulls, strict=True) if null}
             absent |= {number for number, value in enumerate(chosen) if value is None}
-            yield _row(schema, chosen, known, absent)
+            yield _row(schema, chosen, leading, absent)
 
 
 def _is_known(value: Any) -> bool:
@@ -143,26 +143,26 @@ def _variants(kind: SparkType, value: Any) -> list[Any]:
     return [value]
 
 
-def _row(schema: StructOf, values: Sequence[Any], known: int, absent: set[int]) -> RowStart:
+def _row(schema: StructOf, values: Sequence[Any], leading: int, absent: set[int]) -> RowStart:
     """The null bits and known slots of a row; if it has all slots, also the bytes behind them of the first
-    ``known``.
+    ``leading``.
     """
     words = (len(values) + 63) // 64
     bits = sum(1 << number for number in absent)
     slots, behind = [], b""
-    place = _WORD * (words + len(values))
-    for field, value in zip(schema.fields[:known], values, strict=False):
-        slot, data = _cell(field.type, value, place)
+    offset = _WORD * (words + len(values))
+    for field, value in zip(schema.fields[:leading], values, strict=False):
+        slot, data = _cell(field.type, value, offset)
         slots.append(slot)
         behind += data + bytes(-len(data) % _WORD)
-        place += len(data) + -len(data) % _WORD
-    for number in range(known, len(values)):
+        offset += len(data) + -len(data) % _WORD
+    for number in range(leading, len(values)):
         kind = schema.fields[number].type
         size = _room(kind) if number not in absent else None if _keeps_room(kind) else 0
         if size is None:
             break
-        slots.append(_pointer(place, size) if size else bytes(_WORD))
-        place += size
+        slots.append(_pointer(offset, size) if size else bytes(_WORD))
+        offset += size
     head = bits.to_bytes(_WORD * words, "little") + b"".join(slots)
     hole = _WORD * (len(values) - len(slots))
     return RowStart(head, hole, behind) if hole and behind else RowStart(head if hole else head + behind)
@@ -182,8 +182,8 @@ def _room(kind: SparkType) -> int | None:
     return _WORD * ((len(kind.fields) + 63) // 64 + len(kind.fields))
 
 
-def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
-    """(slot, the bytes to which it points at ``place``)."""
+def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
+    """(slot, the bytes to which it points at ``offset``)."""
     if value is None:
         if _keeps_room(kind):
             raise _NotCertain
@@ -195,7 +195,7 @@ def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
         if kind.precision <= MAX_LONG_DIGITS:
             return unscaled.to_bytes(_WORD, "little", signed=True), b""
         digits = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, signed=True)
-        return _pointer(place, len(digits)), digits.ljust(16, b"\0")
+        return _pointer(offset, len(digits)), digits.ljust(16, b"\0")
     if kind == STRING:
         data = str(value).encode()
     elif kind == BINARY:
@@ -205,11 +205,11 @@ def _cell(kind: SparkType, value: Any, place: int) -> tuple[bytes, bytes]:
         data = _row(kind, value, len(value), absent).head
     else:
         raise _NotCertain
-    return _pointer(place, len(data)), data
+    return _pointer(offset, len(data)), data
 
 
-def _pointer(place: int, size: int) -> bytes:
-    return (place << 32 | size).to_bytes(_WORD, "little")
+def _pointer(offset: int, size: int) -> bytes:
+    return (offset << 32 | size).to_bytes(_WORD, "little")
 
 
 def _fixed(kind: Plain, value: Any) -> bytes:
@@ -225,8 +225,8 @@ def _integer(kind: Plain, value: Any) -> int:
     if isinstance(value, bool | int):
         return int(value)
     if isinstance(value, datetime | timedelta):
-        found: int = pa.scalar(value, kind.arrow).cast(pa.int64()).as_py()
-        return found
+        number: int = pa.scalar(value, kind.arrow).cast(pa.int64()).as_py()
+        return number
     if isinstance(value, date):
         return (value - _EPOCH).days
     raise _NotCertain

@@ -19,13 +19,13 @@ _MASK = 0xFFFFFFFF
 
 def hash_of(schema: StructOf, values: Sequence[Any]) -> int | None:
     """The hash of a row of canonical values; None for types whose hash is not implemented here."""
-    found = _SEED
+    state = _SEED
     for field, value in zip(schema.fields, values, strict=True):
-        step = _value_hash(field.type, value, found)
+        step = _value_hash(field.type, value, state)
         if step is None:
             return None
-        found = step
-    return found
+        state = step
+    return state
 
 
 def partition_of(key_hash: int, partitions: int) -> int:
@@ -53,12 +53,12 @@ def _value_hash(kind: SparkType, value: Any, seed: int) -> int | None:
 
 
 def _struct_hash(kind: StructOf, values: Sequence[Any], seed: int) -> int | None:
-    found: int | None = seed
+    state: int | None = seed
     for field, value in zip(kind.fields, values, strict=True):
-        if found is None:
+        if state is None:
             return None
-        found = _value_hash(field.type, value, found)
-    return found
+        state = _value_hash(field.type, value, state)
+    return state
 
 
 def _number_hash(kind: Plain, value: Any, seed: int) -> int:
@@ -100,9 +100,9 @@ def _long_hash(value: int, seed: int) -> int:
 
 def _bytes_hash(data: bytes, seed: int) -> int:
     """Hash bytes in Spark's own form: the last bytes, fewer than four, are mixed in one by one, as signed numbers."""
-    found, whole = seed, len(data) - len(data) % 4
+    state, whole = seed, len(data) - len(data) % 4
     for at in range(0, whole, 4):
-        found = _mixed(found, int.from_bytes(data[at : at + 4], "little"))
+        state = _mixed(state, int.from_bytes(data[at : at + 4], "little"))
     for byte in data[whole:]:
-        found = _mixed(found, byte - (byte >> 7 << 8))
-    return _finished(found, len(data))
+        state = _mixed(state, byte - (byte >> 7 << 8))
+    return _finished(state, len(data))

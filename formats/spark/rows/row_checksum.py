@@ -40,16 +40,16 @@ def crc32c(strings: Spans, before: U32s | None = None) -> U32s:
     tables = _tables()
     longest = int(size[0]) if len(size) else 0
     words = size // _WORD
-    for place in range(longest // _WORD):
-        count = int(np.searchsorted(-words, -place))  # words > place
-        word = gather(strings.data, start[:count] + _WORD * place, "<u8") ^ crc[:count]
+    for index in range(longest // _WORD):
+        count = int(np.searchsorted(-words, -index))  # words > index
+        word = gather(strings.data, start[:count] + _WORD * index, "<u8") ^ crc[:count]
         mixed = tables[_WORD - 1][(word & np.uint64(0xFF)).astype(np.int64)]
         for byte in range(1, _WORD):
             mixed ^= tables[_WORD - 1 - byte][((word >> np.uint64(8 * byte)) & np.uint64(0xFF)).astype(np.int64)]
         crc[:count] = mixed
-    for place in range(_WORD - 1):
-        rows = np.flatnonzero(size % _WORD > place)
-        byte_of = gather(strings.data, start[rows] + _WORD * words[rows] + place, "<u1")
+    for index in range(_WORD - 1):
+        rows = np.flatnonzero(size % _WORD > index)
+        byte_of = gather(strings.data, start[rows] + _WORD * words[rows] + index, "<u1")
         crc[rows] = tables[0][(crc[rows] ^ byte_of) & 0xFF] ^ (crc[rows] >> np.uint32(8))
     checksums = np.empty_like(crc)
     checksums[order] = crc ^ _ALL

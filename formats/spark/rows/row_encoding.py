@@ -89,23 +89,23 @@ def looks_prefixed(keys: Spans) -> bool:
 def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints, Spans]:
     """(number of entries of each list value, the entries without their sizes); ``front`` bytes precede each size."""
     at, end = values.start.copy(), values.start + values.size
-    found: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
+    entries: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
     active = np.flatnonzero(at < end)
-    while len(active) >= _FEW or (len(active) and len(found) < _LONG_LIST):
-        place = at[active] + front
-        _require(place + SIZE_BYTES <= end[active], "a size")
-        size = gather(values.data, place, "<i4").astype(np.int64)
-        start = place + SIZE_BYTES
+    while len(active) >= _FEW or (len(active) and len(entries) < _LONG_LIST):
+        offset = at[active] + front
+        _require(offset + SIZE_BYTES <= end[active], "a size")
+        size = gather(values.data, offset, "<i4").astype(np.int64)
+        start = offset + SIZE_BYTES
         _require((size >= 0) & (size <= end[active] - start), "an entry")
-        found.append((active, start, size))
+        entries.append((active, start, size))
         at[active] = start + size
         active = active[at[active] < end[active]]
         at[active] = _behind(values.data, at[active], delimiter)
     # Few long lists are left, and reading them one by one costs less than reading them together.
-    found += [_entries_of(values.data, row, int(at[row]), int(end[row]), delimiter, front) for row in active.tolist()]
-    if not found:
+    entries += [_entries_of(values.data, row, int(at[row]), int(end[row]), delimiter, front) for row in active.tolist()]
+    if not entries:
         return np.zeros(len(values), np.int64), values.select(np.empty(0, np.int64))
-    rows, starts, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    rows, starts, sizes = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     order = np.argsort(rows, kind="stable")
     return np.bincount(rows, minlength=len(values)), Spans(values.data, starts[order], sizes[order])
 
@@ -143,11 +143,11 @@ def _versioned(rows: Spans, schema: StructOf, form: RowForm, decode: RowDecoder)
 
 
 def _without_version(rows: Spans) -> Spans:
-    found = rows.cut(1, "an encoded row")
+    rest = rows.cut(1, "an encoded row")
     versions = gather(rows.data, rows.start, "<u1")
     if versions.any():
         raise unsupported(f"row encoding version {int(versions.max())}; expected {VERSION}")
-    return found
+    return rest
 
 
 def _split(keys: Spans) -> tuple[Spans, Spans]:
@@ -172,9 +172,9 @@ def _ranged(keys: Spans, schema: StructOf, ordinals: tuple[int, ...], form: RowF
         raise corrupt_row(f"found ordering columns {ordinals} of a key of {len(schema.fields)} columns")
     first, second = _split(keys)
     binaries = StructOf(tuple(Field(schema.fields[number].name, BINARY) for number in ordinals))
-    found = dict(zip(ordinals, _versioned(first, binaries, form, form.part), strict=True))
-    others = [number for number in range(len(schema.fields)) if number not in found]
-    columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in found.items()}
+    cells_of = dict(zip(ordinals, _versioned(first, binaries, form, form.part), strict=True))
+    others = [number for number in range(len(schema.fields)) if number not in cells_of]
+    columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in cells_of.items()}
     if others:
         rest = StructOf(tuple(schema.fields[number] for number in others))
         columns.update(zip(others, _versioned(second, rest, form, form.whole), strict=True))
@@ -206,8 +206,8 @@ def _ordered(cells: pa.Array, kind: SparkType) -> pa.Array:
 
 def _timed(keys: Spans, schema: StructOf, before: bool, form: RowForm) -> list[pa.Array]:
     keys.require(_TIME_BYTES, "a key with its time")
-    place = keys.start if before else keys.start + keys.size - _TIME_BYTES
-    time = gather(keys.data, place, ">u8") ^ np.uint64(1 << 63)
+    offset = keys.start if before else keys.start + keys.size - _TIME_BYTES
+    time = gather(keys.data, offset, ">u8") ^ np.uint64(1 << 63)
     rows = replace(keys, start=keys.start + (_TIME_BYTES if before else 0), size=keys.size - _TIME_BYTES)
     columns = _versioned(rows, StructOf(schema.fields[:-1]), form, form.whole)
     kind = schema.fields[-1].type

@@ -23,8 +23,8 @@ def ends_of_writes(keys: Ints, replaces: Flags) -> Ints:
     count = len(keys)
     order = np.argsort(keys, kind="stable")
     sorted_keys = keys[order]
-    place = np.where(replaces[order], np.arange(count), count)
-    at_or_after = np.append(np.minimum.accumulate(place[::-1])[::-1], count)
+    positions = np.where(replaces[order], np.arange(count), count)
+    at_or_after = np.append(np.minimum.accumulate(positions[::-1])[::-1], count)
     after = at_or_after[1:]
     found = np.minimum(after, count - 1)
     ends = np.where((after < count) & (sorted_keys[found] == sorted_keys), order[found], OPEN)

@@ -72,7 +72,7 @@ class _Slots:
     """One field of many rows, or the elements of many arrays: the position of each slot and the limit of its target."""
 
     data: Bytes
-    place: Ints
+    slot_offset: Ints
     nulls: Flags | None
     base: Ints
     limit: Ints
@@ -82,7 +82,7 @@ class _Slots:
         if self.nulls is None:
             return self
         kept = ~self.nulls
-        return _Slots(self.data, self.place[kept], None, self.base[kept], self.limit[kept])
+        return _Slots(self.data, self.slot_offset[kept], None, self.base[kept], self.limit[kept])
 
 
 def decode_rows(rows: Spans, schema: StructOf) -> pa.StructArray:
@@ -113,21 +113,21 @@ def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.Str
 
 def _union(rows: Spans, words: int) -> int:
     """The bitwise OR of the bitmaps of all rows."""
-    found = 0
+    bits_of_any = 0
     for number in range(words):
         bits = gather(rows.data, rows.start + _WORD * number, "<u8")
-        found |= int(np.bitwise_or.reduce(bits)) << (64 * number)
-    return found
+        bits_of_any |= int(np.bitwise_or.reduce(bits)) << (64 * number)
+    return bits_of_any
 
 
 def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
     """Bit ``number`` of the bitmap at each start; None where no row has it set."""
     kernels = row_kernels()
     if kernels is not None:
-        found = np.empty(len(start), np.bool_)
-        count = kernels.bits_at(data, start, number, found)
+        flags = np.empty(len(start), np.bool_)
+        count = kernels.bits_at(data, start, number, flags)
         if count >= 0:
-            return found if count else None
+            return flags if count else None
     bits = gather(data, start + (number >> 3), "<u1") >> np.uint8(number & 7)
     nulls: Flags = (bits & 1).astype(bool)
     return nulls if nulls.any() else None
@@ -135,11 +135,11 @@ def _null_bits(data: Bytes, start: Ints, number: int) -> Flags | None:
 
 def _column(kind: SparkType, slots: _Slots) -> pa.Array:
     if kind == VOID:
-        return pa.nulls(len(slots.place))
+        return pa.nulls(len(slots.slot_offset))
     if isinstance(kind, Plain) and kind.form is not None:
-        return plain_values(kind, gather(slots.data, slots.place, kind.form), slots.nulls)
+        return plain_values(kind, gather(slots.data, slots.slot_offset, kind.form), slots.nulls)
     if isinstance(kind, DecimalOf) and kind.precision <= MAX_LONG_DIGITS:
-        return decimals_of_longs(kind, gather(slots.data, slots.place, "<i8"), slots.nulls)
+        return decimals_of_longs(kind, gather(slots.data, slots.slot_offset, "<i8"), slots.nulls)
     if kind == STRING:
         return text_of(_strings(slots))
     if kind == BINARY:
@@ -147,48 +147,48 @@ def _column(kind: SparkType, slots: _Slots) -> pa.Array:
     return spread(_values(kind, _targets(slots.present())), slots.nulls)
 
 
-def _values(kind: SparkType, found: Spans) -> pa.Array:
+def _values(kind: SparkType, spans: Spans) -> pa.Array:
     """Values, none null, that lie behind the slots."""
     if isinstance(kind, StructOf):
-        return decode_rows(found, kind)
+        return decode_rows(spans, kind)
     if isinstance(kind, ArrayOf):
-        offsets, elements = _elements(found, kind.element)
+        offsets, elements = _elements(spans, kind.element)
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, type=arrow_type(kind))
     if isinstance(kind, MapOf):
-        return _maps(found, kind)
+        return _maps(spans, kind)
     if isinstance(kind, DecimalOf):
-        return decimals_of_spans(kind, found)
+        return decimals_of_spans(kind, spans)
     if kind == CALENDAR_INTERVAL:
-        return calendar_intervals(found)
+        return calendar_intervals(spans)
     if kind == SPATIAL:
-        return spatial_values(found)
+        return spatial_values(spans)
     assert kind == VARIANT, kind
-    return variants(found)
+    return variants(spans)
 
 
 def _strings(slots: _Slots) -> pa.Array:
     kernels = row_kernels()
     if kernels is not None:
-        rows = len(slots.place)
+        rows = len(slots.slot_offset)
         nulls = np.empty(0, np.bool_) if slots.nulls is None else slots.nulls
         offsets = np.empty(rows + 1, np.int32)
-        total = kernels.measure_strings(slots.data, slots.place, slots.base, slots.limit, nulls, offsets)
+        total = kernels.measure_strings(slots.data, slots.slot_offset, slots.base, slots.limit, nulls, offsets)
         if total >= 0:  # otherwise the checks below report the error
             target = np.empty(total, np.uint8)
-            kernels.copy_strings(slots.data, slots.place, slots.base, offsets, target)
+            kernels.copy_strings(slots.data, slots.slot_offset, slots.base, offsets, target)
             validity = None if slots.nulls is None else pa.py_buffer(np.packbits(~slots.nulls, bitorder="little"))
             buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(target)]
             return pa.Array.from_buffers(pa.binary(), rows, buffers)
     if slots.nulls is None:
         return binary_of(_targets(slots))
     # The slot of a null is zero: it reads as an empty string at the start of its row, which is always inside.
-    words = np.where(slots.nulls, 0, gather(slots.data, slots.place, "<i8"))
+    words = np.where(slots.nulls, 0, gather(slots.data, slots.slot_offset, "<i8"))
     return binary_of(_checked(slots, words), slots.nulls)
 
 
 def _targets(slots: _Slots) -> Spans:
     """The byte strings to which the slots point."""
-    return _checked(slots, gather(slots.data, slots.place, "<i8"))
+    return _checked(slots, gather(slots.data, slots.slot_offset, "<i8"))
 
 
 def _checked(slots: _Slots, words: npt.NDArray[Any]) -> Spans:
@@ -196,8 +196,8 @@ def _checked(slots: _Slots, words: npt.NDArray[Any]) -> Spans:
     wrong = (offset < 0) | (offset + size > slots.limit)
     if wrong.any():
         row = int(np.argmax(wrong))
-        found = f"found {int(size[row])} bytes at {int(offset[row])}"
-        raise corrupt_row(f"row {row}: {found}, expected them inside the {int(slots.limit[row])} bytes of the row")
+        what = f"found {int(size[row])} bytes at {int(offset[row])}"
+        raise corrupt_row(f"row {row}: {what}, expected them inside the {int(slots.limit[row])} bytes of the row")
     # Elements of one array share its limit, so a forged total can exceed the bytes there are.
     if int(size.sum()) > len(slots.data):
         raise corrupt_row(f"found {int(size.sum())} bytes of values in {len(slots.data)} bytes of rows")
@@ -219,9 +219,9 @@ def _elements(arrays: Spans, kind: SparkType) -> tuple[Ints, pa.Array]:
     offsets = ends_of(counts)
     number = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     start = np.repeat(arrays.start, counts)
-    places = np.repeat(arrays.start + _WORD + bitmap, counts) + number * width
+    slot_offsets = np.repeat(arrays.start + _WORD + bitmap, counts) + number * width
     nulls = _element_nulls(arrays.data, start + _WORD, number)
-    slots = _Slots(arrays.data, places, nulls, start, np.repeat(arrays.size, counts))
+    slots = _Slots(arrays.data, slot_offsets, nulls, start, np.repeat(arrays.size, counts))
     return offsets, _column(kind, slots)
 
 

@@ -28,16 +28,16 @@ def row_codes(column: pa.Array) -> Ints:
 
 def pair_codes(*codes: Ints) -> Ints:
     """A number for each row of several numbers, from 0 on without gaps."""
-    found = codes[0]
+    numbers = codes[0]
     for other in codes[1:]:
         width = int(other.max(initial=0)) + 1
-        found = np.unique(found * width + other, return_inverse=True)[1].astype(np.int64)
-    return found
+        numbers = np.unique(numbers * width + other, return_inverse=True)[1].astype(np.int64)
+    return numbers
 
 
 def _missing(column: pa.Array) -> Ints:
-    found: Ints = column.is_null().to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    flags: Ints = column.is_null().to_numpy(zero_copy_only=False).astype(np.int64)
+    return flags
 
 
 def _of_sequences(offsets: pa.Array, members: list[pa.Array]) -> Ints:

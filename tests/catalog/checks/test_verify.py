@@ -56,7 +56,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     catalog = statestore.connect(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(new_files, "INDEX_MIN_ROWS", 30)
-        patch.setattr(write, "CHECKPOINT_INTERVAL", 3)
+        patch.setattr(write, "LOG_CHECKPOINT_INTERVAL", 3)
         with catalog.create_store("versioned", **COLUMNS, history_retention="1 day") as store:
             rows(store, range(60), 1000)
             store.commit()
@@ -129,23 +129,25 @@ def test_a_healthy_store_is_verified(healthy: Path, name: str) -> None:
     assert (found.files, found.bytes) == (len(own), sum(path.stat().st_size for path in own))
     assert found.cache_bytes == sum(path.stat().st_size for path in cache)
     assert found.unreferenced == ()
-    snapshot = load_log_state(LocalStorage(healthy / name))
-    assert found.versions == (0, snapshot.version) and found.log_entries == snapshot.version + 1
-    assert found.rows == sum(meta.rows for meta in snapshot.segments)
+    log_state = load_log_state(LocalStorage(healthy / name))
+    assert found.versions == (0, log_state.version) and found.log_entries == log_state.version + 1
+    assert found.rows == sum(meta.rows for meta in log_state.segments)
     assert f"every byte of {found.files} files" in found.verified
     with pytest.raises(AttributeError, match="it is called verified"):
         _ = found.vouches  # type: ignore[attr-defined]
 
 
 def test_the_example_has_every_kind_of_file(healthy: Path) -> None:
-    snapshot = load_log_state(LocalStorage(healthy / "versioned"))
-    assert {meta.role for meta in snapshot.segments} >= {"open", "closed", "belief", "delta"}
-    assert {meta.tombstone for meta in snapshot.segments} == {False, True}
-    assert any(meta.index for meta in snapshot.segments) and snapshot.closures
+    log_state = load_log_state(LocalStorage(healthy / "versioned"))
+    assert {meta.role for meta in log_state.segments} >= {"open", "closed", "belief", "delta"}
+    assert {meta.tombstone for meta in log_state.segments} == {False, True}
+    assert any(meta.index for meta in log_state.segments) and log_state.closures
     found = verify(healthy / "versioned")
     assert (found.checkpoints, found.uncommitted) == (2, 2)
     assert verify(healthy / "counts").uncommitted == verify(healthy / "kafka").uncommitted == 1
-    superseded = {f"segments/{path.name}" for path in (healthy / "versioned/segments").iterdir()} - file_names(snapshot)
+    superseded = {f"segments/{path.name}" for path in (healthy / "versioned/segments").iterdir()} - file_names(
+        log_state
+    )
     assert superseded  # which compaction replaced, and no vacuum has removed
 
 
@@ -199,8 +201,8 @@ def test_another_length_is_told(store: Path, change: Callable[[bytes], bytes]) -
 def test_a_missing_file_is_told(store: Path) -> None:
     """A missing file that an answer needs is reported; a checkpoint, a superseded segment and a changelog may be
     missing."""
-    snapshot = load_log_state(LocalStorage(store))
-    needed = file_names(snapshot) | {"store.json"} | {f"log/{v:020d}.json" for v in range(snapshot.version)}
+    log_state = load_log_state(LocalStorage(store))
+    needed = file_names(log_state) | {"store.json"} | {f"log/{v:020d}.json" for v in range(log_state.version)}
     for name in sorted(needed):
         saved = (store / name).read_bytes()
         (store / name).unlink()
@@ -215,11 +217,11 @@ def test_a_missing_file_is_told(store: Path) -> None:
 
 def test_the_last_entry_leaves_files_that_belong_to_nobody(store: Path) -> None:
     """A removed last entry goes unnoticed, but its files are reported."""
-    snapshot = load_log_state(LocalStorage(store))
-    added = {m.name for m in snapshot.segments if m.min_added == snapshot.version}
-    (store / f"log/{snapshot.version:020d}.json").unlink()
+    log_state = load_log_state(LocalStorage(store))
+    added = {m.name for m in log_state.segments if m.min_added == log_state.version}
+    (store / f"log/{log_state.version:020d}.json").unlink()
     for path in (store / "log/_checkpoint").iterdir():
-        if path.name == f"{snapshot.version:020d}.arrow":
+        if path.name == f"{log_state.version:020d}.arrow":
             path.unlink()
     found = verify(store)
     assert found.ok and {name for name, _ in found.unreferenced} >= added > set()
@@ -247,7 +249,7 @@ def test_a_gap_of_any_length_is_one_problem(store: Path) -> None:
 
 
 def test_every_damaged_region_is_told(tmp_path: Path) -> None:
-    """With its number, checksums, and the versions and times that it may concern."""
+    """A problem has the region's number, its checksums, and the versions and times that it may concern."""
     with statestore.connect(tmp_path).create_store("big", key={"k": "bigint"}, value={"v": "binary"}) as store:
         count = 4000
         store.write(
@@ -277,8 +279,8 @@ def test_every_damaged_region_is_told(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_collected(store: Path) -> None:
-    snapshot = load_log_state(LocalStorage(store))
-    names = sorted(file_names(snapshot))[:3]
+    log_state = load_log_state(LocalStorage(store))
+    names = sorted(file_names(log_state))[:3]
     for name in names:
         path = store / name
         path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -334,10 +336,10 @@ def test_statistics_that_are_not_those_of_the_rows(store: Path, field: str, valu
 def test_an_index_of_other_rows(store: Path) -> None:
     """A point read would miss keys, though the index is whole and in order."""
     storage = LocalStorage(store)
-    snapshot = load_log_state(storage)
-    (meta,) = [m for m in snapshot.segments if m.role == "open" and not m.tombstone]
+    log_state = load_log_state(storage)
+    (meta,) = [m for m in log_state.segments if m.role == "open" and not m.tombstone]
     spec = statestore.connect(store.parent).locate("versioned")[1]
-    hashes = hash_keys([SegmentFiles(storage, spec).segment(meta).column_array("k")])
+    hashes = hash_keys([SegmentFiles(storage, spec).open_segment(meta).column_array("k")])
     name = f"segments/{'0' * 32}.index.arrow"
     data, ref = encode_index(name, np.roll(hashes, 1))
     storage.create(name, data)
@@ -371,9 +373,9 @@ def test_keys_are_compared_in_parts(store: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_checkpoint_that_says_something_else(store: Path) -> None:
     storage = LocalStorage(store)
-    snapshot = load_log_state(storage, version=3)
+    log_state = load_log_state(storage, version=3)
     _rewrite(store, 3, lambda commit: commit.update(writer="somebody else"))
-    write_log_checkpoint(storage, snapshot)
+    write_log_checkpoint(storage, log_state)
     (problem,) = verify(store).problems
     assert problem.code == "CHECKPOINT_WRONG" and "commits differ" in problem.message
 

@@ -210,7 +210,7 @@ def test_a_commit_that_ends_while_vacuum_reads_the_log(
 
     with statestore.connect(tmp_path).open_store("s") as other:
         monkeypatch.setattr(write, "write_entry", publishing)
-        monkeypatch.setattr(maintenance, "load_snapshot", loading)
+        monkeypatch.setattr(maintenance, "load_log_state", loading)
         writer = threading.Thread(target=committing)
         writer.start()
         assert listed.wait(60)
@@ -349,4 +349,4 @@ def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, mo
             assert found.was_committed(raised.value.commit)
             assert not found.was_committed("7-" + raised.value.commit.split("-")[1])
             assert found.commit([part]) == 2
-    assert found.retained() == [1, 2]
+    assert found.kept_snapshots() == [1, 2]

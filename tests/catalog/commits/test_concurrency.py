@@ -272,7 +272,7 @@ def test_commit_during_a_commit(catalog: statestore.Catalog, rival: Rival, monke
 
 
 def test_the_same_transaction_twice(catalog: statestore.Catalog, rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If two handles commit one transaction at the same time, only one commits it."""
+    """Two handles commit one transaction at the same time, and only one commits it."""
     with catalog.open_store("s", auto_compact=False) as store:
         for row in LATE:
             store.put(*row)

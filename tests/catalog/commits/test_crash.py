@@ -93,7 +93,9 @@ OPERATIONS = {
     "second compaction": Operation(lambda s: s.compact(full=True), [Model.same_again], settings=SMALL, compacted=True),
     "minor compaction": Operation(lambda s: s.compact(), [Model.same_again], settings=MINOR),
     "expiry": Operation(lambda s: s.expire(before=8), [Model.same_again], settings=SMALL, compacted=True, horizon=8),
-    "log checkpoint": Operation(lambda s: s.commit(), [Model.commit], settings=((write, "CHECKPOINT_INTERVAL", 1),)),
+    "log checkpoint": Operation(
+        lambda s: s.commit(), [Model.commit], settings=((write, "LOG_CHECKPOINT_INTERVAL", 1),)
+    ),
 }
 
 
@@ -197,7 +199,7 @@ def _check_recovery(root: Path, operation: Operation, model: Model) -> int:
 
 def _replay(store: VersionedStore, model: Model) -> None:
     """Write the same rows again with the same transaction, as a streaming query does after a failure."""
-    known = store._snapshot.versions.find_transaction(*TRANSACTION)
+    known = store._log_state.versions.find_transaction(*TRANSACTION)
     store.put_all(as_table(OWN))
     version = store.commit(transaction=TRANSACTION)
     if known is None:
@@ -210,7 +212,7 @@ def _replay(store: VersionedStore, model: Model) -> None:
 
 def _check(store: VersionedStore, model: Model, operation: Operation) -> None:
     assert store.version == len(model.states) - 1
-    horizon = store._snapshot.horizon
+    horizon = store._log_state.horizon
     if horizon is None:
         check_points(store, model)
         check_answers(store, model, TIMES)
@@ -219,7 +221,7 @@ def _check(store: VersionedStore, model: Model, operation: Operation) -> None:
         for version in range(horizon.version, store.version + 1):
             for time in (None, operation.horizon, 9, 12):
                 found = store.scan(version=version, as_of=time).read_all()
-                assert found.num_rows == len(model.snapshot(version, time))
+                assert found.num_rows == len(model.state_at(version, time))
 
 
 def _files(root: Path) -> set[str]:
@@ -229,7 +231,7 @@ def _files(root: Path) -> set[str]:
 def _expected_files(store: VersionedStore) -> set[str]:
     checkpoints = {i.name for i in store._storage.list("log/_checkpoint/") if i.name.endswith(".arrow")}
     log = {f"log/{version:020d}.json" for version in range(store.version + 1)}
-    return {"store.json"} | log | checkpoints | file_names(store._snapshot)
+    return {"store.json"} | log | checkpoints | file_names(store._log_state)
 
 
 FIRST, LAST = 2, 32
@@ -273,7 +275,7 @@ def _check_death(root: Path, model: Model, committed: bool) -> int:
 
 
 def test_killed_while_creating_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a store or there is none; where there is none, one of another schema can be created."""
+    """A kill leaves the store or none; where there is none, one of another schema can be created."""
     plan = Plan()
     outcomes = []
     for die_at in range(1, MAX_STEPS):
@@ -356,8 +358,8 @@ def test_checkpoint_that_can_not_be_written(tmp_path: Path, monkeypatch: pytest.
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write, "CHECKPOINT_INTERVAL", 1)
-    monkeypatch.setattr(write, "write_checkpoint", no_space)
+    monkeypatch.setattr(write, "LOG_CHECKPOINT_INTERVAL", 1)
+    monkeypatch.setattr(write, "write_log_checkpoint", no_space)
     model = Model()
     with create(statestore.connect(tmp_path)) as store:
         _put(store, model, OWN)

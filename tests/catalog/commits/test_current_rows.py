@@ -19,7 +19,7 @@ import statestore
 from statestore.catalog.commits import open_rows as module
 from statestore.catalog.commits.open_row_match import sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows
-from statestore.catalog.reads.row_ends import newest_ends, views_of
+from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -53,13 +53,15 @@ def listed(found: OpenRows) -> list[tuple[int, str, int]]:
 
 def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
     """(key hash, segment, row) of every open row, by reading them all."""
-    files, snapshot = store._files, store._files.snapshot()
+    files, log_state = store._files, store._files.log_state()
     found = []
-    for view in views_of(snapshot.segments, snapshot.closures):
-        if view.meta.role != "belief":
-            rows = np.flatnonzero(newest_ends(files, view) == OPEN)
-            keys = [files.segment(view.meta).column_array("k").take(pa.array(rows))]
-            found += [(h, view.meta.name, row) for h, row in zip(hash_keys(keys).tolist(), rows.tolist(), strict=True)]
+    for segment in with_closures(log_state.segments, log_state.closures):
+        if segment.meta.role != "belief":
+            rows = np.flatnonzero(newest_ends(files, segment) == OPEN)
+            keys = [files.open_segment(segment.meta).column_array("k").take(pa.array(rows))]
+            found += [
+                (h, segment.meta.name, row) for h, row in zip(hash_keys(keys).tolist(), rows.tolist(), strict=True)
+            ]
     return sorted(found)
 
 
@@ -82,7 +84,7 @@ def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, li
             for row in rows:
                 model.put(*row)
             found = store._files._current
-            if isinstance(found, OpenRows) and found.version == store._files.snapshot().version:
+            if isinstance(found, OpenRows) and found.version == store._files.log_state().version:
                 assert listed(found) == open_rows(store)
         for key in KEYS:
             assert as_tuple(store.get(key)) == model.get(key)
@@ -167,10 +169,10 @@ def test_a_compaction_makes_it_anew(store: statestore.VersionedStore) -> None:
     assert listed(index_of(store)) == open_rows(store)
 
 
-def test_an_older_snapshot_gets_no_index(store: statestore.VersionedStore) -> None:
+def test_an_older_log_state_gets_no_index(store: statestore.VersionedStore) -> None:
     """A writer that lags behind searches the segments; the index stays for the others."""
     bulk(store, 1, 10)
-    old = store._files.snapshot()
+    old = store._files.log_state()
     bulk(store, 2, 20)
     kept = index_of(store)
     assert module.take_index(store._files, old, 100) is None
@@ -179,8 +181,8 @@ def test_an_older_snapshot_gets_no_index(store: statestore.VersionedStore) -> No
 
 def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) -> None:
     bulk(store, 1, 10)
-    snapshot = store._files.snapshot()
-    taken = module.take_index(store._files, snapshot, 100)
+    log_state = store._files.log_state()
+    taken = module.take_index(store._files, log_state, 100)
     assert taken is not None and store._files._current is None
     bulk(store, 2, 20)
     newer = index_of(store)
@@ -191,7 +193,7 @@ def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 2**64 - 1), min_size=1), st.sets(st.integers(0, 2**64 - 1)))
 def test_the_directory_finds_what_a_search_finds(known: set[int], others: set[int]) -> None:
-    """With all keys known (which makes the directory) and after that with new ones."""
+    """Search with all keys known, which makes the directory, and after that with new ones."""
     hashes = np.array(sorted(known), np.uint64)
     numbers = np.arange(len(hashes))
     index = OpenRows(0, hashes, numbers.astype(np.uint64), numbers, ["s"])

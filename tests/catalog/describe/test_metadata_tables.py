@@ -145,7 +145,7 @@ def test_a_version_that_is_not_there(warehouse: Path, suffix: str, version: int)
 def test_wrong_questions(
     warehouse: Path, suffix: str, question: dict[str, Any], error: type[Exception], code: str
 ) -> None:
-    """Also of a table that is empty at the version asked for."""
+    """Wrong questions are refused, also about a table that is empty at the version of the question."""
     for version in (None, 0):
         with pytest.raises(error, match=rf"{code}.*prices\${suffix}"):
             rows(warehouse, suffix, version=version, **question)

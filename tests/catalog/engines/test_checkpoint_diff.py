@@ -42,7 +42,7 @@ def test_the_difference_makes_one_batch_of_another(name: str) -> None:
 
 @pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_inspect_names_the_types_of_every_state(name: str) -> None:
-    """Also of those that stores of ours do not have: no state looks damaged for its types."""
+    """Types that stores of this project do not have are named, too: no state looks damaged for its types."""
     told = run("inspect", checkpoint_path(name), "--json").rows
     assert told and all((table["status"], table["health"]) == ("ok", []) for table in told)
 

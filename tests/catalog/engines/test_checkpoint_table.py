@@ -61,7 +61,7 @@ def test_each_batch_is_a_version(name: str) -> None:
 
 @pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_duckdb_reads_every_table(name: str) -> None:
-    """Also those with several struct fields of one name, which DuckDB does not take."""
+    """Tables with several struct fields of one name are read, too, though DuckDB refuses such types."""
     path = str(checkpoint_path(name))
     connection = statestore.attach(path)
     for table in statestore.inspect(path).tables():

@@ -24,7 +24,7 @@ from statestore.formats.values.times import to_datetime
 
 QUICK = ["toy", "keyed without its first snapshots", "spark spark4.3.0-join__hdfs"]
 MARKS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
-MODES: tuple[Mode, ...] = ("snapshot", "history", "changes")
+MODES: tuple[Mode, ...] = ("state", "history", "changes")
 OF_CHANGES = ("valid_from", "_change_type", "_commit_version", "_commit_timestamp")
 OF_HISTORY = ("valid_from", "valid_to", "_commit_version")
 

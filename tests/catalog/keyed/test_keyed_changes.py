@@ -139,7 +139,7 @@ def test_differences_of_any_two_snapshots(made: Made, state: str) -> None:
 
 
 def test_tables_and_splits_travel(made: Made) -> None:
-    modes: tuple[Mode, ...] = ("snapshot", "history", "changes")
+    modes: tuple[Mode, ...] = ("state", "history", "changes")
     for mode in modes:
         query = Query(mode=mode)
         table = pickle.loads(pickle.dumps(made.table("counts").table))
@@ -147,7 +147,7 @@ def test_tables_and_splits_travel(made: Made) -> None:
         batches = [batch for split in splits for batch in table.read(split, query)]
         assert all(batch.schema == table.schema(query) for batch in batches)
         whole = statestore.inspect(made.path).table("sessions.counts")
-        answers = {"snapshot": whole.scan(), "history": whole.history(), "changes": whole.changes()}
+        answers = {"state": whole.scan(), "history": whole.history(), "changes": whole.changes()}
         assert sum(batch.num_rows for batch in batches) == answers[mode].read_all().num_rows
 
 

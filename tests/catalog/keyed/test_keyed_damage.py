@@ -86,10 +86,10 @@ def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) 
     tasks.dispose()
     if damage == "removed":
         expected = [1]
-        assert fresh(store).retained() == expected
+        assert fresh(store).kept_snapshots() == expected
         return
     for call in (
-        lambda: fresh(store).retained(),
+        lambda: fresh(store).kept_snapshots(),
         lambda: fresh(store).backend(directory=tasks.directory),
         lambda: fresh(store).scan("total"),
     ):
@@ -139,7 +139,7 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
     assert set(store._folder.rglob("*")) == before
     assert len(list(tasks.directory.iterdir())) == 1
     if follows is not None:
-        assert opened_again(store).retained() == []
+        assert opened_again(store).kept_snapshots() == []
 
 
 def opened_again(store: KeyedStore) -> KeyedStore:
@@ -152,7 +152,7 @@ def opened_again(store: KeyedStore) -> KeyedStore:
 def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused although its files still exist, because the discard is about to remove them."""
+    """The part is refused although its files still exist, because the discard is about to remove them."""
     fill(tasks, 1)
     parts = travelled(tasks.snapshot(["full"]))
     version = store.commit(parts)
@@ -167,7 +167,7 @@ def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
 
     monkeypatch.setattr(KeyedStore, "_remove", late)
     store.discard(version)
-    assert store.retained() == []
+    assert store.kept_snapshots() == []
     assert files(store) == set()
 
 
@@ -175,15 +175,15 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process drops them however long it runs, whether it commits or only reads."""
-    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr(shared_log, "CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(shared_log, "LOG_CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)
     fill(tasks, 1)
     for _ in range(10):
         store.discard(tasks.commit("full"))
-        assert reader.retained() == []
+        assert reader.kept_snapshots() == []
         for handle in (store, reader):
-            remembered = [entry.version for entry in handle._read().entries if entry.handles]
+            remembered = [entry.version for entry in handle._read().entries if entry.parts]
             assert len(remembered) <= 2, remembered
 
 

@@ -130,7 +130,7 @@ def test_a_commit_whose_old_files_cannot_be_removed_took_place(
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", _failing)
             store.discard(first)
-        assert store.retained() == [second]
+        assert store.kept_snapshots() == [second]
         assert store.vacuum(older_than=0), "the files that stayed"
 
 
@@ -226,7 +226,7 @@ def test_a_backend_goes_on_when_the_disk_does(
 def test_files_of_a_renewed_database_are_never_taken_for_those_of_a_snapshot_before(
     store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have the same names, and may have the same sizes."""
+    """The files of both databases have the same names, and may have the same sizes."""
     with store.backend(directory=local(tmp_path)) as backend:
         _put(backend, 1)
         part = backend.snapshot("incremental").result(WAIT)

@@ -210,7 +210,7 @@ Way = Callable[[KeyedStore, KeyedBackend, Path], Any]
 @pytest.mark.parametrize("way", mostly_slow([again, of_full, in_place, by_rows], [in_place]))
 @pytest.mark.parametrize("case", WIDER)
 def test_rows_of_a_wider_type(case: str, way: Way, store: KeyedStore, tmp_path: Path) -> None:
-    """In all kinds of states, existing rows are unchanged, with nulls for added fields."""
+    """Existing rows of all kinds of states are unchanged, with nulls for added fields."""
     old, new, cells = WIDER[case]
     before, after = [cell for cell, _ in cells], [cell for _, cell in cells]
     with store.backend(directory=local(tmp_path)) as first:
@@ -229,7 +229,7 @@ def test_rows_of_a_wider_type(case: str, way: Way, store: KeyedStore, tmp_path: 
 
 @pytest.mark.parametrize("case", NO_WIDER)
 def test_types_that_are_no_wider_are_refused(case: str, store: KeyedStore, tmp_path: Path) -> None:
-    """With both sides; then all is as it was."""
+    """The error names both types, and all is as it was."""
     old, new = NO_WIDER[case]
     with store.backend(directory=local(tmp_path)) as backend:
         states(backend, old)
@@ -240,7 +240,7 @@ def test_types_that_are_no_wider_are_refused(case: str, store: KeyedStore, tmp_p
 
 
 def test_keys_of_maps_and_namespaces_can_not_be_wider(store: KeyedStore, tmp_path: Path) -> None:
-    """They are parts of stored keys, which would sort otherwise."""
+    """Keys of maps and namespaces are parts of stored keys, which would sort otherwise."""
     with store.backend(directory=local(tmp_path)) as backend:
         backend.map_state("m", "int", "int", namespace="int")
         with refused("INCOMPATIBLE_STATE", "map of int -> int by namespace int", "map of bigint -> int"):
@@ -251,7 +251,7 @@ def test_keys_of_maps_and_namespaces_can_not_be_wider(store: KeyedStore, tmp_pat
 
 
 def test_objects_of_before_go_on_with_the_wider_type(store: KeyedStore, tmp_path: Path) -> None:
-    """They would take the new rows for old ones otherwise."""
+    """State objects from before a migration would otherwise take new rows for old ones."""
     with store.backend(directory=local(tmp_path)) as backend:
         old = states(backend, "int")
         write(backend, old, "a", [1, 2])
@@ -361,7 +361,7 @@ def test_parts_of_types_that_exclude_each_other_are_not_committed(store: KeyedSt
             running[-1].result()
     with refused("INCOMPATIBLE_STATE", "struct<a:int,b:int>", "struct<a:int,c:int>"):
         store.commit([each.result() for each in running])
-    assert store.retained() == []
+    assert store.kept_snapshots() == []
 
 
 def table(store: KeyedStore, version: int, **query: Any) -> dict[str, Any]:
@@ -421,7 +421,7 @@ def test_a_diff_over_a_field_that_was_added(store: KeyedStore, tmp_path: Path) -
 
 
 def test_a_migrated_state_is_snapshotted_incrementally_and_restored(store: KeyedStore, tmp_path: Path) -> None:
-    """On top of files of before: in place, by rows, and then of a full one; the version before has its old type."""
+    """Restore in place, by rows, and then from a full snapshot; the version before the migration has its old type."""
     folder = local(tmp_path)
     with store.backend(directory=folder) as backend:
         state = backend.value_state("s", OLD)

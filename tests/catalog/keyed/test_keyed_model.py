@@ -149,7 +149,7 @@ class History:
         entries = sum(len(each) for state in ("words", "facts") for each in content.get(state, {}).values())
         entries += sum(len(content.get(state, {})) for state in ("total", "shape", "joined", "mean"))
         assert sum(task.backend.num_entries() for task in self.tasks.tasks) == entries
-        assert self.tasks.store.retained() == list(self.kept)
+        assert self.tasks.store.kept_snapshots() == list(self.kept)
 
     def check_files(self, folder: Path) -> None:
         """Check that exactly the files named by kept snapshots exist while nothing is under way."""
@@ -173,7 +173,7 @@ STEP_WEIGHTS = {"write": 6, "begin": 2, "finish": 4, "cancel": 1, "discard": 2, 
 @pytest.fixture
 def folded_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold the log's entries into one file after every few entries."""
-    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 3)
+    monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 3)
 
 
 @pytest.mark.usefixtures("folded_often")

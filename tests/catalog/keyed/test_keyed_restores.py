@@ -68,7 +68,7 @@ ODD_NAMES = [
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_states_of_odd_names(kind: SnapshotKind, number: int, store: KeyedStore, tmp_path: Path) -> None:
-    """They are names in RocksDB's own files, too."""
+    """Names of states are names in RocksDB's own files, too."""
     folder = local(tmp_path)
     with store.backend(directory=folder) as backend:
         backend.set_current_key("a")

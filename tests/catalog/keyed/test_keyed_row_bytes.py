@@ -16,7 +16,7 @@ from statestore.catalog.keyed.rows.row_keys import (
     ONE,
     ONLY,
     group_bytes,
-    place_bytes,
+    position_bytes,
     prefix_decoder,
     prefix_encoder,
     state_rows,
@@ -59,27 +59,27 @@ def test_rows_by_columns_are_those_one_by_one(
     codec, prefix, group_of = KeyCodec(key), prefix_encoder(key), key_group_function(key, MAX_PARALLELISM)
 
     found: dict[bytes, tuple[Any, ...]] = {}
-    places: dict[bytes, tuple[Any, Any]] = {}
+    row_prefixes: dict[bytes, tuple[Any, Any]] = {}
     for number, (cells, space) in enumerate(itertools.product(key_rows, by_rows)):
         shown = codec.to_user(cells)
         group = group_of(codec.normalize(shown))
         begin = group_bytes(group) + prefix(shown)
         given_space = KeyCodec(by).to_user(space) if len(by) else None
-        place = begin + (rows.namespace(given_space) if len(by) else b"")
-        assert places.setdefault(place, (cells, space)) == (cells, space), "two places have the same bytes"
+        row_prefix = begin + (rows.namespace(given_space) if len(by) else b"")
+        assert row_prefixes.setdefault(row_prefix, (cells, space)) == (cells, space), "two prefixes have the same bytes"
         assert prefix_decoder(key)(begin, GROUP_BYTES) == (shown, len(begin))
-        assert prefix_decoder(by)(place, len(begin)) == (given_space, len(place))
+        assert prefix_decoder(by)(row_prefix, len(begin)) == (given_space, len(row_prefix))
         if kind == "map":
             member_codec = KeyCodec(pa.schema([pa.field("user_key", user_key, nullable=False)]))
             for member in members:
                 stored = rows.user_key(member_codec.to_user((member,)))
                 assert rows.user_key_of(stored) == member_codec.to_user((member,))
-                found[place + stored] = (group, *cells, *space, member)
+                found[row_prefix + stored] = (group, *cells, *space, member)
         elif kind == "list":
-            found[place + place_bytes(number)] = (group, *cells, *space, number)
+            found[row_prefix + position_bytes(number)] = (group, *cells, *space, number)
         else:
-            found[place + ONLY] = (group, *cells, *space, 0)
-    for one, other in itertools.permutations(places, 2):
+            found[row_prefix + ONLY] = (group, *cells, *space, 0)
+    for one, other in itertools.permutations(row_prefixes, 2):
         assert not other.startswith(one), "rows under one place would be taken for the other's"
 
     schema = stored_key(key, spec)
@@ -104,11 +104,13 @@ def test_rows_by_columns_are_those_one_by_one(
 def test_key_groups_and_places_sort_as_numbers() -> None:
     groups = [0, 1, 127, 128, 255, 256, MAX_PARALLELISM - 1]
     assert sorted(map(group_bytes, groups)) == list(map(group_bytes, groups))
-    places = [0, 1, 255, 256, 2**32, 2**63 - 1]
-    assert sorted(map(place_bytes, places)) == list(map(place_bytes, places))
+    positions = [0, 1, 255, 256, 2**32, 2**63 - 1]
+    assert sorted(map(position_bytes, positions)) == list(map(position_bytes, positions))
     columns = natural_keys.keys_from_bytes(
-        pa.schema([("group", pa.int16()), ("place", pa.int64())]),
-        pa.array([group_bytes(group) + place_bytes(place) for group, place in zip(groups, places, strict=False)]),
+        pa.schema([("group", pa.int16()), ("position", pa.int64())]),
+        pa.array(
+            [group_bytes(group) + position_bytes(position) for group, position in zip(groups, positions, strict=False)]
+        ),
     )
-    assert columns[0].to_numpy().tolist() == groups[: len(places)]
-    assert np.array_equal(columns[1].to_numpy(), places)
+    assert columns[0].to_numpy().tolist() == groups[: len(positions)]
+    assert np.array_equal(columns[1].to_numpy(), positions)

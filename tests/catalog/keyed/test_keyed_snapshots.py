@@ -119,7 +119,7 @@ def read(backend: Any, state: Any, key: str) -> Any:
 
 
 def test_only_confirmed_snapshots_are_built_on(store: KeyedStore, tasks: Tasks) -> None:
-    """Not those that were only taken, only committed, are older than the newest confirmed, are full, or of others."""
+    """Snapshots that were only taken or committed, older confirmed ones, full ones and those of others are no base."""
     (task,) = tasks.tasks
     fill(tasks, 1)
 
@@ -220,7 +220,7 @@ def test_discards_in_any_order_keep_what_is_named(order: tuple[int, ...], chain:
         before = files(store)
         store.discard(versions[number])
         assert files(store) == named(store) < before
-    assert files(store) == set() and store.retained() == []
+    assert files(store) == set() and store.kept_snapshots() == []
 
 
 def test_what_is_left_after_a_discard_restores(chain: Chain, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_discarded_snapshot_s_parts_can_not_be_committed_again(store: KeyedSto
     store.discard(store.commit([part]))
     with refused("BASE_DISCARDED", next(iter(part.files()))):
         store.commit([part])
-    assert store.retained() == []
+    assert store.kept_snapshots() == []
 
 
 def test_files_of_kept_snapshots_outlive_discarded_parts(store: KeyedStore, tasks: Tasks) -> None:

@@ -415,7 +415,7 @@ def test_namespaces_do_not_see_each_other(case: str, backend: KeyedBackend) -> N
 
 
 def test_namespaces_that_begin_alike_do_not_see_each_other(backend: KeyedBackend) -> None:
-    """With a map's keys behind them, and the key before them, no two rows may have the same bytes."""
+    """Namespaces lie between the key and a map's key, and no two rows may have the same bytes."""
     texts = ["", "\x00", "a", "a\x00", "a\x00\x00", "aa", "\x01"]
     state = backend.map_state("s", "string", "string", namespace={"n": "string", "m": "string"})
     wanted = {(k, n, m): f"{k}|{n}|{m}" for k in texts for n in texts for m in texts}

@@ -10,7 +10,7 @@ import pytest
 from support.keyed.keyed_backends import keyed_store, local
 
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
-from statestore.connector.tracked.track import value_places
+from statestore.connector.tracked.track import value_indexes
 from statestore.formats.values.key_groups import key_groups
 
 
@@ -38,4 +38,4 @@ def test_timers_of_a_key_in_a_table(kind: SnapshotKind, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_key_is_the_value(names: list[str], key: list[str], others: tuple[int, ...]) -> None:
-    assert value_places(pa.schema([(name, pa.string()) for name in names]), key) == others
+    assert value_indexes(pa.schema([(name, pa.string()) for name in names]), key) == others

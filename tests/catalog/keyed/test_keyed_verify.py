@@ -15,7 +15,7 @@ import statestore
 from statestore.catalog.checks.verification import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import snapshot_log
-from statestore.catalog.keyed.snapshots.snapshot_log import CHECKPOINT_INTERVAL, read_log
+from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, read_log
 from statestore.catalog.log.storage import Storage
 
 
@@ -113,9 +113,9 @@ def test_rows_in_another_key_group_are_found(warehouse: Path) -> None:
     """The index of key groups is shifted by a group: every file is as it was written."""
 
     def shift(entry: dict[str, Any]) -> None:
-        handle = entry["handles"][0]
-        groups = handle["tables"]["v"]["groups"]
-        handle["tables"]["v"]["groups"] = [0, *groups[:-2], groups[-1]]
+        part = entry["handles"][0]
+        groups = part["tables"]["v"]["groups"]
+        part["tables"]["v"]["groups"] = [0, *groups[:-2], groups[-1]]
 
     rewritten(warehouse, 1, shift)
     assert problems(warehouse) == {"WRONG_KEY_GROUP"}
@@ -141,13 +141,13 @@ def test_an_entry_that_can_not_be_is_found(warehouse: Path, field: str, value: o
 )
 def test_a_name_that_leads_elsewhere_is_refused(warehouse: Path, name: str) -> None:
     def change(entry: dict[str, Any]) -> None:
-        handle = entry["handles"][0]
-        handle["tables"]["v"]["file"]["name"] = name
+        part = entry["handles"][0]
+        part["tables"]["v"]["file"]["name"] = name
 
     rewritten(warehouse, 1, change)
     assert "LOG_CORRUPT" in problems(warehouse)
     with pytest.raises(statestore.CorruptError, match="LOG_CORRUPT"):
-        statestore.connect(warehouse).open_store("s").retained()
+        statestore.connect(warehouse).open_store("s").kept_snapshots()
 
 
 def test_an_entry_that_is_missing_is_no_end_of_the_log(warehouse: Path) -> None:
@@ -177,7 +177,7 @@ def test_vacuum_removes_what_no_kept_snapshot_names(warehouse: Path) -> None:
 @pytest.fixture
 def long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyedStore]:
     """A store that was folded twice, with snapshots discarded between."""
-    monkeypatch.setattr(snapshot_log, "CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 4)
     store = statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "string"}, key_groups=8)
     with store.backend() as backend:
         for number in range(6):
@@ -185,7 +185,7 @@ def long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyedS
             version = store.commit([backend.snapshot("incremental").result()], transaction=("app", number))
             backend.notify_complete(version)
             if number:
-                store.discard(store.retained()[0])
+                store.discard(store.kept_snapshots()[0])
     yield store
 
 
@@ -193,7 +193,7 @@ def test_a_folded_log_says_the_same(long_log: KeyedStore, tmp_path: Path) -> Non
     folded = sorted(path.name for path in (tmp_path / "s" / "log" / "_checkpoint").glob("*"))
     assert folded == [f"{4:020d}.json", f"{8:020d}.json"]
     reopened = statestore.connect(tmp_path).open_store("s")
-    assert reopened.retained() == long_log.retained() == [10]
+    assert reopened.kept_snapshots() == long_log.kept_snapshots() == [10]
     assert [reopened.transaction_version(("app", number)) for number in range(7)] == [1, 2, 4, 6, 8, 10, None]
     found = verified(tmp_path)
     assert found.ok and found.checkpoints == 2
@@ -202,7 +202,7 @@ def test_a_folded_log_says_the_same(long_log: KeyedStore, tmp_path: Path) -> Non
 def test_a_damaged_checkpoint_is_passed_over_for_the_entries(long_log: KeyedStore, tmp_path: Path) -> None:
     for path in (tmp_path / "s" / "log" / "_checkpoint").glob("*"):
         flipped(path)
-    assert statestore.connect(tmp_path).open_store("s").retained() == [10]
+    assert statestore.connect(tmp_path).open_store("s").kept_snapshots() == [10]
     assert [problem.code for problem in verified(tmp_path).problems] == ["LOG_CORRUPT"] * 2
 
 
@@ -219,7 +219,7 @@ def test_opening_reads_no_entry_that_was_folded(
     monkeypatch.setattr(snapshot_log, "read_snapshot_entry", counted)
     assert read_log(long_log._storage).newest == 11
     assert read == [9, 10, 11]
-    assert CHECKPOINT_INTERVAL == 64
+    assert LOG_CHECKPOINT_INTERVAL == 64
 
 
 def test_a_checkpoint_that_says_something_else_is_found(long_log: KeyedStore, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Opening a store: from checkpoints and the log, damaged or whole, always the same snapshot."""
+"""Opening a store: from checkpoints and the log, damaged or whole, always the same log state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from support.stores.log_entries import entry, folded, plain, random_log, segment
 
 from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
 from statestore.catalog.log.log_checkpoint import (
-    CHECKPOINT_INTERVAL,
     FOLDER,
+    LOG_CHECKPOINT_INTERVAL,
     load_log_state,
     newest_version,
     write_log_checkpoint,
@@ -30,7 +30,7 @@ from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import CorruptError, NotFoundError
 
 LOG = random_log(90, seed=7)
-SNAPSHOTS = list(accumulate(LOG, advance, initial=EMPTY))[1:]
+LOG_STATES = list(accumulate(LOG, advance, initial=EMPTY))[1:]
 
 
 def checkpoint(version: int) -> str:
@@ -41,7 +41,7 @@ def written(storage: Storage, log: list[CommitEntry], *checkpoints: int) -> Stor
     for commit in log:
         write_entry(storage, commit)
     for version in checkpoints:
-        write_log_checkpoint(storage, SNAPSHOTS[version])
+        write_log_checkpoint(storage, LOG_STATES[version])
     return storage
 
 
@@ -82,11 +82,11 @@ def test_entries_after_the_checkpoint_are_replayed(storage: LocalStorage) -> Non
 @pytest.mark.parametrize("version", [0, 1, 63, 64, 65, 89])
 def test_any_version_can_be_loaded(storage: LocalStorage, version: int) -> None:
     """Before, at and after the checkpoint, from nothing and from a base before or after it."""
-    for base in (None, SNAPSHOTS[0], SNAPSHOTS[64], SNAPSHOTS[89]):
+    for base in (None, LOG_STATES[0], LOG_STATES[64], LOG_STATES[89]):
         assert plain(load_log_state(storage, version, base)) == folded(LOG[: version + 1])
 
 
-@pytest.mark.parametrize("base", [None, SNAPSHOTS[70]])
+@pytest.mark.parametrize("base", [None, LOG_STATES[70]])
 def test_a_version_that_is_not_there_is_an_error(storage: LocalStorage, base: LogState | None) -> None:
     with pytest.raises(NotFoundError, match=r"VERSION_NOT_FOUND.*no version 90; versions 0 to 89"):
         load_log_state(storage, 90, base)
@@ -119,7 +119,7 @@ def test_a_store_without_log_is_damaged(tmp_path: Path) -> None:
 def test_a_checkpoint_is_written_once_and_the_newest_two_stay(tmp_path: Path) -> None:
     storage = written(LocalStorage(tmp_path), LOG[:40], 10, 20, 30)
     before = storage.read(checkpoint(30))
-    write_log_checkpoint(storage, SNAPSHOTS[30])
+    write_log_checkpoint(storage, LOG_STATES[30])
     assert [item.name for item in storage.list(FOLDER)] == [checkpoint(20), checkpoint(30)]
     assert storage.read(checkpoint(30)) == before
 
@@ -168,7 +168,7 @@ def test_an_older_checkpoint_helps_where_the_newest_is_damaged(tmp_path: Path) -
 
 
 def test_a_gap_is_not_taken_for_the_end(storage: LocalStorage) -> None:
-    """With its checkpoint damaged and an entry lost, a store must not open at an older version."""
+    """A store with a damaged log checkpoint and a lost entry must not open at an older version."""
     replace_file(storage, checkpoint(64), lambda data: b"x" + data)
     storage.delete(entry_name(30))
     for version in (None, 80):
@@ -264,20 +264,20 @@ def test_ten_thousand_commits_are_opened_by_their_tail(tmp_path: Path) -> None:
     """From the newest checkpoint and the longest tail there can be, and nothing before; equal to the plain model."""
     log = random_log(10_000, seed=11)
     storage = LocalStorage(tmp_path)
-    snapshot = EMPTY
+    log_state = EMPTY
     for commit in log:
-        snapshot = advance(snapshot, commit)
-        if commit.version == len(log) - CHECKPOINT_INTERVAL:
-            write_log_checkpoint(storage, snapshot)
-    for commit in log[-CHECKPOINT_INTERVAL + 1 :]:
+        log_state = advance(log_state, commit)
+        if commit.version == len(log) - LOG_CHECKPOINT_INTERVAL:
+            write_log_checkpoint(storage, log_state)
+    for commit in log[-LOG_CHECKPOINT_INTERVAL + 1 :]:
         write_entry(storage, commit)
     counting = Counting(tmp_path)
     loaded = load_log_state(counting)
-    tail = [entry_name(commit.version) for commit in log[-CHECKPOINT_INTERVAL + 1 :]]
-    assert set(counting.read_names) == {checkpoint(len(log) - CHECKPOINT_INTERVAL), *tail, entry_name(len(log))}
+    tail = [entry_name(commit.version) for commit in log[-LOG_CHECKPOINT_INTERVAL + 1 :]]
+    assert set(counting.read_names) == {checkpoint(len(log) - LOG_CHECKPOINT_INTERVAL), *tail, entry_name(len(log))}
     assert len(counting.read_names) == len(tail) + 2, "each once"
     assert plain(loaded) | {"changelogs": None} == folded(log) | {"changelogs": None}
-    assert plain(loaded) == plain(snapshot)
+    assert plain(loaded) == plain(log_state)
 
 
 def test_entries_that_nobody_folded_cost_one_request_each(tmp_path: Path) -> None:

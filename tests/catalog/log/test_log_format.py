@@ -27,7 +27,7 @@ from statestore.catalog.log.entries import (
     read_entry,
     write_entry,
 )
-from statestore.catalog.log.log_checkpoint import CHECKPOINT_INTERVAL, SCHEMA, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, SCHEMA, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.changelogs.changelog import read_changelog
@@ -138,16 +138,16 @@ def test_every_field_is_documented() -> None:
     """Fields of entries, columns of checkpoints, operations, and the numbers that a reader has to know."""
     page = PAGE.read_text()
     names = [field.name for kind in (CommitEntry, Horizon) for field in fields(kind)]
-    names += [*SCHEMA.names, *OPERATIONS, str(CHECKPOINT_INTERVAL), f"{KEPT_CHANGELOGS:,}", MAGIC.hex(" ")]
+    names += [*SCHEMA.names, *OPERATIONS, str(LOG_CHECKPOINT_INTERVAL), f"{KEPT_CHANGELOGS:,}", MAGIC.hex(" ")]
     assert [name for name in names if f"`{name}`" not in page and f" {name} " not in page] == []
 
 
 def _write_all() -> None:
     storage = LocalStorage(NEWEST)
-    snapshots = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
+    log_states = list(accumulate(NEWEST_LOG, advance, initial=EMPTY))[1:]
     for commit in NEWEST_LOG:
         write_entry(storage, commit)
-    write_log_checkpoint(storage, snapshots[3])
+    write_log_checkpoint(storage, log_states[3])
 
 
 if __name__ == "__main__":

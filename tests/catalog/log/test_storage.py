@@ -41,7 +41,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def test_what_was_created_is_read(storage: Storage) -> None:
-    """In folders that did not exist, whole and mapped."""
+    """Files in folders that did not exist are read, whole and mapped."""
     storage.create("a/b/c", b"12345")
     assert storage.read("a/b/c") == b"12345"
     assert storage.map("a/b/c").to_pybytes() == b"12345"
@@ -230,7 +230,7 @@ def noting(steps: list[str], step: str, call: Callable[..., Any]) -> Callable[..
 def test_folders_around_a_store_may_be_closed_to_its_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, raises: bool
 ) -> None:
-    """Not those of the store: a name in them would not be known to survive a power cut."""
+    """Folders of the store itself may not: a name in them might not survive a power cut."""
     root = tmp_path / "around" / "warehouse" / "s"
     (root / "log").mkdir(parents=True)
     storage = LocalStorage(root)

@@ -60,7 +60,7 @@ def test_every_pair_of_points(tmp_path: Path, compacted: bool, monkeypatch: pyte
             store.compact(full=True)
             model.same_again()
     points = [(version, time) for version in range(store.version + 1) for time in (None, 3, 8)]
-    states = {point: {row[0]: row[1] for row in model.snapshot(*point)} for point in points}
+    states = {point: {row[0]: row[1] for row in model.state_at(*point)} for point in points}
     table = Table(open_table(tmp_path / "s"))
     for part_rows in (2, 1 << 20):
         monkeypatch.setattr(difference, "PART_ROWS", part_rows)
@@ -201,7 +201,7 @@ def test_any_table(tmp_path: Path) -> None:
 
 
 def test_rows_that_their_key_does_not_tell_apart_are_wholes() -> None:
-    """Where a key repeats (a list, a side of a join), equal rows cancel out one by one."""
+    """Equal rows of a key that repeats (a list, a side of a join) cancel out one by one."""
     commits: list[Sequence[Row]] = [
         [("a", 1.0, 0, None), ("a", 1.0, 0, None), ("a", 2.0, 0, None)],
         [("a", 1.0, 0, None), ("a", 3.0, 0, None), ("a", 3.0, 0, None)],

@@ -117,7 +117,7 @@ def test_log_entry_of_another_version(warehouse: Warehouse) -> None:
 
 @pytest.fixture
 def with_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
-    monkeypatch.setattr(write, "CHECKPOINT_INTERVAL", 1)
+    monkeypatch.setattr(write, "LOG_CHECKPOINT_INTERVAL", 1)
     return committed(tmp_path)
 
 

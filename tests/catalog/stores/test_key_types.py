@@ -165,8 +165,8 @@ class Checked:
             assert self._rows(self.store.history(key=key)) == sorted(self._row(key, t, v) for t, v in versions)
         after = self.store.changes(filter=[("_change_type", "in", ["insert", "update_postimage"])])
         assert self._rows(after) == sorted(self._row(*row) for row in every)
-        assert layout_violations(self.store._files, self.store._snapshot) == []
-        assert uniqueness_violations(self.store._files, self.store._snapshot, self.store.version) == []
+        assert layout_violations(self.store._files, self.store._log_state) == []
+        assert uniqueness_violations(self.store._files, self.store._log_state, self.store.version) == []
 
     def _rows(self, reader: pa.RecordBatchReader) -> list[Any]:
         rows = reader.read_all().to_pylist(maps_as_pydicts="strict")
@@ -248,7 +248,7 @@ def test_value_type(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_null_in_a_value_column(tmp_path: Path, name: str) -> None:
-    """In a table a null is a value like another; it does not delete."""
+    """A null in a table is a value like another; it does not delete."""
     value, values = VALUES[name]
     checked = Checked(tmp_path, {"k": "string"}, value)
     null = None if len(value) == 1 else dict.fromkeys(value)

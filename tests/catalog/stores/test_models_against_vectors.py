@@ -265,7 +265,7 @@ def test_put_if_absent_and_delete_are_logged_as_kafka_does() -> None:
 
 
 def test_sequence_numbers_start_anew_after_a_restart() -> None:
-    """So a put after it overwrites a restored duplicate of the same key and start, as in Kafka."""
+    """A put after a restart overwrites a restored duplicate of the same key and start, as in Kafka."""
     model = WindowModel(str.encode, RETENTION, 10, INTERVAL, retain_duplicates=True)
     model.put("a", "1", 5)
     model.put("a", "2", 5)

@@ -116,7 +116,7 @@ def test_a_log_checkpoint_does_not_reach_another_store(replaced: tuple[Versioned
     old, new = replaced
     storage = new._storage
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
-        write_log_checkpoint(storage, old._snapshot)
+        write_log_checkpoint(storage, old._log_state)
     assert not storage.list("log/_checkpoint/")
     write_log_checkpoint(storage, load_log_state(storage))
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
@@ -266,8 +266,8 @@ def test_rebuild_waits_for_no_commit_that_it_would_lose(tmp_path: Path, monkeypa
         # A writer that had begun before the folder changed its name ends now: it is in the moved folder.
         inside = LocalStorage(folder)
         entry = read_entry(inside, 3)
-        snapshot = load_log_state(inside)
-        write_entry(inside, write.new_entry(snapshot, "write", NewFiles(), transaction=("app", 1)))
+        log_state = load_log_state(inside)
+        write_entry(inside, write.new_entry(log_state, "write", NewFiles(), transaction=("app", 1)))
         assert entry.version == 3
         return claims_given_up(folder)
 

@@ -91,7 +91,7 @@ class Expiring:
         self.pair.step("commit", None)
 
     def check(self) -> None:
-        assert layout_violations(self.pair.store._files, self.pair.store._snapshot) == []
+        assert layout_violations(self.pair.store._files, self.pair.store._log_state) == []
         self.check_refusals()
         for version in range(self.version, self.pair.store.version + 1):
             self.check_version(version)
@@ -115,7 +115,7 @@ class Expiring:
         for time in [None, *range(max(self.time, 0), HORIZON + 1)]:
             found = rows_of(store.scan(version=version, as_of=time), *INTERVAL)
             assert len(found) == len(set(found)), f"version {version}, time {time}"
-            assert set(found) == model.snapshot(version, time), f"version {version}, time {time}"
+            assert set(found) == model.state_at(version, time), f"version {version}, time {time}"
         found = rows_of(store.history(version=version, start_time=max(self.time, 0)), *INTERVAL, "_commit_version")
         expected = {row for row in model.history(version) if row[3] is None or row[3] > self.time}
         assert len(found) == len(set(found)) and set(found) == expected, f"history at {version}"
@@ -201,7 +201,7 @@ def test_a_deleted_key_stays_deleted(history: list[tuple[int | None, int]], hori
 
 
 def test_puts_older_than_the_horizon(tmp_path: Path) -> None:
-    """They are refused and counted, and change nothing."""
+    """Puts older than the horizon are refused and counted, and change nothing."""
     for seed in range(max(EXAMPLES // 4, 10)):
         generate = Generator(2_000_000 + seed)
         expiring = Expiring(tmp_path / str(seed))

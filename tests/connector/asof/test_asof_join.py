@@ -137,7 +137,7 @@ def test_many_rows_and_versions_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
 def test_keys_whose_hashes_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, asked: str, answer: list[int | None]
 ) -> None:
-    """On one side, on the other, or on both."""
+    """Keys of equal hashes are on one side, on the other, or on both."""
     with filled(tmp_path, [[("a", 1, 0), ("b", 2, 5)]]) as store:
         for module in (arrow_engine, key_numbers):
             monkeypatch.setattr(

@@ -125,7 +125,7 @@ def refused(table: Table, on: Any, said: str) -> None:
 
 
 def test_a_left_row_of_before_what_is_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is unknown whether its key had a value then; from the oldest batch on all state is known."""
+    """Nothing says whether the row's key had a value then; from the oldest batch on all state is known."""
     name = "spark4.3.0-agg__hdfs"
     path = purged(name, tmp_path, 4)
     table = tables(path)["state"]

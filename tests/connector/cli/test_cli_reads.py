@@ -237,7 +237,7 @@ READS: list[tuple[str, ...]] = [
 
 @pytest.mark.parametrize("arguments", READS, ids=" ".join)
 def test_json_carries_what_the_table_shows(warehouse: Path, arguments: tuple[str, ...]) -> None:
-    """In a pipe: the same rows and columns, whole values, one line each."""
+    """A pipe gets the same rows and columns, with whole values, one line each."""
     name, *rest = arguments
     header, *body = cells(run(name, warehouse, *rest))
     rows = run(name, warehouse, *rest, "--json").rows
@@ -272,7 +272,7 @@ def test_json_of_diff_carries_what_the_table_shows(warehouse: Path) -> None:
 
 
 def test_a_terminal_cuts_long_cells(warehouse: Path) -> None:
-    """At 100 columns the widest cells give way; --full shows them; no line is wrapped."""
+    """The widest cells give way at 100 columns; --full shows them; no line is wrapped."""
     long = "x" * 100
     found = at_terminal(100, "scan", warehouse, "prices", "--columns", "item,price,note")
     assert "xxx…" in found.out and long not in found.out
@@ -282,7 +282,7 @@ def test_a_terminal_cuts_long_cells(warehouse: Path) -> None:
 
 
 def test_a_narrow_terminal_shows_blocks(warehouse: Path) -> None:
-    """On a terminal too narrow for a table, each row is a block of name and value."""
+    """A terminal too narrow for a table shows each row as a block of names and values."""
     found = at_terminal(40, "versions", warehouse, "many").out.splitlines()
     assert found[0].startswith("── 1 ─") and max(map(len, found)) <= 40
     assert [line.split()[1] for line in found if line.startswith("version ")] == ["1", "0"]
@@ -294,7 +294,7 @@ def test_a_narrow_terminal_shows_blocks(warehouse: Path) -> None:
 
 
 def test_inspect_keeps_a_row_for_each_store(warehouse: Path) -> None:
-    """With what matters most, where there is no room for everything."""
+    """A narrow terminal shows of each store what matters most."""
     found = at_terminal(100, "inspect", warehouse)
     header, *body = cells(found)
     assert header == ["store", "kind", "keys", "version", "to", "bytes", "health"]

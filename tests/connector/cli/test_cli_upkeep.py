@@ -81,7 +81,7 @@ def test_verify_tells_all_problems(warehouse: Path) -> None:
 
 
 def test_compact(warehouse: Path) -> None:
-    """Only due work is done, unless all is requested; no answer changes, and an open writer still works."""
+    """Compact does only due work, unless all is requested; no answer changes, and an open writer still works."""
     before = {name: state(warehouse, name) for name in ("one", "two")}
     nothing = run("compact", warehouse, "--json").rows
     assert [(row["store"], row["compacted"], row["version"]) for row in nothing] == [
@@ -193,7 +193,7 @@ def test_a_narrow_terminal(warehouse: Path) -> None:
 
 
 def test_a_bar_is_drawn_for_a_terminal_only(warehouse: Path) -> None:
-    """On stderr, and it goes away; stdout has the data alone."""
+    """The bar is on stderr and goes away; stdout has the data alone."""
     command: list[str | Path] = [SCRIPT, "verify", warehouse, "--json"]
     silent = subprocess.run(command, capture_output=True, check=True)
     assert silent.stderr == b""

@@ -108,7 +108,7 @@ def test_batches_restarts_and_other_numbers_of_tasks(stream: Stream, tmp_path: P
     for version in (1, 3, 5):
         assert state(stream.store, version) == states[version - 1]
     log = read_log(LocalStorage(stream.store))
-    assert [len(entry.handles) for entry in log.entries] == [4, 4, 2, 2, 7, 7]
+    assert [len(entry.parts) for entry in log.entries] == [4, 4, 2, 2, 7, 7]
     assert len({entry.transaction[0] for entry in log.entries if entry.transaction}) == 1
 
 
@@ -125,7 +125,7 @@ def test_only_the_newest_snapshots_stay(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_comes_again(stream: Stream, tmp_path: Path) -> None:
-    """It died between our commit and Spark's own: the same rows again, and nothing counts twice."""
+    """A query died between our commit and Spark's own: the same rows come again, and nothing counts twice."""
     model, expected = Model(), {}
     for number in range(2):
         feed(tmp_path / "in", number, some_rows(number))

@@ -235,7 +235,7 @@ def stream(spark: SparkSession, path: Path, checkpoint: Path, **options: Any) ->
 
 
 def test_a_stream_of_the_changes_of_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """It begins with the first batch, resumes at its position, and reads new batches."""
+    """The stream begins with the first batch, resumes at its position, and reads new batches."""
     path = tmp_path / "growing"
     shutil.copytree(checkpoint_path(AGGREGATION), path)
     kept = json.loads((path / "commits" / "5").read_text().splitlines()[1])

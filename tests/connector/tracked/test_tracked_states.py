@@ -147,7 +147,7 @@ def test_all_sequences_of_nine_operations(held: Map) -> None:
 
 
 def test_a_key_that_is_put_again_is_idle_from_then(held: Map) -> None:
-    """Only its last time counts, also after it was removed, and when times go backwards."""
+    """The last time of a key counts, also after it was removed, and when times go backwards."""
     for time in (5, 9, 7):
         held.put(1, time, time)
         assert held.by_time(100) == {1: (time, time)}

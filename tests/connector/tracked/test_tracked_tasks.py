@@ -127,7 +127,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
     for number in range(12):
         time += int(random.integers(1, 4))
         count, tasks = int(random.integers(0, 12)), int(random.choice([1, 1, 2, 3, GROUPS]))
-        chosen = [words[place] for place in random.integers(0, len(words), count)]
+        chosen = [words[index] for index in random.integers(0, len(words), count)]
         records = list(zip(chosen, random.choice([LOOK, LOOK, REMOVE, *range(5)], count).tolist(), strict=True))
         keeps = number % 3 > 0
         if number % 6 == 4:
@@ -139,7 +139,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
         assert tracking.states() == versions[-1]
         expected = {STATE} if timeout is None else {STATE, UPDATED, IDLE}
         assert tracking.entries() == dict.fromkeys(expected, len(model.states)), "no time is left behind"
-    kept = tracking.store.retained()
+    kept = tracking.store.kept_snapshots()
     assert len(kept) == len(versions) + seed % 2, "what failed is no version"
     assert [tracking.states(version) for version in kept[seed % 2 :]] == versions
     assert tracking.store.vacuum(0) == [], "nothing is left of what failed"
@@ -163,7 +163,7 @@ def test_records_of_a_key_come_in_order(tmp_path: Path) -> None:
 
 
 def test_a_record_in_time_holds_a_timeout_off(tmp_path: Path) -> None:
-    """Also one that only looks; a timeout is more than the duration; then the key begins anew."""
+    """A record that only looks holds it off, too; after more than the duration the key begins anew."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout(3000), output=SEEN)
     tracking.batch([("a", 1), ("b", 2), ("c", 3)], 10)
     assert tracking.batch([], 13) == [], "just the duration is not more"
@@ -221,7 +221,7 @@ def test_rules_are_told_with_the_key(tmp_path: Path) -> None:
         with refused("FUNCTION_FAILED", "'bad'", told):
             tracking.batch([("a", 10), ("bad", value)], tasks=2)
         assert tracking.states() == {"a": 9}
-    assert tracking.store.retained() == [1]
+    assert tracking.store.kept_snapshots() == [1]
 
 
 def test_empty_batches_are_versions(tmp_path: Path) -> None:
@@ -275,21 +275,21 @@ def test_a_state_is_the_same_in_the_same_batch_and_the_next(
     update."""
     seen: list[Any] = []
 
-    def writes(batch_time: datetime, key: str, place: int | None, state: State) -> None:
+    def writes(batch_time: datetime, key: str, index: int | None, state: State) -> None:
         found = state.get_option()
         seen.append((copy.deepcopy(found), str(type(found)), str(found)))
         if isinstance(found, list):
             found.append("changed")
         if isinstance(found, dict):
             found["changed"] = 1
-        if place is not None and place >= 0:
-            state.update(values[place][0])
+        if index is not None and index >= 0:
+            state.update(values[index][0])
 
     tracking = Tracking(tmp_path, StateSpec.function(writes).timeout(1000), state=kind)
-    for place, (_, expected) in enumerate(values):
+    for index, (_, expected) in enumerate(values):
         seen.clear()
-        at = place * 10 + 1
-        tracking.batch([("a", place), ("a", LOOK), ("a", LOOK)], at)
+        at = index * 10 + 1
+        tracking.batch([("a", index), ("a", LOOK), ("a", LOOK)], at)
         tracking.batch([("a", LOOK)], at + 1)
         tracking.batch([], at + 5)
         assert [found for found, *_ in seen] == [None, *[expected] * 4]
@@ -310,13 +310,13 @@ def test_values_are_as_users_write_them(tmp_path: Path) -> None:
     rows = [("k", *cells), ("k", None, None, None)]
     for number, values in enumerate([list(kinds), *([name] for name in kinds), []]):
         tracking = Tracking(tmp_path / str(number), StateSpec.function(look), values={n: kinds[n] for n in values})
-        places = [0, *(1 + list(kinds).index(name) for name in values)]
+        indexes = [0, *(1 + list(kinds).index(name) for name in values)]
         seen.clear()
-        tracking.batch([tuple(row[place] for place in places) for row in rows])
+        tracking.batch([tuple(row[index] for index in indexes) for row in rows])
         if not values:
             assert seen == [None, None]
         elif len(values) == 1:
-            assert seen == [rows[0][places[1]], None]
+            assert seen == [rows[0][indexes[1]], None]
         else:
             assert seen == [dict(zip(kinds, cells, strict=True)), dict.fromkeys(kinds)]
 
@@ -378,7 +378,7 @@ def test_initial_states_that_are_refused(tmp_path: Path) -> None:
     for wrong in ({}, {"x": "bigint", "y": "bigint"}, {"x": "string"}):
         with refused("WRONG_INITIAL_STATE", "int64"):
             tracking.put_initial([("a", *([None] * len(wrong)))], kinds=wrong)
-    assert tracking.store.retained() == []
+    assert tracking.store.kept_snapshots() == []
     assert tracking.store.vacuum(0) == []
 
 
@@ -440,7 +440,7 @@ def test_columns_do_what_records_do(tmp_path: Path, seed: int) -> None:
         trackings[-1].put_initial([("w1", 5), ("w9", 6)])
     for number in range(15):
         count = int(random.integers(0, 10)) if number % 4 else 0
-        words = [f"w{place}" for place in random.integers(0, 8, count)]
+        words = [f"w{index}" for index in random.integers(0, 8, count)]
         records = list(zip(words, random.choice([LOOK, REMOVE, *range(4)], count).tolist(), strict=True))
         tasks = int(random.integers(1, 4))
         emitted = [ordered(tracking.batch(records, tasks=tasks, keeps=True)) for tracking in trackings]
@@ -486,7 +486,7 @@ def test_wrong_states_of_columns(tmp_path: Path, name: str) -> None:
     tracking = Tracking(tmp_path, StateSpec.vectorized(lambda batch_time, keys, rows, states: answer))
     with refused("FUNCTION_FAILED", told):
         tracking.batch([("a", 1), ("b", 1)])
-    assert tracking.store.retained() == []
+    assert tracking.store.kept_snapshots() == []
     assert tracking.store.vacuum(0) == []
 
 
@@ -503,7 +503,7 @@ def test_columns_keep_chunks_and_other_widths(tmp_path: Path) -> None:
 
 
 def test_a_batch_reads_no_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 3000 keys, a batch of two looks up two, and looks through no more times than are due."""
+    """A batch of two of 3000 keys looks up two, and looks through no more times than are due."""
     tracking = Tracking(tmp_path, StateSpec.function(scripted).timeout("1 hour"), output=SEEN)
     tracking.batch([(f"w{number}", 1) for number in range(3000)])
     asked: list[int] = []

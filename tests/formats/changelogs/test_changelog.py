@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_appended_is_read(path: Path) -> None:
-    """With or without the schema known; nulls, empty batches and many rows included."""
+    """Records are read with or without the schema known; nulls, empty batches and many rows included."""
     batches = [
         batch(1),
         batch(2, None),
@@ -117,7 +117,7 @@ def test_zeros_at_the_end_are_a_torn_tail(path: Path) -> None:
 
 
 def test_any_damage_before_the_end_is_said(path: Path) -> None:
-    """In each byte of schema and first batch: what lies there was acknowledged, so it cannot be passed over."""
+    """Damage each byte of schema and first batch: what lies there was acknowledged and cannot be passed over."""
     ends = written(path, batch(1), batch(2))
     data = path.read_bytes()
     for position in range(ends[1]):
@@ -210,7 +210,7 @@ def test_a_batch_that_arrow_would_trip_over_is_damage(path: Path) -> None:
 
 
 def test_another_format_version_is_not_passed_over(path: Path) -> None:
-    """To an older release a newer file must not look empty: its records would be lost."""
+    """A newer file must not look empty to an older release: its records would be lost."""
     written(path, batch(1))
     path.write_bytes(path.read_bytes().replace(b"SSLOG\x03", b"SSLOG\x04"))
     with pytest.raises(UnsupportedError, match="CHANGELOG_FORMAT"):
@@ -298,7 +298,7 @@ def test_files_of_format_version_2_are_read(path: Path) -> None:
 
 
 def test_a_file_of_format_version_2_is_not_appended_to(path: Path) -> None:
-    """To older releases a frame of version 3 would be damage."""
+    """A frame of version 3 would be damage to older releases."""
     old_file(path, [(b"a", b"1", 1)])
     file = try_adopt(path)
     assert file is not None
@@ -334,7 +334,7 @@ def test_a_killed_owner_leaves_its_changelog_to_be_adopted(path: Path) -> None:
 
 
 def test_a_changelog_is_never_seen_without_its_owner(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When its name appears, it is locked and has its schema; else another handle could adopt and remove it."""
+    """A changelog is locked and has its schema when its name appears; else another handle could adopt and remove it."""
     seen = []
     link = os.link
 

@@ -62,7 +62,7 @@ def keys(path: Path) -> list[bytes]:
 
 
 def test_a_failed_write_that_cannot_be_cut_off_stops_the_writer_until_it_can(path: Path, disk: Disk) -> None:
-    """At every moment a reader finds exactly the acknowledged records."""
+    """A reader finds exactly the acknowledged records at every moment."""
     writer = ChangelogWriter(path, ROW_SCHEMA)
     writer.append_row(b"before", b"1", 1)
     disk.broken = {"write": errno.ENOSPC, "ftruncate": errno.EIO}
@@ -116,7 +116,7 @@ def test_a_process_that_ends_with_a_half_written_record_leaves_the_others(path: 
 
 
 def test_what_a_failed_write_left_is_cut_off_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a whole record, whose write was interrupted before it was answered: it must not come back after a kill."""
+    """A whole record whose write was interrupted before it was answered is cut off, too, and does not come back."""
     writer = ChangelogWriter(path, ROW_SCHEMA)
     end = writer.append_row(b"before", b"1", 1)
     write, writev = os.write, os.writev
@@ -175,7 +175,7 @@ def test_a_temporary_name_that_cannot_be_removed_does_no_harm(path: Path, disk: 
 
 
 def test_a_write_that_takes_nothing_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not an endless loop."""
+    """The writer raises an error and does not loop."""
     writer = ChangelogWriter(path, ROW_SCHEMA)
     monkeypatch.setattr(os, "write", lambda *_: 0)
     with pytest.raises(StorageError):

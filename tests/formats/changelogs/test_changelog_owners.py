@@ -16,7 +16,7 @@ import statestore
 from statestore.catalog.commits import consumed_changelogs as consumed
 from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.log import entries as log
-from statestore.catalog.log import log_state as snapshot
+from statestore.catalog.log import log_state as log_states
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, made_at, read_changelog
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.errors import CorruptError, StorageError
@@ -231,7 +231,7 @@ def test_two_writers_have_a_file_each(tmp_path: Path) -> None:
 @pytest.fixture
 def died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A handle, beside a committed changelog that was not removed and that the newest log state no longer lists."""
-    monkeypatch.setattr(snapshot, "KEPT_CHANGELOGS", 5)
+    monkeypatch.setattr(log_states, "KEPT_CHANGELOGS", 5)
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", **COLUMNS).close()
     with catalog.open_store("s", auto_compact=False) as store:
@@ -248,7 +248,7 @@ def died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             put(store, f"x{number}", number, 2000 + number)
             store.commit()
         file.write_bytes(data)
-        assert file.name not in store._snapshot.changelogs
+        assert file.name not in store._log_state.changelogs
         yield store
 
 
@@ -265,7 +265,7 @@ def test_a_changelog_of_which_the_log_holds_the_name_is_not_applied_again(died: 
 
 
 def test_a_changelog_that_the_log_does_not_name_is_adopted(died: Any, tmp_path: Path) -> None:
-    """Only entries after the version at which it was made can name it, and only these are read."""
+    """Entries after the version at which a changelog was made can name it, and only these are read."""
     read: list[int] = []
     (old,) = changelogs(tmp_path)
     old.unlink()
@@ -290,14 +290,14 @@ def test_a_file_that_does_not_say_when_it_was_made_is_looked_for_in_the_whole_lo
     """One of an older release, or a forged one that says it was made later than the newest version."""
     (file,) = changelogs(tmp_path)
     assert made_at(file) == 1
-    ends = consumed.consumed_ends(died._storage, died._snapshot, [file.name, "0" * 20 + "-" + "0" * 32 + ".changelog"])
+    ends = consumed.consumed_ends(died._storage, died._log_state, [file.name, "0" * 20 + "-" + "0" * 32 + ".changelog"])
     assert ends == {file.name: file.stat().st_size}
     file.unlink()
     ChangelogWriter(file, ROW_SCHEMA, died.version + 1, died.spec.store_id).close()
     assert made_at(file) == died.version + 1
-    assert consumed.consumed_ends(died._storage, died._snapshot, [file.name]) == ends
+    assert consumed.consumed_ends(died._storage, died._log_state, [file.name]) == ends
     file.write_bytes(b"")
-    assert consumed.consumed_ends(died._storage, died._snapshot, [file.name]) == ends
+    assert consumed.consumed_ends(died._storage, died._log_state, [file.name]) == ends
 
 
 def test_a_take_over_that_fails_holds_no_lock(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_missing_log_entry_stops_the_search(died: Any, tmp_path: Path) -> None
     assert document["commit"]["version"] == 3
     entry.unlink()
     with pytest.raises(statestore.StateStoreError):
-        consumed.consumed_ends(died._storage, died._snapshot, [file.name])
+        consumed.consumed_ends(died._storage, died._log_state, [file.name])
 
 
 # Nothing else is taken for one

@@ -152,7 +152,7 @@ def test_a_lost_page_of_what_was_synced_is_damage(tmp_path: Path) -> None:
 
 
 def test_the_first_page_may_be_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With the schema: nothing is left, and that is said."""
+    """A file that lost its schema has nothing left, and an error says so."""
     path = tmp_path / "a.changelog"
     writer = ChangelogWriter(path, ROW_SCHEMA)
     while writer.end < 2 * PAGE:

@@ -166,12 +166,12 @@ def test_segments_are_counted_toward_zero(time: int, number: int) -> None:
 
 
 def test_intervals_of_window_stores() -> None:
-    assert segments.interval_of_segments(300_000, 3) == 150_000
-    assert segments.interval_of_segments(60_000, 3) == segments.MINUTE
+    assert segments.interval_of_time_segments(300_000, 3) == 150_000
+    assert segments.interval_of_time_segments(60_000, 3) == segments.MINUTE
     assert segments.original_retention(1_000, 2_000, 60_000, 3) == (60_000, 60_000)
     assert segments.original_retention(100_000, 50_000, 60_000, 3) == (300_002, 150_001)
     with pytest.raises(InvalidInputError, match="SEGMENT_COUNT"):
-        segments.interval_of_segments(60_000, 1)
+        segments.interval_of_time_segments(60_000, 1)
 
 
 # Paths
@@ -181,13 +181,13 @@ def test_intervals_of_window_stores() -> None:
     application=NAMES,
     task=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 99)),
     store=NAMES,
-    segment=st.none() | st.integers(0, 9),
+    time_segment=st.none() | st.integers(0, 9),
     front=st.sampled_from(["", "/", "/tmp/kafka-streams/"]),
 )
 def test_paths_come_back(
-    application: str, task: tuple[int, int] | None, store: str, segment: int | None, front: str
+    application: str, task: tuple[int, int] | None, store: str, time_segment: int | None, front: str
 ) -> None:
-    layout, name = ("keyvalue-or-versioned", None) if segment is None else ("segment", f"{store}.{segment}")
+    layout, name = ("keyvalue-or-versioned", None) if time_segment is None else ("segment", f"{store}.{time_segment}")
     subtopology, partition = task or (None, None)
     path = StorePath(application, subtopology, partition, store, layout, None, name)  # type: ignore[arg-type]
     assert decode_store_path(front + encode_store_path(path)) == path

@@ -312,8 +312,8 @@ def test_segment_names(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", of_kinds("path"))
 def test_paths(case: dict[str, Any]) -> None:
     found = state_directory.decode_store_path(case["text"])
-    told = {name: value for name, value in vars(found).items() if value is not None and name != "segment"}
-    assert told == case["decoded"]
+    parts = {name: value for name, value in vars(found).items() if value is not None and name != "time_segment"}
+    assert parts == case["decoded"]
     assert state_directory.encode_store_path(found) == case["text"]
 
 

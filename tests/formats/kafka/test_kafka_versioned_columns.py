@@ -93,7 +93,7 @@ def test_a_column_of_rows_reads_as_its_rows(found: list[TimeSegmentRow], skipped
 
 @given(row=rows(), cut=st.integers(0, 40), data=st.binary(max_size=8))
 def test_a_column_refuses_the_rows_that_are_refused_alone(row: TimeSegmentRow, cut: int, data: bytes) -> None:
-    """With the same words."""
+    """A column's error has the words of a row's error."""
     bad = encode_row(row)[:cut] + data
     column = pa.array([encode_row(row), bad], pa.binary())
     try:

@@ -164,7 +164,7 @@ def test_a_child_closes_no_descriptor_that_another_file_has_by_now(temporary: Pa
 
 
 def test_a_child_does_not_keep_the_directory_of_its_parent(temporary: Path) -> None:
-    """It inherits the lock, and may live longer."""
+    """A child inherits the lock, and may live longer."""
     directory = take_directory()
     ready, done = os.pipe(), os.pipe()
     child = os.fork()

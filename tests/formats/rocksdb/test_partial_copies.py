@@ -20,7 +20,7 @@ from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 from statestore.formats.rocksdb.table_index import read_index, spans_of
 from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 from statestore.formats.spark.providers.key_bounds import KeyBounds
-from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
+from statestore.formats.spark.providers.table_copies import copy_tables, opened_tables
 
 ROWS, FILES = 30_000, 2
 FEW = 0.15
@@ -69,7 +69,7 @@ def placed(database: Path, target: Path, ranges: Sequence[KeyBounds], *, local: 
     """The database with its table files copied for ``ranges``, or linked."""
     shutil.copytree(database / "db", target)
     filesystem = pafs.LocalFileSystem() if local else pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())
-    place_tables(Folder(filesystem, str(database / "store")), tables(database), target, ranges)
+    copy_tables(Folder(filesystem, str(database / "store")), tables(database), target, ranges)
     return target
 
 

@@ -101,13 +101,13 @@ def test_manifests_with_bytes_changed(name: str, tmp_path: Path) -> None:
 
 def payloads_changed(file: Table, chance: random.Random) -> Table:
     """The file with other content in one block, under a right checksum."""
-    place = chance.choice([*file.index, file.properties, file.metaindex, *chance.choices(file.blocks, k=4)])
-    payload = bytearray(file.payload(place))
+    block_handle = chance.choice([*file.index, file.properties, file.metaindex, *chance.choices(file.blocks, k=4)])
+    payload = bytearray(file.payload(block_handle))
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(payload)) if chance.random() < 0.6 else -1 - chance.randrange(min(12, len(payload)))
         payload[at] = chance.choice((0, 1, 127, 128, 255, payload[at] ^ 1, chance.randrange(256)))
     kind = chance.choice((PLAIN, SNAPPY, ZLIB, LZ4, ZSTD, 3, 9)) if chance.random() < 0.05 else None
-    return file.with_payload(place, bytes(payload), kind)
+    return file.with_payload(block_handle, bytes(payload), kind)
 
 
 def check_hostile(directory: Path, form: Form, rounds: int, seed: int) -> int:
@@ -159,7 +159,7 @@ def test_indexes_for_look_ups(tmp_path: Path) -> None:
             if index is not None:
                 read_some += 1
                 ranges = [(b"key-0030", b"key-0090"), (b"z", None), (None, b"a")]
-                spans = [place for span in spans_of(index, len(data), ranges) for place in span]
+                spans = [block_handle for span in spans_of(index, len(data), ranges) for block_handle in span]
                 assert spans == sorted(spans) and spans[0] >= 0 and spans[-1] <= len(data)
     assert 100 < read_some < 400
 
@@ -167,9 +167,9 @@ def test_indexes_for_look_ups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", [LZ4, SNAPPY, ZSTD])
 def test_a_compressed_index_that_is_damaged(codec: int) -> None:
     writer, entries = Writer(Form()), runs()[0]
-    place = writer.add(block_bytes([(internal(*entry[:3]), entry[3]) for entry in entries], 16))
-    index = index_bytes([(internal(*entries[-1][:3]), place)], Form())
-    file = writer.finish([(b"", place)], properties_of(entries), compressed(index, codec))
+    block_handle = writer.add(block_bytes([(internal(*entry[:3]), entry[3]) for entry in entries], 16))
+    index = index_bytes([(internal(*entries[-1][:3]), block_handle)], Form())
+    file = writer.finish([(b"", block_handle)], properties_of(entries), compressed(index, codec))
     end = file.index[-1].offset + file.index[-1].size
     for at in range(end - 12, end):
         data = bytearray(file.data)

@@ -14,9 +14,9 @@ from support.rocksdb.rocksdb_tables import (
     SNAPPY,
     ZLIB,
     ZSTD,
+    BlockHandle,
     Entry,
     Form,
-    Place,
     Table,
     Writer,
     block_bytes,
@@ -42,18 +42,18 @@ def of_block(payload: bytes, kind: int = PLAIN, form: Form = Form()) -> Table:  
     return writer.finish([(LAST, writer.add(payload, kind))], properties_of(ENTRIES))
 
 
-def of_index(make: Callable[[Place], bytes], form: Form = Form()) -> Table:  # noqa: B008 (frozen)
-    """A table of one good block, with an index made from its place."""
+def of_index(make: Callable[[BlockHandle], bytes], form: Form = Form()) -> Table:  # noqa: B008 (frozen)
+    """A table of one good block, with an index made from its handle."""
     writer = Writer(form)
-    place = writer.add(block_bytes([(internal(*entry[:3]), entry[3]) for entry in ENTRIES], 16))
-    return writer.finish([(LAST, place)], properties_of(ENTRIES), make(place))
+    block_handle = writer.add(block_bytes([(internal(*entry[:3]), entry[3]) for entry in ENTRIES], 16))
+    return writer.finish([(LAST, block_handle)], properties_of(ENTRIES), make(block_handle))
 
 
 def restarts(count: int) -> bytes:
     return u32(0) + u32(count)
 
 
-def handles(*entries: tuple[int, bytes, bytes]) -> bytes:
+def index_block(*entries: tuple[int, bytes, bytes]) -> bytes:
     """An index block of (bytes shared, own bytes, handle)."""
     return b"".join(entry_bytes(*entry, sized=False) for entry in entries) + COUNT_ONE
 
@@ -109,45 +109,60 @@ for _codec in (SNAPPY, ZLIB, LZ4, 5, ZSTD):
         f"{_name}: cut": of_block(_good[:-3], _codec),
     }
 INDEXES = {
-    "nothing": of_index(lambda place: b""),
-    "count beyond the block": of_index(lambda place: handles((0, LAST, place.handle))[:-4] + u32(500)),
-    "behind the end": of_index(lambda place: handles((0, LAST, far(10_000, 20)))),
-    "greatest offset": of_index(lambda place: handles((0, LAST, far((1 << 62) - 1, 20)))),
-    "offset of 64 bits": of_index(lambda place: handles((0, LAST, far((1 << 64) - 1, 20)))),
-    "greatest size": of_index(lambda place: handles((0, LAST, far(0, (1 << 62) - 1)))),
+    "nothing": of_index(lambda block_handle: b""),
+    "count beyond the block": of_index(
+        lambda block_handle: index_block((0, LAST, block_handle.encoded))[:-4] + u32(500)
+    ),
+    "behind the end": of_index(lambda block_handle: index_block((0, LAST, far(10_000, 20)))),
+    "greatest offset": of_index(lambda block_handle: index_block((0, LAST, far((1 << 62) - 1, 20)))),
+    "offset of 64 bits": of_index(lambda block_handle: index_block((0, LAST, far((1 << 64) - 1, 20)))),
+    "greatest size": of_index(lambda block_handle: index_block((0, LAST, far(0, (1 << 62) - 1)))),
     "sum beyond 63 bits": of_index(
-        lambda place: handles(
+        lambda block_handle: index_block(
             (0, KEY, far((1 << 62) - 1, 1 << 61)), (1, LAST, varint(0)), (1, LAST, varint(2 * ((1 << 61) - 20)))
         )
     ),
-    "shrinking size": of_index(lambda place: handles((0, KEY, place.handle), (1, LAST, NEGATIVE))),
-    "one block twice": of_index(lambda place: handles((0, KEY, place.handle), (0, LAST, place.handle))),
-    "blocks backwards": of_index(lambda place: handles((0, KEY, far(30, 5)), (0, LAST, far(0, 5)))),
-    "overlapping blocks": of_index(lambda place: handles((0, KEY, place.handle), (0, LAST, far(1, place.size)))),
-    "block of nothing": of_index(lambda place: handles((0, LAST, far(0, 0)))),
-    "block too short": of_index(lambda place: handles((0, LAST, far(0, place.size - 1)))),
-    "block too long": of_index(lambda place: handles((0, LAST, far(0, place.size + 1)))),
-    "no blocks": of_index(lambda place: COUNT_ONE),
-    "separator of 7 bytes": of_index(lambda place: handles((0, LAST[2:], place.handle))),
-    "separator before its block": of_index(lambda place: handles((0, KEY, place.handle))),
-    "shares more than there is": of_index(lambda place: handles((3, LAST, varint(0)))),
-    "key beyond the block": of_index(lambda place: varint(0) + varint(4000) + LAST + COUNT_ONE),
-    "half a handle": of_index(lambda place: handles((0, LAST, varint(0)))),
-    "itself as a block": of_index(lambda place: handles((0, LAST, far(place.offset + place.size + 5, 20)))),
+    "shrinking size": of_index(lambda block_handle: index_block((0, KEY, block_handle.encoded), (1, LAST, NEGATIVE))),
+    "one block twice": of_index(
+        lambda block_handle: index_block((0, KEY, block_handle.encoded), (0, LAST, block_handle.encoded))
+    ),
+    "blocks backwards": of_index(lambda block_handle: index_block((0, KEY, far(30, 5)), (0, LAST, far(0, 5)))),
+    "overlapping blocks": of_index(
+        lambda block_handle: index_block((0, KEY, block_handle.encoded), (0, LAST, far(1, block_handle.size)))
+    ),
+    "block of nothing": of_index(lambda block_handle: index_block((0, LAST, far(0, 0)))),
+    "block too short": of_index(lambda block_handle: index_block((0, LAST, far(0, block_handle.size - 1)))),
+    "block too long": of_index(lambda block_handle: index_block((0, LAST, far(0, block_handle.size + 1)))),
+    "no blocks": of_index(lambda block_handle: COUNT_ONE),
+    "separator of 7 bytes": of_index(lambda block_handle: index_block((0, LAST[2:], block_handle.encoded))),
+    "separator before its block": of_index(lambda block_handle: index_block((0, KEY, block_handle.encoded))),
+    "shares more than there is": of_index(lambda block_handle: index_block((3, LAST, varint(0)))),
+    "key beyond the block": of_index(lambda block_handle: varint(0) + varint(4000) + LAST + COUNT_ONE),
+    "half a handle": of_index(lambda block_handle: index_block((0, LAST, varint(0)))),
+    "itself as a block": of_index(
+        lambda block_handle: index_block((0, LAST, far(block_handle.offset + block_handle.size + 5, 20)))
+    ),
     "old: value beyond the block": of_index(
-        lambda place: varint(0) + varint(9) + varint(200) + LAST + place.handle + COUNT_ONE, Form(version=2)
+        lambda block_handle: varint(0) + varint(9) + varint(200) + LAST + block_handle.encoded + COUNT_ONE,
+        Form(version=2),
     ),
     "old: value longer than a handle": of_index(
-        lambda place: block_bytes([(LAST, place.handle + b"\0")], 1), Form(version=2)
+        lambda block_handle: block_bytes([(LAST, block_handle.encoded + b"\0")], 1), Form(version=2)
     ),
-    "two levels: none below": of_index(lambda place: COUNT_ONE, Form(two_level=True)),
-    "two levels: data block as index": of_index(lambda place: handles((0, LAST, place.handle)), Form(two_level=True)),
+    "two levels: none below": of_index(lambda block_handle: COUNT_ONE, Form(two_level=True)),
+    "two levels: data block as index": of_index(
+        lambda block_handle: index_block((0, LAST, block_handle.encoded)), Form(two_level=True)
+    ),
     "two levels: a part that is the top": of_index(
-        lambda place: handles((0, LAST, far(place.size + 5, 30)), (0, LAST, far(place.size + 5, 30))),
+        lambda block_handle: index_block(
+            (0, LAST, far(block_handle.size + 5, 30)), (0, LAST, far(block_handle.size + 5, 30))
+        ),
         Form(two_level=True),
     ),
-    "two levels: behind the end": of_index(lambda place: handles((0, LAST, far(5000, 30))), Form(two_level=True)),
-    "two levels: huge": of_index(lambda place: handles((0, LAST, far(0, 1 << 40))), Form(two_level=True)),
+    "two levels: behind the end": of_index(
+        lambda block_handle: index_block((0, LAST, far(5000, 30))), Form(two_level=True)
+    ),
+    "two levels: huge": of_index(lambda block_handle: index_block((0, LAST, far(0, 1 << 40))), Form(two_level=True)),
 }
 METADATA = {
     "entries that are not there": table(ENTRIES, Form(properties={b"rocksdb.num.entries": varint(3)})),

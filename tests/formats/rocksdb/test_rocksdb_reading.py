@@ -96,7 +96,7 @@ def open_files(directory: Path) -> list[Path]:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("reader", ["scanner", "rocksdict"])
 def test_a_read_that_is_given_up(threads: int, reader: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leaves no thread and no open file, and one after it reads all rows."""
+    """A read that is given up leaves no thread and no open file, and the next one reads all rows."""
     monkeypatch.setenv(scan.READER, reader)
     monkeypatch.setattr(scan, "reading_threads", lambda: threads)
     monkeypatch.setattr(table_scan, "RANGE_BYTES", 300)
@@ -241,7 +241,7 @@ def test_a_folder_that_is_given(homes: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_processes_that_compile_at_once(homes: Path) -> None:
-    """They share the folder, and a later process takes what they left."""
+    """Processes share the folder, and a later one uses what they left."""
     program = (
         "import numpy as np; from statestore.formats.kernels.checksum_kernels import crc32c\n"
         "array = np.frombuffer(b'123456789' + bytes(64), np.uint8)\n"

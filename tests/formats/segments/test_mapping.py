@@ -64,7 +64,7 @@ def _cut(folder: Path) -> None:
     ),
 )
 def test_a_file_that_was_cut_between_two_reads_is_damage(warehouse: Path, ask: str) -> None:
-    """In a process of its own: touching the part that is gone would end it by SIGBUS."""
+    """Read in a process of its own: touching the part that is gone would end it by SIGBUS."""
     code = f"""
 import glob, os, sys, statestore
 store = statestore.connect(sys.argv[1]).open_store("s")

@@ -43,7 +43,7 @@ def test_intact_bytes_pass(length: int) -> None:
 
 @pytest.mark.parametrize("position", [0, 1, REGION_BYTES - 1, REGION_BYTES, 2 * REGION_BYTES + 77, len(CONTENT) - 1])
 def test_flipped_bit(position: int) -> None:
-    """Only the damaged region is refused; the error says file, region, range, found and expected."""
+    """The damaged region alone is refused; the error says file, region, range, found and expected."""
     verified = VerifiedBytes(_ref(), _damaged(position))
     damaged = position // REGION_BYTES
     for region in set(range(4)) - {damaged}:

@@ -71,7 +71,7 @@ def test_only_columns_in_damaged_regions_are_refused(position: float) -> None:
 
 
 def test_forged_bytes_never_crash() -> None:
-    """With checksums that match, each byte changed in turn: an error or readable rows after a full check, no crash."""
+    """Change each byte in turn, with checksums that match: an error or readable rows after a full check, no crash."""
     done = subprocess.run(command("forged_segments"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 1000
@@ -174,7 +174,7 @@ def test_verify_all_knows_the_rules() -> None:
 
 @pytest.mark.parametrize("place", [1, 1 << 16, (1 << 16) + 1, 69_999])
 def test_offsets_that_descend_anywhere_are_refused(place: int) -> None:
-    """They are compared piece by piece, and from the last of a piece to the first of the next."""
+    """Offsets are compared piece by piece, and from the last of a piece to the first of the next."""
     count = 70_000
     offsets = np.arange(count + 1, dtype=np.int32) + 10
     offsets[place] = 0 if place > 1 else 5

@@ -382,7 +382,7 @@ def test_a_store_of_keys_alone() -> None:
     "kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.list_(pa.timestamp("us")), pa.date32()]
 )
 def test_times_that_only_columns_hold(kind: pa.DataType) -> None:
-    """They pass through columns whole; one by one they are refused by name and not called damage."""
+    """Such times pass through columns whole; one by one they are refused by name and not called damage."""
     number = pa.array([2**31 - 1], pa.int32()) if pa.types.is_date32(kind) else pa.array([2**62])
     column = pa.ListArray.from_arrays([0, 1], number).cast(kind) if pa.types.is_list(kind) else number.cast(kind)
     serde = row_serde("natural", ONE_KEY, pa.schema([("v", kind)]))

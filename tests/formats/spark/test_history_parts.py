@@ -70,7 +70,7 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
         source = table.table.source
         assert isinstance(source, CheckpointSource)
         rows = table.scan().read_all().num_rows
-        assert len(splits) > len(source.view(table.table.state).store.partitions) or rows < 4
+        assert len(splits) > len(source.state_view(table.table.state).store.partitions) or rows < 4
         assert counted(table.history().read_all(), "history") == expected_history(path, states)
         expected = expected_changes(path, states, min(states) and min(states) + 1, key_cells(table))
         assert counted(table.changes().read_all(), "changes") == expected
@@ -78,7 +78,7 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
 
 @pytest.mark.usefixtures("in_parts")
 def test_rows_of_one_key_of_a_join_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When one of them goes, the last one gets its number, which is a part of its key: it is the same row still."""
+    """The last row gets the number of one that goes, and the number is a part of its key: it is the same row still."""
     monkeypatch.setattr(partition_load, "_MOST_PARTS", 1000)
     path = checkpoint_path("spark4.3.0-join__rkcl")
     for table in tables(path).values():

@@ -63,22 +63,26 @@ def test_rows_history_and_changes_are_those_of_one_pass(
     name: str, shown_views: slice, passes: list[HashRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = opened(name)
-    for view in list(shown(name))[shown_views]:
+    for state_view in list(shown(name))[shown_views]:
         with monkeypatch.context() as whole:
             whole.setattr(key_hashes, "HELD_BYTES", 1 << 30)
-            states = states_of(checkpoint, view)
+            states = states_of(checkpoint, state_view)
         passes.clear()
-        parts = [batch for number in view.store.partitions for batch in read_state(checkpoint, view, number)]
-        assert multiset(pa.Table.from_batches(parts, view.schema)) == states[max(states)]
-        kept = read_batches(checkpoint, kept_batches(checkpoint, view.store))
-        sources = [PartitionBatches(checkpoint, view, number, kept) for number in view.store.partitions]
+        parts = [
+            batch for number in state_view.store.partitions for batch in read_state(checkpoint, state_view, number)
+        ]
+        assert multiset(pa.Table.from_batches(parts, state_view.schema)) == states[max(states)]
+        kept = read_batches(checkpoint, kept_batches(checkpoint, state_view.store))
+        sources = [PartitionBatches(checkpoint, state_view, number, kept) for number in state_view.store.partitions]
         found = [batch for source in sources for batch in read_history(source)]
         assert counted(found, ("from_batch", "to_batch")) == history_of(states)
-        sources = [PartitionBatches(checkpoint, view, number, kept[SOME:]) for number in view.store.partitions]
+        sources = [
+            PartitionBatches(checkpoint, state_view, number, kept[SOME:]) for number in state_view.store.partitions
+        ]
         found = [named(batch) for source in sources for batch in read_row_changes(source, kept[SOME - 1])]
-        key_cells = KEY_CELLS[view.shape] if tells_rows_apart(view) else None
+        key_cells = KEY_CELLS[state_view.shape] if tells_rows_apart(state_view) else None
         assert counted(found, ("batch_id", "kind")) == changes_of(states, SOME, key_cells)
-        assert len(passes) > 3 * len(view.store.partitions) or sum(states[max(states)].values()) < 10
+        assert len(passes) > 3 * len(state_view.store.partitions) or sum(states[max(states)].values()) < 10
 
 
 def test_each_key_comes_in_one_pass_and_no_pass_holds_much(passes: list[HashRange]) -> None:

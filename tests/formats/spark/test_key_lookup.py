@@ -21,7 +21,7 @@ from statestore.formats.engines import EngineOpening
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
-from statestore.formats.spark.checkpoint.state_views import StateView, views
+from statestore.formats.spark.checkpoint.state_views import StateView, state_views
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.lookup_parts import LookupPart
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
@@ -38,14 +38,16 @@ KEYS = ("key", "partition_id")
 def user_views(name: str) -> Iterator[StateView]:
     checkpoint = opened(name)
     for operator in checkpoint.operators:
-        yield from (view for view in views(checkpoint, operator) if view.user)
+        yield from (state_view for state_view in state_views(checkpoint, operator) if state_view.user)
 
 
-def table_of(name: str, view: StateView) -> EngineTable:
+def table_of(name: str, state_view: StateView) -> EngineTable:
     location = parse_location(checkpoint_path(name))
     shown = open_source(location).shown.items()
-    state = next(n for n, each in shown if (each.operator_id, each.view_name) == (view.operator_id, view.name))
-    return EngineTable(EngineOpening("spark", location), view.name, state)
+    state = next(
+        n for n, each in shown if (each.operator_id, each.view_name) == (state_view.operator_id, state_view.name)
+    )
+    return EngineTable(EngineOpening("spark", location), state_view.name, state)
 
 
 def read(table: EngineTable, *filters: Filter) -> pa.Table:
@@ -73,8 +75,8 @@ def filters_of(row: dict[str, Any]) -> list[Filter]:
 def test_looking_up_a_key_finds_what_a_scan_finds(name: str) -> None:
     chance = random.Random(name)
     looked_up = 0
-    for view in user_views(name):
-        table = table_of(name, view)
+    for state_view in user_views(name):
+        table = table_of(name, state_view)
         rows = read(table).to_pylist()
         for row in chance.sample(rows, min(len(rows), 3)):
             filters = filters_of(row)
@@ -83,7 +85,10 @@ def test_looking_up_a_key_finds_what_a_scan_finds(name: str) -> None:
             for count in range(1, len(filters) + 1):
                 expected = [r for r in rows if filters_of(r)[:count] == filters[:count]]
                 found = read(table, *filters[:count])
-                assert multiset(found) == multiset(pa.Table.from_pylist(expected, found.schema)), (view.name, count)
+                assert multiset(found) == multiset(pa.Table.from_pylist(expected, found.schema)), (
+                    state_view.name,
+                    count,
+                )
                 split = table.splits(Query(filters=tuple(filters[:count])))[0]
                 looked_up += isinstance(split, PartSplit) and isinstance(split.part, LookupPart)
     assert (looked_up > 0) is not any(kind in name for kind in ("rkav", "limit"))  # Avro; the one key of a limit
@@ -93,25 +98,27 @@ def test_looking_up_a_key_finds_what_a_scan_finds(name: str) -> None:
 def test_a_lookup_reads_little_besides_its_key(name: str) -> None:
     """The ranges hold the key that is looked for, and few others, as the rows behind them show without any filter."""
     checkpoint = opened(name)
-    for view in user_views(name):
-        if view.shape != "rows" or view.listed:
+    for state_view in user_views(name):
+        if state_view.shape != "rows" or state_view.listed:
             continue
         everything = sum(
-            batch.num_rows for part in view.store.partitions for batch in read_state(checkpoint, view, part)
+            batch.num_rows for part in state_view.store.partitions for batch in read_state(checkpoint, state_view, part)
         )
-        for partition in view.store.partitions:
+        for partition in state_view.store.partitions:
             keys = [
-                each for batch in read_state(checkpoint, view, partition, columns=KEYS) for each in batch.to_pylist()
+                each
+                for batch in read_state(checkpoint, state_view, partition, columns=KEYS)
+                for each in batch.to_pylist()
             ]
             for row in keys[:3]:
                 if any(value is None for _, value in leaves(row["key"])):
                     continue
-                found = key_lookup(checkpoint, view, filters_of(row))
+                found = key_lookup(checkpoint, state_view, filters_of(row))
                 if found is None:
                     continue
                 near = [
                     each
-                    for batch in read_state(checkpoint, view, partition, columns=KEYS, lookup=found.ranges)
+                    for batch in read_state(checkpoint, state_view, partition, columns=KEYS, lookup=found.ranges)
                     for each in batch.to_pylist()
                 ]
                 assert row in near
@@ -124,15 +131,15 @@ PLACED = [name for name in NAMES if any(kind in name for kind in ("agg__", "dedu
 @pytest.mark.parametrize("name", PLACED)
 def test_keys_are_where_their_hash_says(name: str) -> None:
     checkpoint = opened(name)
-    for view in user_views(name):
-        count = len(view.store.partitions)
-        for partition in view.store.partitions:
-            for batch in read_state(checkpoint, view, partition, columns=("key",)):
+    for state_view in user_views(name):
+        count = len(state_view.store.partitions)
+        for partition in state_view.store.partitions:
+            for batch in read_state(checkpoint, state_view, partition, columns=("key",)):
                 for row in batch.to_pylist():
                     filters = filters_of(row)
                     if any(item.value is None for item in filters):
                         continue
-                    found = key_lookup(checkpoint, view, filters)
+                    found = key_lookup(checkpoint, state_view, filters)
                     assert found is not None and found.hash is not None
                     assert partition_of(found.hash, count) == partition
 

@@ -77,7 +77,7 @@ def flattened(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def test_intervals_that_spark_does_not_validate() -> None:
-    """It reads them in the change feed only: state is the last that was written for each key."""
+    """Spark reads such intervals in the change feed only: state is the last that was written for each key."""
     feed = multiset(truth(reads("spark4.1.4-interval__hdfs")["op0~feed"], MORE))
     last = {row[2]: row for row in sorted(feed, key=lambda row: int(row[0]))}
     state = multiset(answer("spark4.1.4-interval__hdfs", {"batchId": 5}))

@@ -303,7 +303,7 @@ def test_only_batches_before_a_repartition_are_left(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["agg__cl", "agg__f2", "grow__cl"])
 def test_a_partition_of_the_batch_that_is_gone_is_told(name: str, tmp_path: Path) -> None:
-    """Also where fewer partitions than there are now would do."""
+    """A missing partition is reported also where fewer partitions than there are now would do."""
     path = copied(name, tmp_path)
     shutil.rmtree(path / "state" / "0" / "1")
     whole, table = tables(path_of(name))["state"], tables(path)["state"]
@@ -346,8 +346,8 @@ def test_a_batch_that_a_repartition_skipped_changed_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["interrupted__f2", "interrupted__f2_before", "resumed__f2"])
 def test_a_repartition_that_was_interrupted(name: str) -> None:
-    """It has not happened until it is repeated. A query that was made to continue without lost rows is reported,
-    too."""
+    """An interrupted repartition has not happened until it is repeated. A query that was made to continue without lost
+    rows is reported, too."""
     table = tables(path_of(name))["state"]
     states = without_place(states_of(table))
     if name == "resumed__f2":

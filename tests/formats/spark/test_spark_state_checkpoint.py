@@ -22,7 +22,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundE
 from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from statestore.formats.spark.checkpoint.schema_files import read_schema_file
-from statestore.formats.spark.checkpoint.state_views import view, views
+from statestore.formats.spark.checkpoint.state_views import find_state_view, state_views
 from statestore.formats.spark.providers.partition_load import open_partition, readable_batches
 from statestore.formats.spark.providers.rocksdb_provider import Zip, read_zip
 from statestore.formats.spark.state_rows import read_state
@@ -41,7 +41,7 @@ def copied(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def rows(checkpoint: Checkpoint, name: str | None = None, **options: Any) -> pa.Table:
-    found = view(checkpoint, 0, name)
+    found = find_state_view(checkpoint, 0, name)
     batches = [batch for part in found.store.partitions for batch in read_state(checkpoint, found, part, **options)]
     return pa.Table.from_batches(batches, found.schema)
 
@@ -64,7 +64,7 @@ def test_only_the_columns_asked_for_are_decoded(name: str | None) -> None:
     checkpoint = opened(VARIABLES if name else AGGREGATION)
     whole = rows(checkpoint, name)
     for column in whole.column_names:
-        found = view(checkpoint, 0, name)
+        found = find_state_view(checkpoint, 0, name)
         batches = [b for part in found.store.partitions for b in read_state(checkpoint, found, part, columns=[column])]
         assert pa.Table.from_batches(batches) == whole.select([column])
 
@@ -78,9 +78,9 @@ def test_a_batch_has_its_times() -> None:
 
 def test_views_are_named_for_users_first() -> None:
     checkpoint = opened(JOIN)
-    assert [each.name for each in views(checkpoint, checkpoint.operator(0)) if each.user] == ["left", "right"]
+    assert [each.name for each in state_views(checkpoint, checkpoint.operator(0)) if each.user] == ["left", "right"]
     checkpoint = opened(VARIABLES)
-    found = {each.name: each.shape for each in views(checkpoint, checkpoint.operator(0)) if each.user}
+    found = {each.name: each.shape for each in state_views(checkpoint, checkpoint.operator(0)) if each.user}
     assert found == {
         "tlst": "list", "tval": "rows", "tmp": "map", "timers": "timers", "val": "rows", "mp": "map", "lst": "list",
     }  # fmt: skip
@@ -88,14 +88,14 @@ def test_views_are_named_for_users_first() -> None:
 
 @pytest.mark.parametrize("name", [AGGREGATION, CHANGELOG, FORMAT_2])
 def test_any_file_system_will_do(name: str) -> None:
-    """Not a local one by type, so table files are copied."""
+    """The file system is not a local one by its type, so table files are copied."""
     remote = pafs.SubTreeFileSystem(str(checkpoint_path(name)), LOCAL)
     assert multiset(rows(open_checkpoint(remote, ""))) == expected(name)
 
 
 def test_checkpoints_and_views_can_be_sent_to_workers() -> None:
     checkpoint = opened(AGGREGATION)
-    again, found = pickle.loads(pickle.dumps((checkpoint, view(checkpoint, 0))))
+    again, found = pickle.loads(pickle.dumps((checkpoint, find_state_view(checkpoint, 0))))
     assert sum(batch.num_rows for part in found.store.partitions for batch in read_state(again, found, part)) == 57
 
 
@@ -134,9 +134,9 @@ def test_what_is_no_checkpoint_is_refused(path: str) -> None:
 @pytest.mark.parametrize(("operator", "name"), [(7, None), (0, "nothing"), (0, "val2")])
 def test_unknown_names_are_refused_with_the_known_ones(operator: int, name: str | None) -> None:
     with pytest.raises(NotFoundError, match="expected one of"):
-        view(opened(VARIABLES), operator, name)
+        find_state_view(opened(VARIABLES), operator, name)
     with pytest.raises(NotFoundError, match=r"partition 9 .* \[0, 1\]"):
-        list(read_state(opened(AGGREGATION), view(opened(AGGREGATION), 0), 9))
+        list(read_state(opened(AGGREGATION), find_state_view(opened(AGGREGATION), 0), 9))
 
 
 @pytest.mark.parametrize(("name", "kind"), [(AGGREGATION, "snapshot"), (CHANGELOG, "zip")])
@@ -156,7 +156,7 @@ def test_purged_versions_are_refused_with_the_readable_ones(copied: Callable[[st
     for partition in (0, 1):
         (path / f"state/0/{partition}/2.delta").unlink()
     checkpoint = at(path, 1)
-    found = view(checkpoint, 0)
+    found = find_state_view(checkpoint, 0)
     kept = readable_batches(open_partition(checkpoint, found.store, 0, "default"))
     snapshots = sorted(int(file.stem) for file in (path / "state/0/0").glob("*.snapshot"))
     assert kept == [0, *range(snapshots[0] - 1, 6)]
@@ -183,14 +183,14 @@ def test_files_of_failed_attempts_are_passed_over(copied: Callable[[str], Path])
 def test_a_feed_needs_batches_in_order() -> None:
     checkpoint = opened(AGGREGATION)
     with pytest.raises(InvalidInputError, match="SPARK_STATE_RANGE"):
-        list(read_changes(checkpoint, view(checkpoint, 0), 0, 3, 1))
+        list(read_changes(checkpoint, find_state_view(checkpoint, 0), 0, 3, 1))
     with pytest.raises(NotFoundError, match="batch 6"):
-        list(read_changes(checkpoint, view(checkpoint, 0), 0, 5, 6))
+        list(read_changes(checkpoint, find_state_view(checkpoint, 0), 0, 5, 6))
 
 
 def test_entries_of_lists_are_appended_in_a_feed() -> None:
     checkpoint = opened(VARIABLES)
-    found = view(checkpoint, 0, "lst")
+    found = find_state_view(checkpoint, 0, "lst")
     feed = pa.Table.from_batches([b for part in (0, 1) for b in read_changes(checkpoint, found, part, 0, 3)])
     assert set(feed["change_type"].to_pylist()) == {"append"}
     state = rows(opened(VARIABLES, 3), "lst")
@@ -200,7 +200,7 @@ def test_entries_of_lists_are_appended_in_a_feed() -> None:
 
 def test_deletions_in_a_feed_have_no_value() -> None:
     checkpoint = opened("spark4.3.0-win__hdfsck")
-    batches = [b for part in (0, 1) for b in read_changes(checkpoint, view(checkpoint, 0), part, 1, 6)]
+    batches = [b for part in (0, 1) for b in read_changes(checkpoint, find_state_view(checkpoint, 0), part, 1, 6)]
     feed = pa.Table.from_batches(batches)
     deleted = [kind == "delete" for kind in feed["change_type"].to_pylist()]
     assert any(deleted)
@@ -287,7 +287,7 @@ def test_table_files_of_another_size_are_refused(copied: Callable[[str], Path]) 
 
 def test_a_zip_tells_the_ids_of_column_families() -> None:
     checkpoint = opened(VARIABLES)
-    source = open_partition(checkpoint, view(checkpoint, 0, "val").store, 0, "val")
+    source = open_partition(checkpoint, find_state_view(checkpoint, 0, "val").store, 0, "val")
     found = read_zip(source.folder, next(file for file in source.files if file.kind == "zip"))
     assert isinstance(found, Zip)
     assert found.families["default"] == 1 and found.families["val"] > 1

@@ -144,7 +144,7 @@ def test_nanoseconds_are_refused() -> None:
 
 
 def test_every_nan_is_one_object() -> None:
-    """So that tuples that hold it are equal."""
+    """Tuples that hold NaN are equal, because it is one object."""
     assert (_convert(pa.float64(), float("nan")),) == (_convert(pa.float32(), np.float32("nan")),)
 
 

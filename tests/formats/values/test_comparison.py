@@ -127,7 +127,7 @@ def test_text_operators(rows: list[str | None], value: str, op: Any) -> None:
 @pytest.mark.parametrize("op", ["is_null", "is_not_null"])
 @pytest.mark.parametrize("rows", [[None, 1], [1, 2], [None], []])
 def test_null_tests(op: Op, rows: list[int | None]) -> None:
-    """With and without nulls in the column."""
+    """Test for null with and without nulls in the column."""
     assert selected(Filter("x", op), rows, pa.int64()) == [holds(op, row, None) for row in rows]
 
 

@@ -159,7 +159,7 @@ def test_values_that_would_change_are_refused(values: Any, given_type: pa.DataTy
 
 
 def test_columns_are_put_in_order() -> None:
-    """By name."""
+    """Columns are ordered by name."""
     table = pa.table({"b": [1], "a": ["x"]})
     found = conform(table, pa.schema([("a", pa.string()), ("b", pa.int64())]))
     assert found.to_pylist() == [{"a": "x", "b": 1}]

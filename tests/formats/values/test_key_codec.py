@@ -97,7 +97,7 @@ def test_struct_whose_only_field_has_the_columns_name() -> None:
 
 
 def test_map_values() -> None:
-    """To a single map column every dict is the map, also one that holds the column's name."""
+    """Every dict is the map of a single map column, also one that holds the column's name."""
     codec = ValueCodec(pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
     for value in ({"m": 1, "n": None}, ({"m": 1, "n": None},), [("m", 1), ("n", None)]):
         assert codec.normalize(value) == ((("m", 1), ("n", None)),)
@@ -107,7 +107,7 @@ def test_map_values() -> None:
 
 
 def test_map_values_with_struct_keys() -> None:
-    """They come back from columns as they went in."""
+    """Maps with struct keys come back from columns as they went in."""
     codec = ValueCodec(pa.schema([("m", pa.map_(POINT, POINT))]))
     row = ((((1, 2), (3, None)), ((2, 2), None)),)
     assert codec.normalize((codec.to_columns([row])[0][0].as_py(),)) == row
@@ -143,7 +143,7 @@ def test_floats_are_values_but_not_keys() -> None:
 
 
 def test_codecs_are_picklable() -> None:
-    """They travel to Spark's workers."""
+    """Codecs travel to Spark's workers."""
     codec = pickle.loads(pickle.dumps(KeyCodec(PAIR)))
     assert codec.hash(codec.normalize(("a", 1))) == KeyCodec(PAIR).hash(("a", 1))
     assert pickle.loads(pickle.dumps(ValueCodec(PAIR))).schema == PAIR

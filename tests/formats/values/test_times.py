@@ -56,7 +56,7 @@ def test_datetimes_floor_to_the_millisecond(moment: datetime) -> None:
 
 @given(st.integers(MIN_MS, MAX_MS))
 def test_integers_are_milliseconds(milliseconds: int) -> None:
-    """There and back, also as a text of digits and in ISO-8601."""
+    """Convert there and back, also as a text of digits and in ISO-8601."""
     us = to_us(milliseconds, "as_of")
     assert us == milliseconds * 1000
     assert from_us(us) == milliseconds

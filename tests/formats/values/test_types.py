@@ -160,7 +160,7 @@ def test_types_without_a_name(kind: pa.DataType) -> None:
 
 
 def test_keys_are_not_null_and_values_may_be() -> None:
-    """Also what is inside a nested value."""
+    """Members of a nested value may be null, too."""
     assert make_schema({"k": "string"}, "key") == pa.schema([pa.field("k", pa.string(), nullable=False)])
     strict = pa.struct([pa.field("a", pa.int32(), nullable=False)])
     assert make_schema({"v": strict}, "value") == pa.schema([("v", pa.struct([("a", pa.int32())]))])
@@ -235,7 +235,7 @@ def test_types_that_are_no_key(kind: str) -> None:
 @pytest.mark.parametrize("name", [*sorted(RESERVED_COLUMNS), "Valid_From"])
 @pytest.mark.parametrize("role", ["key", "value"])
 def test_reserved_names(name: str, role: Any) -> None:
-    """In any case: Spark and DuckDB see no difference."""
+    """Reserved names are reserved in upper and lower case: Spark and DuckDB see no difference."""
     error = error_of({name: "int"}, role)
     assert (error.code, "reserved" in error.message) == ("WRONG_SCHEMA", True)
 

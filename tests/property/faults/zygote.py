@@ -59,12 +59,12 @@ def wait(pid: int, limit: float, kill_after: float | None) -> dict[str, Any]:
     """The end of the child: {"exit": code}, {"signal": number} or {"hang": seconds}."""
     end = time.monotonic() + limit
     kill_at = None if kill_after is None else time.monotonic() + kill_after
-    handle = os.pidfd_open(pid)
+    descriptor = os.pidfd_open(pid)
     try:
         while True:
             now = time.monotonic()
             until = end if kill_at is None else min(end, kill_at)
-            if select.select([handle], [], [], max(0.0, until - now))[0]:
+            if select.select([descriptor], [], [], max(0.0, until - now))[0]:
                 _, status = os.waitpid(pid, 0)
                 if os.WIFSIGNALED(status):
                     return {"signal": os.WTERMSIG(status)}
@@ -78,7 +78,7 @@ def wait(pid: int, limit: float, kill_after: float | None) -> dict[str, Any]:
                 os.waitpid(pid, 0)
                 return {"hang": limit, "where": where}
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def main() -> None:

@@ -80,12 +80,12 @@ class JoinWindowModel:
 
     @property
     def observed_stream_time(self) -> int:
-        """Not of 2016: as in the other stores."""
+        """The stream time as in the other stores; a store of 2016 has none."""
         return self._stream_time
 
     @property
     def dropped_records(self) -> int:
-        """Not of 2016: the puts that were not stored."""
+        """The number of puts that were not stored; a store of 2016 counts none."""
         return self._refused
 
     def put(self, key: Any, value: Any, timestamp: int) -> bytes | None:

@@ -60,7 +60,7 @@ class Span(NamedTuple):
     inverted: bool
 
 
-class Place(NamedTuple):
+class Choice(NamedTuple):
     """Key and times of a row. With ``earlier``: of a row put before, counted from the last, or only the key of that."""
 
     key: Any
@@ -80,22 +80,22 @@ class _Resolver:
     def time(self, moment: Moment) -> int:
         return moment.offset + (max(0, self.stream_time) if moment.from_stream_time else 0)
 
-    def place(self, place: Place) -> tuple[Any, int, int]:
-        key = place.key
-        if place.earlier is not None and self.puts:
-            key, start, end = self.puts[-1 - place.earlier % len(self.puts)]
-            if not place.key_only:
+    def resolve(self, choice: Choice) -> tuple[Any, int, int]:
+        key = choice.key
+        if choice.earlier is not None and self.puts:
+            key, start, end = self.puts[-1 - choice.earlier % len(self.puts)]
+            if not choice.key_only:
                 return key, start, end
-        end = max(0, self.time(place.moment))
-        return key, max(0, end - place.length), end
+        end = max(0, self.time(choice.moment))
+        return key, max(0, end - choice.length), end
 
     def span(self, span: Span) -> tuple[int, int]:
         first, last = sorted((self.time(span.one), self.time(span.other)))
         return (last, first) if span.inverted else (first, last)
 
-    def written(self, place: tuple[Any, int, int]) -> None:
-        self.puts.append(place)
-        self.stream_time = max(self.stream_time, place[2])
+    def written(self, choice: tuple[Any, int, int]) -> None:
+        self.puts.append(choice)
+        self.stream_time = max(self.stream_time, choice[2])
 
 
 Arguments = Callable[[_Resolver, tuple[Any, ...]], tuple[Any, ...]]
@@ -175,11 +175,11 @@ def _spans(moments: st.SearchStrategy[Moment]) -> st.SearchStrategy[Span]:
     return everything | st.builds(Span, moments, moments, st.sampled_from([False] * 7 + [True]))
 
 
-def _places(
+def _choices(
     keys: st.SearchStrategy[Any], moments: st.SearchStrategy[Moment], lengths: st.SearchStrategy[int], new: int
-) -> st.SearchStrategy[Place]:
+) -> st.SearchStrategy[Choice]:
     """New places to earlier ones are as ``new`` to 6."""
-    return st.builds(Place, keys, moments, lengths, st.sampled_from([None] * new + [0, 0, 1, 2, 3, 5]), st.booleans())
+    return st.builds(Choice, keys, moments, lengths, st.sampled_from([None] * new + [0, 0, 1, 2, 3, 5]), st.booleans())
 
 
 def _nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -198,19 +198,19 @@ def window_operations(
 ) -> Operations:
     """Every verb of a window store. Overwrites and deletes what is there, and puts what is too late."""
     moments, asked = _moments(retention, interval)
-    place, there = (_places(keys, moments, st.just(0), new) for new in (6, 2))
+    choice, there = (_choices(keys, moments, st.just(0), new) for new in (6, 2))
     span, end = _spans(asked), st.none() | keys
 
     def put(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-        key, start, _ = where = resolver.place(drawn[0])
+        key, start, _ = where = resolver.resolve(drawn[0])
         resolver.written(where)
         return key, drawn[1], start
 
     def point(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-        return resolver.place(drawn[0])[:2]
+        return resolver.resolve(drawn[0])[:2]
 
     verbs: dict[str, Drawn] = {
-        "put": (st.tuples(place, _nullable(values)), put),
+        "put": (st.tuples(choice, _nullable(values)), put),
         "fetch point": (st.tuples(there), point),
         "all": (st.just(()), _as_drawn),
         "backward_all": (st.just(()), _as_drawn),
@@ -233,20 +233,20 @@ def session_operations(
     """Every verb of a session store. Overwrites and removes what is there, and puts what is too late."""
     moments, asked = _moments(retention, interval)
     lengths = st.sampled_from([0, 0, 1, interval - 1, interval, 2 * retention])
-    place, there = (_places(keys, moments, lengths, new) for new in (6, 2))
+    choice, there = (_choices(keys, moments, lengths, new) for new in (6, 2))
     span, end = _spans(asked), st.none() | keys
 
     def put(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-        where = resolver.place(drawn[0])
+        where = resolver.resolve(drawn[0])
         resolver.written(where)
         return (*where, *drawn[1:])
 
     def point(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-        return resolver.place(drawn[0])
+        return resolver.resolve(drawn[0])
 
     verbs: dict[str, Drawn] = {
-        "put": (st.tuples(place, _nullable(values)), put),
-        "remove": (st.tuples(place), put),
+        "put": (st.tuples(choice, _nullable(values)), put),
+        "remove": (st.tuples(choice), put),
         "fetch_session": (st.tuples(there), point),
         **_properties(),
     }
@@ -273,31 +273,31 @@ def join_window_operations(
     interval = max(max(retention, 2 * (window_before + window_after + 1)) // (num_segments - 1), SHORTEST_INTERVAL)
     moments, _ = _moments(num_segments * interval, interval)
     edges = [d + e for d in (-window_after, 0, window_before) for e in (-1, 0, 1)]
-    place, there = (_places(keys, moments, st.just(0), new) for new in (6, 2))
+    choice, there = (_choices(keys, moments, st.just(0), new) for new in (6, 2))
 
     def put(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-        key, timestamp, _ = where = resolver.place(drawn[0])
+        key, timestamp, _ = where = resolver.resolve(drawn[0])
         resolver.written(where)
         return key, drawn[1], timestamp
 
     def fetch(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-        key, timestamp, _ = resolver.place(drawn[0])
+        key, timestamp, _ = resolver.resolve(drawn[0])
         return key, max(0, timestamp + drawn[1])
 
     verbs: dict[str, Drawn] = {
-        "put": (st.tuples(place, values), put),
+        "put": (st.tuples(choice, values), put),
         "fetch": (st.tuples(there, st.sampled_from(edges)), fetch),
     }
     return _sequences(verbs, ("put",), without, max_size)
 
 
 def _keyed(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (resolver.place(drawn[0])[0],)
+    return (resolver.resolve(drawn[0])[0],)
 
 
 def _spanned(resolver: _Resolver, drawn: tuple[Any, ...]) -> tuple[Any, ...]:
     """A place stands for its key."""
-    keys = [resolver.place(key)[0] if isinstance(key, Place) else key for key in drawn[:-1]]
+    keys = [resolver.resolve(key)[0] if isinstance(key, Choice) else key for key in drawn[:-1]]
     return (*keys, *resolver.span(drawn[-1]))
 
 

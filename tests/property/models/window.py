@@ -81,7 +81,8 @@ class WindowModel:
         return [row for _, _, row in self._rows.in_order() if first <= row.start <= end]
 
     def fetch(self, key: Any, start: int, end: int | None = None) -> Any:
-        """With ``end`` the rows of a key, by start; without it the value of the window starting exactly at ``start``.
+        """Return the rows of a key by start if there is an ``end``, else the value of the window that begins at
+        ``start``.
 
         The latter looks for sequence number 0, so it finds nothing in a store with duplicates.
         """

@@ -18,13 +18,13 @@ Row = tuple[Any, ...]
 States = dict[int, Counter[Row]]
 
 
-def states_of(checkpoint: Checkpoint, view: StateView) -> States:
+def states_of(checkpoint: Checkpoint, state_view: StateView) -> States:
     """The rows of a view as of each committed batch."""
     found = {}
     for number in checkpoint.batches:
         then = replace(checkpoint, batch=read_batch(checkpoint.root, number))
-        parts = [part for partition in view.store.partitions for part in read_state(then, view, partition)]
-        found[number] = multiset(pa.Table.from_batches(parts, view.schema))
+        parts = [part for partition in state_view.store.partitions for part in read_state(then, state_view, partition)]
+        found[number] = multiset(pa.Table.from_batches(parts, state_view.schema))
     return found
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from statestore.formats.spark.checkpoint.state_views import StateView, view
+from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
 from statestore.formats.spark.state_rows import read_state
 from support.paths import DATA
 
@@ -95,7 +95,9 @@ def view_of(checkpoint: Checkpoint, options: dict[str, Any]) -> StateView:
     """The state view that options of Spark's source select."""
     timers = "timers" if options.get("readRegisteredTimers") else None
     name = options.get("storeName") or options.get("joinSide") or options.get("stateVarName") or timers
-    return view(checkpoint, options["operatorId"], name, flat=options.get("flattenCollectionTypes") != "false")
+    return find_state_view(
+        checkpoint, options["operatorId"], name, flat=options.get("flattenCollectionTypes") != "false"
+    )
 
 
 def answer(name: str, options: dict[str, Any]) -> pa.Table:

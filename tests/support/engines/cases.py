@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.state_views import view
+from statestore.formats.spark.checkpoint.state_views import find_state_view
 from support.checkpoints.checkpoint_models import states_of
 from support.checkpoints.checkpoint_tables import began, micros
 from support.checkpoints.spark_state_fixtures import checkpoint_path, multiset, opened
@@ -58,7 +58,7 @@ def spark(name: str) -> Case:
     states = {}
     for operator in checkpoint.operators:
         for shown in USER_STATES[name]:
-            found = view(checkpoint, operator.operator_id, {"state": "default"}.get(shown, shown))
+            found = find_state_view(checkpoint, operator.operator_id, {"state": "default"}.get(shown, shown))
             states[f"{shown}_{operator.operator_id}" if several else shown] = states_of(checkpoint, found)
     return Case(str(path), states, {batch: micros(began(path, batch)) for batch in checkpoint.batches})
 

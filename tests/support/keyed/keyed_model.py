@@ -15,9 +15,9 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, Snaps
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 from support.keyed.keyed_backends import Mean
 
-Place = tuple[Any, Any]
+Scope = tuple[Any, Any]
 """A key and a namespace, as `frozen`."""
-Content = dict[str, dict[Place, Any]]
+Content = dict[str, dict[Scope, Any]]
 """What is under each key and namespace of each state; nothing where nothing is."""
 
 TEXTS = ("", "\x00", "a", "a\x00", "aa", "é😀")
@@ -50,7 +50,7 @@ def thawed(value: Any) -> Any:
 def migrated(content: Content, generation: int) -> Content:
     """The content with the fields of ``shape`` at that generation: added fields are null."""
     shapes = {
-        place: {name: row.get(name) for name in FIELDS[generation]} for place, row in content.get("shape", {}).items()
+        scope: {name: row.get(name) for name in FIELDS[generation]} for scope, row in content.get("shape", {}).items()
     }
     return {**content, "shape": shapes} if shapes else content
 
@@ -64,27 +64,27 @@ class Model:
 
     def content(self) -> Content:
         """A copy of the present content, which later writes do not change."""
-        return copy.deepcopy({name: places for name, places in self.states.items() if places})
+        return copy.deepcopy({name: scopes for name, scopes in self.states.items() if scopes})
 
     def load(self, content: Content) -> None:
         self.states = copy.deepcopy(content)
 
-    def put(self, state: str, place: Place, value: Any) -> None:
+    def put(self, state: str, scope: Scope, value: Any) -> None:
         """Set a value; None or an empty value removes it."""
-        places = self.states.setdefault(state, {})
-        places.pop(place, None)
+        scopes = self.states.setdefault(state, {})
+        scopes.pop(scope, None)
         if value is not None and value != [] and value != {}:
-            places[place] = value
+            scopes[scope] = value
 
-    def get(self, state: str, place: Place, default: Any) -> Any:
-        return copy.deepcopy(self.states.get(state, {}).get(place, default))
+    def get(self, state: str, scope: Scope, default: Any) -> Any:
+        return copy.deepcopy(self.states.get(state, {}).get(scope, default))
 
     def merge(self, state: str, key: Any, target: Any, sources: Iterable[Any]) -> None:
         """Merge namespaces; contents are lists of the added elements, in order."""
-        places = self.states.setdefault(state, {})
-        found = places.pop((key, target), [])
+        scopes = self.states.setdefault(state, {})
+        found = scopes.pop((key, target), [])
         for source in sources:
-            found = found + places.pop((key, source), [])
+            found = found + scopes.pop((key, source), [])
         self.put(state, (key, target), found)
 
 
@@ -119,9 +119,9 @@ class Task:
                     self.backend.set_current_key(key)
                     if namespace is not None:
                         state.set_current_namespace(namespace)
-                    place = frozen(key), frozen(namespace)
-                    assert place not in found.setdefault(name, {}), f"{name} lists {place} twice"
-                    found[name][place] = ANSWERS[name](state)
+                    scope = frozen(key), frozen(namespace)
+                    assert scope not in found.setdefault(name, {}), f"{name} lists {scope} twice"
+                    found[name][scope] = ANSWERS[name](state)
         return found
 
 
@@ -177,10 +177,10 @@ class Tasks:
         """The content of all tasks; no key is in two of them."""
         found: Content = {}
         for task in self.tasks:
-            for name, places in task.content().items():
-                assert not places.keys() & found.setdefault(name, {}).keys()
-                found[name] |= places
-        return {name: places for name, places in found.items() if places}
+            for name, scopes in task.content().items():
+                assert not scopes.keys() & found.setdefault(name, {}).keys()
+                found[name] |= scopes
+        return {name: scopes for name, scopes in found.items() if scopes}
 
     def of(self, key: Any) -> Task:
         """The task that a key belongs to; the key is its current one then."""
@@ -225,8 +225,8 @@ class Tasks:
         else:
             for element in elements:
                 found.add(element)
-        place = frozen(key), frozen(namespace)
-        self.model.put(state, place, self.model.get(state, place, []) + elements)
+        scope = frozen(key), frozen(namespace)
+        self.model.put(state, scope, self.model.get(state, scope, []) + elements)
 
     def set_words(self, key: Any, namespace: Any, elements: list[str]) -> None:
         found = self.of(key).states["words"]
@@ -238,17 +238,17 @@ class Tasks:
         found = self.of(key).states["facts"]
         found.set_current_namespace(namespace)
         found.put(user_key, value)
-        place = frozen(key), frozen(namespace)
-        self.model.put("facts", place, {**self.model.get("facts", place, {}), user_key: value})
+        scope = frozen(key), frozen(namespace)
+        self.model.put("facts", scope, {**self.model.get("facts", scope, {}), user_key: value})
 
     def remove_fact(self, key: Any, namespace: Any, user_key: str) -> None:
         found = self.of(key).states["facts"]
         found.set_current_namespace(namespace)
         found.remove(user_key)
-        place = frozen(key), frozen(namespace)
-        left = self.model.get("facts", place, {})
+        scope = frozen(key), frozen(namespace)
+        left = self.model.get("facts", scope, {})
         left.pop(user_key, None)
-        self.model.put("facts", place, left)
+        self.model.put("facts", scope, left)
 
     def clear(self, state: str, key: Any, namespace: Any) -> None:
         found = self.of(key).states[state]

@@ -69,7 +69,7 @@ def _row(number: int) -> dict[str, Any]:
 def make_store(folder: Path) -> None:
     """Three commits: segments with every kind of column, key indexes, closures, a tombstone, and a log checkpoint."""
     with (
-        mock.patch("statestore.catalog.commits.publish_commit.CHECKPOINT_INTERVAL", 2),
+        mock.patch("statestore.catalog.commits.publish_commit.LOG_CHECKPOINT_INTERVAL", 2),
         statestore.connect(folder).create_store(STORE, key=KEY, value=VALUE) as store,
     ):
         schema = pa.schema([*store.spec.key, *store.spec.value, pa.field("timestamp", pa.int64())])

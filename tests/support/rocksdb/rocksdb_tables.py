@@ -98,14 +98,14 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockHandle:
     """The position of a block in a file; ``size`` is without its trailer."""
 
     offset: int
     size: int
 
     @property
-    def handle(self) -> bytes:
+    def encoded(self) -> bytes:
         return varint(self.offset) + varint(self.size)
 
 
@@ -115,25 +115,25 @@ class Table:
 
     data: bytes
     form: Form
-    blocks: tuple[Place, ...]
-    index: tuple[Place, ...]
+    blocks: tuple[BlockHandle, ...]
+    index: tuple[BlockHandle, ...]
     """The top level last."""
-    properties: Place
-    metaindex: Place
+    properties: BlockHandle
+    metaindex: BlockHandle
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def block_handles(self) -> tuple[BlockHandle, ...]:
         return (*self.blocks, *self.index, self.properties, self.metaindex)
 
-    def payload(self, place: Place) -> bytes:
-        return self.data[place.offset : place.offset + place.size]
+    def payload(self, block_handle: BlockHandle) -> bytes:
+        return self.data[block_handle.offset : block_handle.offset + block_handle.size]
 
-    def with_payload(self, place: Place, payload: bytes, kind: int | None = None) -> Table:
+    def with_payload(self, block_handle: BlockHandle, payload: bytes, kind: int | None = None) -> Table:
         """The block replaced by one of the same length, its checksum made right."""
-        end = place.offset + place.size
-        assert len(payload) == place.size
-        trailer = self.form.trailer(payload, self.data[end] if kind is None else kind, place.offset)
-        return replace(self, data=self.data[: place.offset] + payload + trailer + self.data[end + 5 :])
+        end = block_handle.offset + block_handle.size
+        assert len(payload) == block_handle.size
+        trailer = self.form.trailer(payload, self.data[end] if kind is None else kind, block_handle.offset)
+        return replace(self, data=self.data[: block_handle.offset] + payload + trailer + self.data[end + 5 :])
 
 
 def entry_bytes(shared: int, own: bytes, value: bytes, *, sized: bool = True) -> bytes:
@@ -155,22 +155,22 @@ def block_bytes(entries: Sequence[tuple[bytes, bytes]], restarts: int) -> bytes:
     return bytes(found) + b"".join(map(u32, points or [0])) + u32(max(len(points), 1))
 
 
-def index_bytes(parts: Sequence[tuple[bytes, Place]], form: Form) -> bytes:
+def index_bytes(parts: Sequence[tuple[bytes, BlockHandle]], form: Form) -> bytes:
     """An index block of separators and places, handles as differences where the format has them."""
     if form.version < 4:
-        return block_bytes([(key, place.handle) for key, place in parts], form.index_restarts)
-    found, points, before, last = bytearray(), [], b"", Place(0, 0)
-    for number, (key, place) in enumerate(parts):
+        return block_bytes([(key, block_handle.encoded) for key, block_handle in parts], form.index_restarts)
+    found, points, before, last = bytearray(), [], b"", BlockHandle(0, 0)
+    for number, (key, block_handle) in enumerate(parts):
         shared = 0
         if number % form.index_restarts == 0:
             points.append(len(found))
         else:
             while shared < min(len(key), len(before)) and key[shared] == before[shared]:
                 shared += 1
-        change = place.size - last.size
-        value = varint(change * 2 if change >= 0 else -change * 2 - 1) if shared else place.handle
+        change = block_handle.size - last.size
+        value = varint(change * 2 if change >= 0 else -change * 2 - 1) if shared else block_handle.encoded
         found += entry_bytes(shared, key[shared:], value, sized=False)
-        before, last = key, place
+        before, last = key, block_handle
     return bytes(found) + b"".join(map(u32, points or [0])) + u32(max(len(points), 1))
 
 
@@ -192,21 +192,21 @@ class Writer:
     form: Form
     data: bytearray = field(default_factory=bytearray)
 
-    def add(self, payload: bytes, kind: int = PLAIN) -> Place:
-        place = Place(len(self.data), len(payload))
-        self.data += payload + self.form.trailer(payload, kind, place.offset)
-        return place
+    def add(self, payload: bytes, kind: int = PLAIN) -> BlockHandle:
+        block_handle = BlockHandle(len(self.data), len(payload))
+        self.data += payload + self.form.trailer(payload, kind, block_handle.offset)
+        return block_handle
 
     def finish(
-        self, blocks: Sequence[tuple[bytes, Place]], properties: dict[bytes, bytes], index: bytes | None = None
+        self, blocks: Sequence[tuple[bytes, BlockHandle]], properties: dict[bytes, bytes], index: bytes | None = None
     ) -> Table:
         """``blocks`` with the separators behind them; ``index`` instead of what they make."""
         form = self.form
-        tops: list[Place] = []
+        tops: list[BlockHandle] = []
         if form.two_level:
             halves = [part for part in (blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]) if part]
             tops = [self.add(index_bytes(part, form)) for part in halves]
-            blocks_of_top = [(part[-1][0], place) for part, place in zip(halves, tops, strict=True)]
+            blocks_of_top = [(part[-1][0], block_handle) for part, block_handle in zip(halves, tops, strict=True)]
             tops.append(self.add(index_bytes(blocks_of_top, form) if index is None else index))
         else:
             tops.append(self.add(index_bytes(blocks, form) if index is None else index))
@@ -220,12 +220,12 @@ class Writer:
             **properties,
             **form.properties,
         }
-        place = self.add(block_bytes(sorted(found.items()), 1))
-        meta = {b"rocksdb.properties": place.handle, **form.meta}
+        block_handle = self.add(block_bytes(sorted(found.items()), 1))
+        meta = {b"rocksdb.properties": block_handle.encoded, **form.meta}
         if form.version >= 6:
-            meta[b"rocksdb.index"] = tops[-1].handle
+            meta[b"rocksdb.index"] = tops[-1].encoded
         metaindex = self.add(block_bytes(sorted(meta.items()), 1))
-        handles = (metaindex.handle + tops[-1].handle).ljust(40, b"\0")
+        footer_handles = (metaindex.encoded + tops[-1].encoded).ljust(40, b"\0")
         if form.version >= 6:
             empty = bytes.fromhex("3e007a00") + u32(0) + u32(form.base) + u32(metaindex.size) + bytes(24)
             footer = bytes([form.checksum]) + empty + u32(form.version) + _MAGIC
@@ -235,9 +235,9 @@ class Writer:
             crc = int.from_bytes(value[1:], "little") + (form.base ^ ((offset & 0xFFFFFFFF) + (offset >> 32)))
             footer = own + u32(crc) + footer[9:]
         else:
-            footer = bytes([form.checksum]) + handles + u32(form.version) + _MAGIC
-        places = tuple(place for _, place in blocks)
-        return Table(bytes(self.data) + footer, form, places, tuple(tops), place, metaindex)
+            footer = bytes([form.checksum]) + footer_handles + u32(form.version) + _MAGIC
+        block_handles = tuple(block_handle for _, block_handle in blocks)
+        return Table(bytes(self.data) + footer, form, block_handles, tuple(tops), block_handle, metaindex)
 
 
 def properties_of(entries: Sequence[Entry]) -> dict[bytes, bytes]:

@@ -123,15 +123,15 @@ def folded(log: list[CommitEntry]) -> dict[str, Any]:
     }
 
 
-def plain(snapshot: LogState) -> dict[str, Any]:
-    """A snapshot in the form of the model."""
-    versions = snapshot.versions
+def plain(log_state: LogState) -> dict[str, Any]:
+    """Return a log state in the form of the model."""
+    versions = log_state.versions
     return {
-        "version": snapshot.version,
-        "segments": list(snapshot.segments),
-        "closures": {name: list(pieces) for name, pieces in snapshot.closures.items()},
-        "changelogs": dict(snapshot.changelogs),
-        "horizon": None if snapshot.horizon is None else asdict(snapshot.horizon),
+        "version": log_state.version,
+        "segments": list(log_state.segments),
+        "closures": {name: list(pieces) for name, pieces in log_state.closures.items()},
+        "changelogs": dict(log_state.changelogs),
+        "horizon": None if log_state.horizon is None else asdict(log_state.horizon),
         **{name: getattr(versions, name).tolist() for name in NUMBERS},
         **{name: list(getattr(versions, name)) for name in TEXTS},
     }

@@ -67,7 +67,7 @@ def check_answers(
         for time in times:
             found = rows_of(store.scan(version=version, as_of=time), *INTERVAL)
             assert len(found) == len(set(found)), f"version {version}, time {time}"
-            assert set(found) == model.snapshot(version, time), f"version {version}, time {time}"
+            assert set(found) == model.state_at(version, time), f"version {version}, time {time}"
     if versions is None:
         changed = sorted(rows_of(store.changes(start_version=0), *CHANGE))
         assert changed == model.changes(0, store.version)
@@ -78,12 +78,12 @@ def check_everything(store: VersionedStore, model: Model, step: int = 3) -> None
     check_points(store, model)
     times = range(-1, HORIZON + 1, step)
     check_answers(store, model, [None, *times])
-    snapshot = store._snapshot
-    assert layout_violations(store._files, snapshot) == []
+    log_state = store._log_state
+    assert layout_violations(store._files, log_state) == []
     for version in range(store.version + 1):
-        assert uniqueness_violations(store._files, snapshot, version) == []
+        assert uniqueness_violations(store._files, log_state, version) == []
         for time in times:
-            assert pruning_violations(store._files, snapshot, time * 1000, version) == []
+            assert pruning_violations(store._files, log_state, time * 1000, version) == []
     check_changes(store, model)
 
 

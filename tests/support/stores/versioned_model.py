@@ -79,7 +79,7 @@ class Model:
         late = as_of is not None and self.retention is not None and as_of < self.stream_time - self.retention
         return None if found[2] is not None and late else found
 
-    def snapshot(self, version: int, time: int | None = None) -> set[Row]:
+    def state_at(self, version: int, time: int | None = None) -> set[Row]:
         """(key, value, valid_from, valid_to) of the keys that had a value."""
         rows = set()
         for key, times in self.states[version].items():

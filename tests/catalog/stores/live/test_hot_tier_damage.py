@@ -280,7 +280,7 @@ def test_no_damage_shortens_a_read_in_many_places(root: Path, tmp_path: Path, ki
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bit_of_each_table_file(root: Path, tmp_path: Path, kind: str) -> None:
-    """In the middle of each, so that in all of them rows are before and behind it."""
+    """Flip a bit in the middle of each file, so that rows are before and behind it."""
     shutil.copytree(made(root, kind), tmp_path / "copy")
     for path in files(tmp_path / "copy/s/live"):
         if path.suffix == ".sst":

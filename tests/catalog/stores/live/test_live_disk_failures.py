@@ -127,7 +127,8 @@ class FailingDatabase:
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("text", [FULL, "Corruption: block checksum mismatch"])
 def test_a_put_that_was_logged_is_acknowledged(tmp_path: Path, kind: str, text: str, failing: Failing) -> None:
-    """It counts even if the tier refuses it: the next call opens the tier again, with the rows of the changelog."""
+    """A logged put counts even if the tier refuses it: the next call opens the tier again, with the rows of the
+    changelog."""
     with create(tmp_path, kind) as store:
         put(store, "a", 1)
         store.commit()
@@ -339,7 +340,7 @@ def test_a_disk_that_takes_no_more_bytes_for_a_while(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("kind", ["key_value", "versioned"])
 def test_too_many_open_files_for_a_while(tmp_path: Path, kind: str) -> None:
-    """At each number of descriptors that is left: the first put works or raises our error, the next one works."""
+    """Leave each number of descriptors in turn: the first put works or raises our error, the next one works."""
     create(tmp_path, kind).close()
     said = limited(
         """

@@ -156,9 +156,9 @@ class Subject:
             found = self.store.scan(version=version, columns=self.kind.columns).read_all().to_pylist()
             assert sorted(map(as_cells, found), key=repr) == sorted(rows, key=repr), version
         self.store.refresh()
-        files, snapshot = self.store._files, self.store._snapshot
-        assert layout_violations(files, snapshot) == []
-        assert [uniqueness_violations(files, snapshot, version) for version in self.shown] == [[]] * len(self.shown)
+        files, log_state = self.store._files, self.store._log_state
+        assert layout_violations(files, log_state) == []
+        assert [uniqueness_violations(files, log_state, version) for version in self.shown] == [[]] * len(self.shown)
 
 
 def as_cells(row: dict[str, Any]) -> tuple[Any, ...]:

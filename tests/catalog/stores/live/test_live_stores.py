@@ -90,7 +90,7 @@ def test_a_second_writer_is_refused_and_reads_what_is_committed(catalog: statest
 
 
 def test_a_reader_follows_every_commit(catalog: statestore.Catalog, kind: str) -> None:
-    """Also when the log was compacted meanwhile."""
+    """A reader follows commits also when the store was compacted meanwhile."""
     with create(catalog, kind) as writer, catalog.open_store("s", read_only=True) as reader:
         for number, key in enumerate("abca"):
             put(writer, key, number)
@@ -243,7 +243,7 @@ def test_a_repeated_transaction_takes_back_what_was_put_for_it(catalog: statesto
 
 
 def test_window_tables_show_what_the_store_showed(catalog: statestore.Catalog) -> None:
-    """As of each stream time, the table shows the windows that were not expired; history shows their ends."""
+    """A table as of each stream time shows the windows that were not expired; history shows their ends."""
     with create(catalog, "window") as store:
         for number in range(100):
             store.put("a", number, number * 60_000)
@@ -470,7 +470,7 @@ def test_a_store_that_is_open_is_not_rebuilt(catalog: statestore.Catalog) -> Non
 
 
 def test_a_rebuild_that_dies_leaves_the_old_store(catalog: statestore.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the replay, and between the two renames."""
+    """A process dies in the replay, and between the two renames."""
     from statestore.catalog import catalog as module
 
     with create(catalog, "key_value") as store:

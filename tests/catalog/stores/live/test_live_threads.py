@@ -180,8 +180,8 @@ def test_no_thread_sees_half_of_a_versioned_put(tmp_path: Path, monkeypatch: pyt
         def read() -> None:
             found.append([(row.valid_from, row.valid_to, row.value) for row in store.get_versions("a")])
 
-        def put_slowly(tier: HotTier, segment: int, key: bytes, value: bytes | None) -> None:
-            original(tier, segment, key, value)
+        def put_slowly(tier: HotTier, time_segment: int, key: bytes, value: bytes | None) -> None:
+            original(tier, time_segment, key, value)
             readers.append(threading.Thread(target=read))
             readers[-1].start()
             readers[-1].join(0.2)  # in vain: it has to wait for the put

@@ -79,7 +79,7 @@ class Subject:
         for version, number in self.versions.items():
             for moment in (10, 60, 150):
                 rows = self.store.scan(version=version, as_of=moment, columns=["k", "v"]).read_all().to_pylist()
-                expected = {(key, value) for key, value, *_ in self.model.snapshot(number, moment)}
+                expected = {(key, value) for key, value, *_ in self.model.state_at(number, moment)}
                 assert {tuple(row.values()) for row in rows} == expected
         assert self.store.dropped_records == self.model.dropped
 

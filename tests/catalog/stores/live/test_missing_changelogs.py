@@ -62,7 +62,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 def test_a_changelog_that_lost_flushed_writes_is_refused(
     tmp_path: Path, file: Path, damage: str, boot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every door that writes or reads the live rows; the table is read as before; verify reports it."""
+    """Every door that writes or reads the live rows refuses it; the table is read as before; verify reports it."""
     DAMAGE[damage](file)
     if boot == "another run":
         restart_machine(monkeypatch, tmp_path)

@@ -108,8 +108,8 @@ def _keyed_workload(faults: Faults, root: Path) -> None:
         for number in range(20):
             backend.set_current_key(f"k{number}")
             state.update(round_ * 100 + number)
-        handle = backend.snapshot("incremental" if round_ % 2 else "full").result()
-        version = store.commit([handle])
+        part = backend.snapshot("incremental" if round_ % 2 else "full").result()
+        version = store.commit([part])
         mark("commit", round_, version)
         backend.notify_complete(version)
         if round_ == 3:
@@ -191,7 +191,7 @@ def _check_store(subject: Subject, warehouse: Path, marks: list[list[Any]]) -> N
 
 def _check_keyed(warehouse: Path, local: Path, marks: list[list[Any]]) -> None:
     with statestore.connect(warehouse).open_store("s") as store:
-        kept = list(store.retained())
+        kept = list(store.kept_snapshots())
         discarded = any(mark[0] == "discard" for mark in marks)
         rounds = {mark[2]: mark[1] for mark in marks if mark[0] == "commit"}
         newest = max(rounds, default=0)

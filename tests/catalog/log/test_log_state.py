@@ -1,4 +1,4 @@
-"""Snapshots: pure values, equal to the plain model of the log, safe to grow from several threads."""
+"""Log states: pure values, equal to the plain model of the log, safe to grow from several threads."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def replayed(log: list[CommitEntry], start: LogState = EMPTY) -> LogState:
 @pytest.mark.parametrize("seed", range(10))
 def test_replay_equals_the_model_at_every_version(seed: int) -> None:
     log = random_log(100, seed)
-    snapshot = EMPTY
+    log_state = EMPTY
     for version, commit in enumerate(log):
-        snapshot = advance(snapshot, commit)
-        check_layout(snapshot)
-        assert plain(snapshot) == folded(log[: version + 1])
+        log_state = advance(log_state, commit)
+        check_layout(log_state)
+        assert plain(log_state) == folded(log[: version + 1])
 
 
-def test_older_snapshots_do_not_change() -> None:
-    """They share the memory of newer ones, also across the growth of their columns."""
+def test_older_log_states_do_not_change() -> None:
+    """Older log states share the memory of newer ones, also across the growth of their columns."""
     log = random_log(300, seed=1)
-    snapshots = list(accumulate(log, advance, initial=EMPTY))[1:]
-    assert all(plain(snapshots[version]) == folded(log[: version + 1]) for version in (0, 1, 63, 64, 65, 128, 200))
+    log_states = list(accumulate(log, advance, initial=EMPTY))[1:]
+    assert all(plain(log_states[version]) == folded(log[: version + 1]) for version in (0, 1, 63, 64, 65, 128, 200))
 
 
 def test_branches_do_not_see_each_other() -> None:
@@ -49,8 +49,8 @@ def test_branches_do_not_see_each_other() -> None:
     assert (first.versions.find_transaction("me", 1), second.versions.find_transaction("me", 1)) == (70, None)
 
 
-def test_threads_may_advance_the_same_snapshot() -> None:
-    """Handles and doors of a process share snapshots, and each follows the log by itself."""
+def test_threads_may_advance_the_same_log_state() -> None:
+    """Handles and doors of a process share log states, and each follows the log by itself."""
     log = random_log(40, seed=3)
     expected = folded(log)
     base = replayed(log[:3])
@@ -61,12 +61,12 @@ def test_threads_may_advance_the_same_snapshot() -> None:
             found = list(pool.map(lambda _: replayed(log[3:], base), range(200)))
     finally:
         sys.setswitchinterval(interval)
-    assert all(plain(snapshot) == expected for snapshot in found)
+    assert all(plain(log_state) == expected for log_state in found)
 
 
-def test_a_snapshot_can_be_copied() -> None:
-    snapshot = replayed(random_log(20, seed=4))
-    assert plain(copy.deepcopy(snapshot)) == plain(snapshot)
+def test_a_log_state_can_be_copied() -> None:
+    log_state = replayed(random_log(20, seed=4))
+    assert plain(copy.deepcopy(log_state)) == plain(log_state)
 
 
 def test_a_gap_is_refused() -> None:
@@ -103,12 +103,12 @@ def test_a_layout_that_does_not_fit_is_refused(commit: CommitEntry, found: str) 
 def test_stream_time_starts_before_any_record() -> None:
     """A commit without records leaves it alone."""
     log = [entry(version, stream_time=time) for version, time in enumerate([None, 5_000, None, 7_000])]
-    snapshot = replayed(log)
+    log_state = replayed(log)
     assert (EMPTY.stream_time, EMPTY.stream_time_us) == (None, NO_TIME)
-    assert (replayed(log[:1]).stream_time, snapshot.stream_time) == (None, 7_000)
-    assert snapshot.versions.stream_time.tolist() == [NO_TIME, 5_000, 5_000, 7_000]
-    assert snapshot.versions.stream_time_before(np.array([3, 0, 1])).tolist() == [5_000, NO_TIME, NO_TIME]
-    assert snapshot.versions.stream_time_at(2) == 5_000
+    assert (replayed(log[:1]).stream_time, log_state.stream_time) == (None, 7_000)
+    assert log_state.versions.stream_time.tolist() == [NO_TIME, 5_000, 5_000, 7_000]
+    assert log_state.versions.stream_time_before(np.array([3, 0, 1])).tolist() == [5_000, NO_TIME, NO_TIME]
+    assert log_state.versions.stream_time_at(2) == 5_000
 
 
 def test_transactions_are_found_by_application_and_batch() -> None:
