@@ -29,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import statestore
-from statestore import State, StateSpec
+from statestore.tracked import State, StateSpec
 
 BATCH = 10_000
 BATCHES = 9

@@ -18,7 +18,8 @@ import pyarrow as pa
 from statestore.catalog.checks.verification import Verification, verify
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
-from statestore.catalog.keyed.keyed_store import KeyedStore, check_keyed_spec
+from statestore.catalog.keyed.keyed_spec import check_keyed_spec
+from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.kinds import open_handle
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
@@ -38,7 +39,7 @@ from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.rebuild import check_rebuild, replay
 from statestore.catalog.upkeep.store_folders import (
     rebuilt_folder,

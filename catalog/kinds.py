@@ -15,10 +15,10 @@ from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 
 HANDLES: dict[str, type[StoreHandle]] = {
-    "versioned": VersionedStore,
+    "versioned": NaturalVersionedStore,
     "key_value": KeyValueStore,
     "window": WindowStore,
     "join_window": JoinWindowStore,

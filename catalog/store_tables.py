@@ -15,7 +15,7 @@ from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
 from statestore.catalog.describe.store_summary import summarize
-from statestore.catalog.describe.table_summary import TableSummary
+from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
 from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
@@ -28,14 +28,6 @@ from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.state_table import StateTable
-
-
-@dataclass(frozen=True)
-class TableInfo:
-    """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
-
-    kind: str
-    retention: int | None
 
 
 @dataclass(frozen=True)
@@ -106,6 +98,11 @@ class StoreTables:
         keyed = self._state(base)
         path = base if keyed is None else f"{base.rpartition('.')[0]}/{keyed.state}"
         return f"{path}{dollar}{suffix}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """None: the tables of stores have no options."""
+        return {}
 
     def store_of(self, name: str) -> str | None:
         """Return the store that a name of a store or table means; None if no store has it."""

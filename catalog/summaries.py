@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from statestore.catalog.describe.table_summary import TableSummary
@@ -15,12 +16,12 @@ from statestore.formats.values.types import shown_field
 UNKNOWN = TableSummary(0, 0).as_json() | {"version": None, "oldest_version": None}
 
 
-def summaries(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """Return an object for each table at ``path``: sizes in bytes, times as ISO-8601, null for unknown facts.
 
     A damaged table is listed with its damage, and the others are listed, too.
     """
-    warehouse = open_warehouse(path).pin()
+    warehouse = open_warehouse(path, options).pin()
     return [_summary(warehouse, name) for name in warehouse.tables()]
 
 
@@ -31,12 +32,14 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         about = warehouse.about(name)
         kept = about.retention
         item |= {"kind": about.kind, "retention": None if kept is None else format_duration(kept), "retention_ms": kept}
-        item |= _columns(warehouse.table(name))
+        item |= _columns(warehouse.open(name))
         found = warehouse.summary(name)
         item |= found.as_json()
         if found.kept is not None:
             item["retention"] = found.kept
     except StateStoreError as error:
+        if error.code in ("CONFLICTING_OPTIONS", "STATE_SELECTION"):  # the question is wrong, not the state
+            raise
         what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
         item |= {"health": [f"{what}: {error}"], "status": "damaged"}
     return item

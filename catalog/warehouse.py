@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
-from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.engines.engine_metadata import EngineMetadata
-from statestore.catalog.engines.engine_summary import summarize_state
+from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+from statestore.catalog.engines.engine_states import EngineStates, state_table
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_tables import StoreTables, TableInfo, keyed_spec, only_state, state_at
+from statestore.catalog.store_tables import StoreTables, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import Source
-from statestore.formats.engines import EngineOpening, engine_named, engine_options, expected, recognised
+from statestore.formats.engine import Engine
+from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.engines import EngineOpening, engine_options, expected, recognised
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
@@ -61,6 +61,10 @@ class Tables(Protocol):
     def address(self, name: str) -> str:
         """Return the path by which `open_table` opens a table."""
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options with which `open_table` opens a table."""
+
     def store_of(self, name: str) -> str | None:
         """Return the store that a name means; None if no store has it."""
 
@@ -86,13 +90,18 @@ class Warehouse:
         return str(self.location)
 
     def address(self, name: str) -> str:
-        """Return the path by which `open_table` opens a table; it has the credentials that were given with the
-        location.
+        """Return the path by which `open_table` opens a table, with `options`; it has the credentials that were given
+        with the location.
         """
         return self.held.address(name)
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of an engine that select the state, by their names in Spark."""
+        return self.held.options
+
     def tables(self) -> list[str]:
-        """Return the names of the tables with state, without their metadata tables."""
+        """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
         return list(self.held.names)
 
     def metadata_tables(self) -> list[str]:
@@ -109,11 +118,15 @@ class Warehouse:
     def about(self, name: str) -> TableInfo:
         return self.held.about(name)
 
-    def table(self, name: str) -> StateTable:
-        """Return a table, or a metadata table (`prices$versions`).
+    def table(self, name: str) -> Table:
+        """Return a table by name, or a metadata table (``prices$versions``), with its reads.
 
         Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one.
         """
+        return Table(self.open(name))
+
+    def open(self, name: str) -> StateTable:
+        """Return a table, or a metadata table, as doors read it. Raises NotFoundError TABLE_NOT_FOUND."""
         if not isinstance(name, str):
             raise InvalidInputError("INVALID_NAME", f"table name {shown(name)}; expected a text")
         base, _, suffix = name.partition("$")
@@ -158,47 +171,32 @@ class Warehouse:
         )
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """The tables at a path; no data is read before a table is read."""
-
-    warehouse: Warehouse
-
-    @property
-    def path(self) -> str:
-        return self.warehouse.path
-
-    def tables(self) -> list[str]:
-        """Return the names of the tables with state; each also has metadata tables, like ``prices$versions``."""
-        return self.warehouse.tables()
-
-    def table(self, name: str) -> ReadableTable:
-        """Return a table by name. Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one."""
-        return ReadableTable(self.warehouse.table(name))
-
-
-def inspect(path: str | os.PathLike[str]) -> Inspection:
+def inspect(path: str | os.PathLike[str], **options: Any) -> Warehouse:
     """Return the tables at ``path``: a warehouse, one store, or the state of an engine, such as a Spark checkpoint.
 
     State of an engine may also be at s3://bucket/folder, gs://…, abfs://…, hdfs://… or a location that an installed
-    fsspec opens.
+    fsspec opens. ``options`` are those of engines that select state, such as ``operator_id=1`` and ``batch_id=3``
+    (docs/reference.md).
 
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError INVALID_LOCATION or NO_ACCESS,
     UnsupportedError UNSUPPORTED_PATH.
     """
-    return Inspection(open_warehouse(path))
+    return open_warehouse(path, engine_options_of("inspect", options))
 
 
-def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
+def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Warehouse:
     """Open the warehouse at ``path``, or one store as a warehouse of its tables, or the state of an engine.
 
     State of an engine, such as a checkpoint of Structured Streaming, may lie in an object store or HDFS
-    (``statestore.formats.places.locations``).
+    (``statestore.formats.places.locations``). ``options`` of engines, by their names in Spark, select some of it, or
+    the version up to which it is read.
 
     Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds none of these; InvalidInputError
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
+    if options:
+        return Warehouse(location, _selected_state(location, options))
     if not location.is_local:
         folder = folder_at(location).remembering()
         engine_state = _engine_state_in(folder, location)
@@ -241,7 +239,7 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     with disk_errors("look at", root):
         within = None if location.is_local and (root / STORE_FILE).is_file() else _engine_state(location.parent)
         if within is not None:
-            return Warehouse(location.parent, within).table(location.name)
+            return Warehouse(location.parent, within).open(location.name)
         if not location.is_local:
             raise _no_state(location, folder_at(location))
         return _stored_table(path, root)
@@ -279,24 +277,20 @@ def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
     folder = root.parent / base
     keyed = keyed_spec(folder)
     if keyed is not None:
-        return _state_table(only_state(folder, keyed), suffix)
+        return state_table(only_state(folder, keyed), suffix)
     if (folder / STORE_FILE).is_file():
         return StoreTables(root.parent, (base,)).open(root.name)
     keyed = keyed_spec(root.parent)
     if keyed is not None:
-        return _state_table(state_at(root.parent, keyed, base), suffix)
+        return state_table(state_at(root.parent, keyed, base), suffix)
     store, _, state = base.rpartition(".")
     keyed = keyed_spec(root.parent / store) if store else None
     if keyed is not None:
-        return _state_table(state_at(root.parent / store, keyed, state), suffix)
+        return state_table(state_at(root.parent / store, keyed, state), suffix)
     raise NotFoundError("STORE_NOT_FOUND", f"no store at {folder}; create it with statestore.connect(…).create_store")
 
 
-def _state_table(table: EngineTable, suffix: str) -> StateTable:
-    return MetadataTable(EngineMetadata(table), suffix) if suffix else table
-
-
-def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> _EngineState | None:
+def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> EngineStates | None:
     """Return the state of an engine at a location; None if there is none.
 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
@@ -306,19 +300,38 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
 
 def _engine_state_in(
     folder: Folder, location: Location, options: Mapping[str, str] | None = None
-) -> _EngineState | None:
+) -> EngineStates | None:
     engine = recognised(folder)
     chosen = {name.lower(): value for name, value in (options or {}).items()}
-    for name in chosen:
+    _check_owners(location, engine, chosen)
+    if engine is None:
+        return None
+    opening = EngineOpening(engine.name, location, chosen)
+    return EngineStates(location, opening, opening.open())
+
+
+def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:
+    """Raise InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location."""
+    for name in options:
         owners = [owner for owner, _ in engine_options(name)]
         if owners and engine not in owners:
             raise InvalidInputError(
                 "STATE_SELECTION", f"{location} is no {owners[0].expects}; option {name} selects state in one"
             )
-    if engine is None:
-        return None
-    opening = EngineOpening(engine.name, location, chosen)
-    return _EngineState(location, opening, opening.open())
+
+
+def _selected_state(location: Location, options: Mapping[str, str]) -> EngineStates:
+    """Return the state of an engine that options select; an option for a version alone selects no state.
+
+    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
+    """
+    aliases = {name for name in options for _, option in engine_options(name) if option.alias == "versionAsOf"}
+    folder = folder_at(location).remembering()
+    _check_owners(location, recognised(folder), options)
+    found = _engine_state_in(folder, location, None if aliases == set(options) else options)
+    assert found is not None  # of the engine that has the options
+    bounds = [int(options[name]) for name in aliases]
+    return replace(found, given=options, bound=bounds[0] if bounds else None)
 
 
 @dataclass(frozen=True)
@@ -339,66 +352,6 @@ class _OneStore(StoreTables):
 
     def address(self, name: str) -> str:
         return f"{self.folder}{self.path_of(name).removeprefix(self.stores[0])}"
-
-
-@dataclass(frozen=True)
-class _EngineState:
-    """The states of one source."""
-
-    location: Location
-    opening: EngineOpening
-    source: Source
-    pinned: bool = False
-
-    def pin(self) -> _EngineState:
-        return replace(self, pinned=True)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.source.states())
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        return self.names
-
-    @property
-    def schemas(self) -> tuple[str, ...]:
-        return ()
-
-    def knows(self, name: str) -> bool:
-        return name in self.names
-
-    def open(self, name: str) -> StateTable:
-        base, _, suffix = name.partition("$")
-        return _state_table(EngineTable(self.opening, base, base, self.source if self.pinned else None), suffix)
-
-    def only(self) -> StateTable:
-        """Return the state that is read when none is named.
-
-        Raises NotFoundError TABLE_NOT_FOUND, which names all states, if there is no such state.
-        """
-        if self.source.default is not None:
-            return self.open(self.source.default)
-        names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
-        options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
-        hint = f"; or select one by an option of the engine: {options}" if options else ""
-        raise NotFoundError("TABLE_NOT_FOUND", f"{self.location} has several tables; name one of them: {names}{hint}")
-
-    def about(self, name: str) -> TableInfo:
-        return TableInfo(self.source.info(name).kind, None)
-
-    def summary(self, name: str) -> TableSummary:
-        return summarize_state(EngineTable(self.opening, name, name, self.source))
-
-    def address(self, name: str) -> str:
-        return self.location.at(name).uri
-
-    def store_of(self, name: str) -> str | None:
-        base = name.partition("$")[0]
-        return base if base in self.names else None
-
-    def upkeep(self, store: str) -> Upkeep:
-        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is read-only")
 
 
 def _no_state(location: Location, folder: Folder) -> NotFoundError:

@@ -10,7 +10,9 @@ from datetime import timedelta, timezone, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from statestore.catalog.reads.argument_names import RANGE, right_names
 from statestore.formats.engine import EngineOption
+from statestore.formats.engine_arguments import flag, python_name
 from statestore.formats.engines import engine_options, engines
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
@@ -67,7 +69,7 @@ OPTIONS = (
         _READS,
         "time",
         "changes or history from this state time on, inclusive",
-        "changes(start_timestamp=), history(start=)",
+        "changes(start_time=), history(start_time=)",
         "changes --from, history --from",
     ),
     Option(
@@ -75,7 +77,7 @@ OPTIONS = (
         _BATCH,
         "time",
         "changes or history up to this state time, inclusive",
-        "changes(end_timestamp=), history(end=)",
+        "changes(end_time=), history(end_time=)",
         "changes --to, history --to",
     ),
     Option("columns", _READS, "names", "only these columns, separated by commas", "scan(columns=)", "scan --columns"),
@@ -103,7 +105,14 @@ OPTIONS = (
 def options_of_engines() -> list[Option]:
     """The options for reads that engines define."""
     return [
-        Option(option.name, _BATCH, option.kind, f"of a {engine.expects}: {option.meaning}", "")
+        Option(
+            option.name,
+            _BATCH,
+            option.kind,
+            f"of a {engine.expects}: {option.meaning}",
+            f"inspect({python_name(option.name)}=)",
+            flag(option.name),
+        )
         for engine in engines()
         for option in engine.options
     ]
@@ -115,6 +124,12 @@ UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", "ch
 S3A = "fs.s3a."
 """Settings of Hadoop's S3 client begin with this; they may be options of a read in Spark."""
 LATEST = "latest"
+_RANGE = {
+    "start_version": "startingVersion",
+    "end_version": "endingVersion",
+    "start_time": "startingTimestamp",
+    "end_time": "endingTimestamp",
+}
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
@@ -142,8 +157,9 @@ def checked_options(options: Mapping[str, str], *uses: Use) -> dict[str, str]:
         if lowered in UNSEEN or lowered.startswith(S3A):  # settings of a storage are none of the read
             continue
         if lowered not in names and not ("read" in uses and engine_options(lowered)):
-            close = difflib.get_close_matches(lowered, names, 1, 0.5)
-            hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(names.values())}"
+            meant = [_RANGE[word] for word in right_names(name, RANGE) if _RANGE[word] in names.values()]
+            close = meant or [names[word] for word in difflib.get_close_matches(lowered, names, 1, 0.5)]
+            hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names.values())}"
             raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} does not exist for a {uses[0]}; {hint}")
         checked[lowered] = value
     return checked

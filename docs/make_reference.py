@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -52,7 +53,9 @@ def _options() -> Iterator[str]:
     yield "\n## Options of reads and writes\n"
     yield (
         "One word in three spellings. Spark's ignores case; `read` and `write` are batches, `readStream` and "
-        "`writeStream` streams.\n"
+        "`writeStream` streams. Options of an engine's state are also arguments of `attach`, `sql` and "
+        "`write_report`, and flags of every command that reads; there, an option of a change feed implies "
+        "`readChangeFeed`.\n"
     )
     rows = (
         (_code(o.name), " ".join(o.uses), _code(o.python), _code(o.command), o.kind, o.meaning)
@@ -97,11 +100,28 @@ def _python() -> Iterator[str]:
     yield _table(("call", "what it does"), rows)
     stores = [_members(thing) for thing in classes.values() if issubclass(thing, StoreHandle)]
     everywhere = {row for row in stores[0] if all(row in members for members in stores)}
-    yield "\n### Every store of rows\n"
+    yield "\n### Every store of rows and, where it reads, every table\n"
     yield _table(("member", "what it does"), [row for row in stores[0] if row in everywhere])
     for name, thing in classes.items():
         yield f"\n### {name}\n\n{_first_line(thing)}\n"
         yield _table(("member", "what it does"), [row for row in _members(thing) if row not in everywhere])
+    for module in (statestore.joins, statestore.tracked):
+        yield from _module(module)
+    yield f"\n## {statestore.engines.__name__}\n\n{_first_line(statestore.engines)} See [engines.md](engines.md).\n"
+    things = {name: getattr(statestore.engines, name) for name in statestore.engines.__all__}
+    yield _table(("name", "what it is"), ((_code(name), _first_line(thing)) for name, thing in things.items()))
+
+
+def _module(module: ModuleType) -> Iterator[str]:
+    """The classes and functions of a module of the public face."""
+    yield f"\n## {module.__name__}\n\n{_first_line(module)}\n"
+    things = {name: getattr(module, name) for name in module.__all__}
+    functions = {name: thing for name, thing in things.items() if not inspect.isclass(thing)}
+    yield _table(("call", "what it does"), ((_code(_call(n, t)), _first_line(t)) for n, t in functions.items()))
+    for name, thing in things.items():
+        if inspect.isclass(thing):
+            yield f"\n### {name}\n\n{_first_line(thing)}\n"
+            yield _table(("member", "what it does"), _members(thing))
 
 
 def _members(thing: type) -> list[tuple[str, str]]:
@@ -142,7 +162,7 @@ def _commands() -> Iterator[str]:
         options = (
             (_code(max(p.opts, key=len)), " ".join((getattr(p, "help", "") or "").split()))
             for p in command.params
-            if p.param_type_name == "option" and getattr(p, "help", "")
+            if p.param_type_name == "option" and getattr(p, "help", "") and not getattr(p, "hidden", False)
         )
         yield _table(("option", "meaning"), options)
 

@@ -82,6 +82,9 @@ class StateTable(Protocol):
         Changes are kept of every version after `change_start`.
         """
 
+    def versions(self) -> pa.Table:
+        """One row per known version, oldest first, in the columns of the metadata table ``$versions``."""
+
     def change_start(self) -> int:
         """The version before the first one whose changes are kept."""
 

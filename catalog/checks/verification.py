@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from statestore.catalog.checks.verify_changelogs import verify_changelogs
 from statestore.catalog.checks.verify_data import verify_data
@@ -34,7 +35,7 @@ NOTHING_IN_IT = {LOCK_FILE}
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of verifying one store. ``ok``: there is no problem; ``vouches`` states in words what is verified.
+    """The result of verifying one store. ``ok``: there is no problem; ``verified`` states in words what is verified.
 
     ``files`` and ``bytes`` were read and compared. ``rows`` counts the rows of the newest layout. ``versions`` is the
     oldest and the newest version that can be read. ``unreferenced`` has (name, bytes) of files that no commit needs.
@@ -61,10 +62,17 @@ class Verification:
     def ok(self) -> bool:
         return not self.problems
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            said = "; it is called verified" if name == "vouches" else ""
+            raise AttributeError(f"a Verification has no attribute {name!r}{said}")
+
     @property
-    def vouches(self) -> str:
+    def verified(self) -> str:
+        """What is verified of the store, in words."""
         if self.problems or self.versions is None:
-            return "not for this store: see the problems"
+            return "nothing: see the problems"
         log = (
             f"every byte of {self.files} files is what was committed; versions 0 to {self.versions[1]} follow one "
             f"another without a gap, and {self.checkpoints} checkpoints say the same"

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
+from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns
 from statestore.formats.values.filters import mask
 from statestore.formats.values.types import TIME
 
-VERSIONS_SCHEMA = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("timestamp", TIME),
-        ("operation", pa.string()),
-        ("writer", pa.string()),
-        ("application", pa.string()),
-        ("batch", pa.int64()),
-        ("stream_time", TIME),
-        ("rows", pa.int64()),
-        ("tombstones", pa.int64()),
-        ("closed", pa.int64()),
-        ("dropped", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
 SEGMENTS_SCHEMA = pa.schema(
     [
         ("name", pa.string()),
@@ -62,19 +47,6 @@ TABLES = {
     "snapshots": SNAPSHOTS_SCHEMA,
     "schema": SCHEMA_SCHEMA,
 }
-
-
-def rows_table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return a metadata table of rows by column, times in epoch microseconds; columns that a row does not name are
-    null.
-    """
-    found = list(rows)
-    columns = [pa.array([row.get(field.name) for row in found], _stored(field.type)) for field in schema]
-    return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
 class MetadataSource(Protocol):
@@ -137,6 +109,10 @@ class MetadataTable:
     def kept_versions(self) -> tuple[int, int]:
         """(oldest, newest) version that the metadata covers."""
         return self.source.versions()
+
+    def versions(self) -> pa.Table:
+        """Return the versions of the table with state."""
+        return self.source.table("versions", self.source.versions()[1])
 
     def pin(self) -> MetadataTable:
         return self

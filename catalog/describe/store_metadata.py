@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.describe.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA, VERSIONS_SCHEMA
+from statestore.catalog.describe.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.version_rows import times_column, versions_table
 from statestore.formats.segments.segment_meta import OPEN
-from statestore.formats.values.types import TIME, type_name
-
-
-def versions_table(log_state: LogState) -> pa.Table:
-    """Return one row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
-    versions = log_state.versions
-    transactions = list(versions.transaction)
-    columns = [
-        pa.array(np.arange(len(versions.timestamp))),
-        pa.array(versions.timestamp).cast(TIME),
-        pa.array(list(versions.operation), pa.string()),
-        pa.array(list(versions.writer), pa.string()),
-        pa.array([None if t is None else t[0] for t in transactions], pa.string()),
-        pa.array([None if t is None else t[1] for t in transactions], pa.int64()),
-        _times(versions.stream_time.tolist(), versions.stream_time[0] if len(versions.stream_time) else None),
-        *(pa.array(a) for a in (versions.rows, versions.tombstones, versions.closed, versions.dropped, versions.bytes)),
-    ]
-    return pa.Table.from_arrays(columns, schema=VERSIONS_SCHEMA)
+from statestore.formats.values.types import type_name
 
 
 def segments_table(log_state: LogState) -> pa.Table:
@@ -44,10 +27,10 @@ def segments_table(log_state: LogState) -> pa.Table:
         pa.array([m.rows for m in metas], pa.int64()),
         pa.array([m.file.bytes for m in metas], pa.int64()),
         pa.array([0 if m.index is None else m.index.bytes for m in metas], pa.int64()),
-        _times([m.min_valid_from for m in metas]),
-        _times([m.max_valid_from for m in metas]),
-        _times([m.min_valid_to for m in metas], OPEN),
-        _times([m.max_valid_to for m in metas], OPEN),
+        times_column([m.min_valid_from for m in metas]),
+        times_column([m.max_valid_from for m in metas]),
+        times_column([m.min_valid_to for m in metas], OPEN),
+        times_column([m.max_valid_to for m in metas], OPEN),
         pa.array([m.min_added for m in metas], pa.int64()),
         pa.array([m.max_added for m in metas], pa.int64()),
         pa.array([sum(c.count for c in log_state.closures.get(m.name, ())) for m in metas], pa.int64()),
@@ -69,10 +52,6 @@ def schema_table(spec: StoreSpec) -> pa.Table:
     fields = [(f, "key") for f in spec.key] + [(f, "value") for f in spec.value]
     columns = [[f.name for f, _ in fields], [type_name(f.type) for f, _ in fields], [role for _, role in fields]]
     return pa.Table.from_arrays([pa.array(c, pa.string()) for c in columns], schema=SCHEMA_SCHEMA)
-
-
-def _times(values: Sequence[int], unknown: int | None = None) -> pa.Array:
-    return pa.array([None if v == unknown else v for v in values], pa.int64()).cast(TIME)
 
 
 @dataclass(frozen=True)

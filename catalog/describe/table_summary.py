@@ -9,6 +9,14 @@ from statestore.formats.values.times import format_time
 
 
 @dataclass(frozen=True)
+class TableInfo:
+    """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
+
+    kind: str
+    retention: int | None
+
+
+@dataclass(frozen=True)
 class TableSummary:
     """Numbers of the newest version. Times are epoch microseconds, sizes are bytes; None: unknown or absent.
 

@@ -12,11 +12,9 @@ from statestore.catalog.describe.metadata_table import (
     SCHEMA_SCHEMA,
     SEGMENTS_SCHEMA,
     SNAPSHOTS_SCHEMA,
-    VERSIONS_SCHEMA,
-    rows_table,
 )
-from statestore.catalog.engines.engine_table import EngineTable
-from statestore.formats.engine import Version
+from statestore.catalog.engines.engine_table import EngineTable, version_row
+from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.errors import NotFoundError
 from statestore.formats.values.types import shown_field
 
@@ -47,8 +45,8 @@ class EngineMetadata:
             return rows_table(SEGMENTS_SCHEMA, self._files(version))
         listed = [each for each in self.state.source.versions(self.state.state) if each.number <= version]
         if suffix == "snapshots":
-            return rows_table(SNAPSHOTS_SCHEMA, (_row(each) for each in listed if each.holds_state))
-        return rows_table(VERSIONS_SCHEMA, map(_row, listed))
+            return rows_table(SNAPSHOTS_SCHEMA, (version_row(each) for each in listed if each.holds_state))
+        return rows_table(VERSIONS_SCHEMA, map(version_row, listed))
 
     def _files(self, version: int) -> Iterator[dict[str, Any]]:
         at = self.state.source.at(self.state.state, self._with_state(version))
@@ -84,13 +82,3 @@ class EngineMetadata:
                 f"{self.name}: no {source.version_words[0]} before version {version} is kept",
             )
         return max(before)
-
-
-def _row(version: Version) -> dict[str, Any]:
-    return {
-        "version": version.number,
-        "timestamp": version.time,
-        "stream_time": version.stream_time,
-        "readable": version.readable,
-        **version.facts,
-    }

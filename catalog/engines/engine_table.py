@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from statestore.catalog.engines.version_rules import (
 )
 from statestore.catalog.reads.changes import CHANGE_COLUMNS
 from statestore.catalog.reads.history_columns import HISTORY_COLUMNS
+from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
     ChecksResumption,
     DeltaPart,
@@ -33,8 +35,9 @@ from statestore.formats.engine import (
     Source,
     StateAt,
     StateInfo,
+    Version,
 )
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns
 from statestore.formats.values.filters import mask
@@ -58,13 +61,17 @@ EngineSplit = PartSplit | ComparedSplit | DeltaSplit
 
 @dataclass(frozen=True)
 class EngineTable:
-    """One state of a source. ``pinned``: the source that answers every question; None: each question opens the
-    source."""
+    """One state of a source.
+
+    ``pinned``: the source that answers every question; None: each question opens the source. ``bound``: the newest
+    version that the table has, which is read where none is asked for; None: that of the source.
+    """
 
     opening: Opening
     name: str
     state: str
     pinned: Source | None = None
+    bound: int | None = None
 
     def pin(self) -> EngineTable:
         """Return the table bound to its current content."""
@@ -106,7 +113,12 @@ class EngineTable:
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that history covers. Raises NotFoundError if there is none."""
         kept = self.source.kept(self.state)
-        return kept[0], kept[-1]
+        newest = kept[-1] if self.bound is None else self.bound
+        return min(kept[0], newest), newest
+
+    def versions(self) -> pa.Table:
+        """Return one row per known version, including those that can no longer be read."""
+        return rows_table(VERSIONS_SCHEMA, map(version_row, self.source.versions(self.state)))
 
     def lookup_floor(self, version: int) -> int | None:
         return None
@@ -130,7 +142,7 @@ class EngineTable:
 
         Raises NotFoundError COLUMN_NOT_FOUND, and for columns of a version or moment also the errors of `splits`.
         """
-        source = self.source
+        source, query = self.source, self._within_bound(query)
         return chosen_columns(_whole(source, self.state, query), query, self.name)
 
     def splits(self, query: Query) -> Sequence[EngineSplit]:
@@ -141,6 +153,7 @@ class EngineTable:
         """
         source, state = self.source, self.state
         check_numbers(query, source.version_words[0])
+        query = self._within_bound(query)
         whole = _whole(source, state, query)
         chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
@@ -172,6 +185,24 @@ class EngineTable:
                 raise
             raise found from error
 
+    def _within_bound(self, query: Query) -> Query:
+        """Return the query for the versions up to the bound. Raises InvalidInputError CONFLICTING_OPTIONS."""
+        if self.bound is None:
+            return query
+        if query.mode == "changes":
+            raise InvalidInputError(
+                "CONFLICTING_OPTIONS",
+                f"{self.name} was opened as of version {self.bound}, which does not go with changes; open it without a "
+                "version, and give the first and the last version of the changes",
+            )
+        if query.version is not None and query.version > self.bound:
+            raise InvalidInputError(
+                "CONFLICTING_OPTIONS",
+                f"{self.name} was opened as of version {self.bound}, and version {query.version} was asked for; give "
+                "one of them",
+            )
+        return replace(query, version=self.bound if query.version is None else query.version)
+
     def _read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
         whole = _columns(split, self.state, query)
         names = chosen_columns(whole, query, self.name).names
@@ -189,6 +220,17 @@ class EngineTable:
         if isinstance(split, DeltaSplit):
             return read_deltas(split, query, columns)
         return read_compared(split, self.state, query)
+
+
+def version_row(version: Version) -> dict[str, Any]:
+    """Return a version as a row of ``$versions`` and ``$snapshots``."""
+    return {
+        "version": version.number,
+        "timestamp": version.time,
+        "stream_time": version.stream_time,
+        "readable": version.readable,
+        **version.facts,
+    }
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from statestore.catalog.stores.live.key_value import KeyValueStore
-from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.times import Time, from_us, to_us
@@ -65,7 +64,7 @@ def table_side(store: Any) -> TableSide:
 
     Raises UnsupportedError JOIN_KIND for other kinds, InvalidInputError WRONG_SCHEMA without that column.
     """
-    if isinstance(store, VersionedStore | LiveVersionedStore):
+    if isinstance(store, VersionedStore):
         return VersionedSide(store)
     if isinstance(store, KeyValueStore):
         names = store.spec.value.names

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from statestore.catalog.commits.publish_commit import writer_name
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.catalog.keyed.rows.row_keys import prefix_encoder
-from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, widest
+from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
 from statestore.catalog.keyed.snapshots.shared_log import newer_log
 from statestore.catalog.keyed.snapshots.snapshot_log import (
@@ -30,10 +29,12 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
+from statestore.catalog.keyed.tables.keyed_versions import entries_table
+from statestore.catalog.keyed.tables.state_reads import of_state
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.errors import (
@@ -46,7 +47,7 @@ from statestore.formats.errors import (
 )
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.segment_meta import FileRef
-from statestore.formats.values.times import Time, duration_ms
+from statestore.formats.values.times import duration_ms
 
 
 class KeyedStore:
@@ -194,10 +195,19 @@ class KeyedStore:
         self._check_writable()
         self._remove([name for part in handles for name in part.files()] + [file.name for file in outputs])
 
-    def versions(self) -> list[int]:
+    def retained(self) -> list[int]:
         """Return the versions of the kept snapshots, oldest first."""
         self._check_open()
         return list(self._read().kept_snapshots())
+
+    def versions(self) -> pa.Table:
+        """Return one row per version, oldest first: time, operation, writer, transaction, bytes.
+
+        The columns are those of the metadata table ``$versions``. Discarding a snapshot is a version of its own; the
+        bytes of a discarded snapshot are null. `kept_snapshots` has the versions that can be read.
+        """
+        self._check_open()
+        return entries_table(self._read())
 
     def transaction_version(self, transaction: tuple[str, int]) -> int | None:
         """Return the version that committed a transaction; None if no version did."""
@@ -234,44 +244,20 @@ class KeyedStore:
         entry = self._read().snapshot(version)
         return [] if entry is None else sorted({spec.name for part in entry.parts for spec in part.states})
 
-    def table(self, state: str) -> ReadableTable:
+    def table(self, state: str) -> Table:
         """Return a state as a table of every kept version.
 
         Its columns are the key, the namespace, the key of a map or the position of an element, and the value. A read of
         the table raises NotFoundError STATE_NOT_FOUND for an unknown state.
         """
         self._check_open()
-        return ReadableTable(keyed_table(self._folder, self.spec, state))
+        return Table(keyed_table(self._folder, self.spec, state))
 
-    def scan(
-        self,
-        state: str,
-        *,
-        version: int | None = None,
-        as_of: Time | None = None,
-        columns: Iterable[str] | None = None,
-        filter: Any = None,
-    ) -> pa.RecordBatchReader:
-        """Read the rows of a state in a snapshot: in ``version``, in the newest at ``as_of``, or by default in the
-        newest.
-
-        ``as_of`` is epoch milliseconds or an aware datetime. Rows come by key group.
-
-        Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT, STATE_NOT_FOUND or COLUMN_NOT_FOUND.
-        """
-        return self.table(state).scan(as_of, version, columns, filter)
-
-    def diff(
-        self,
-        state: str,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_timestamp: Time | None = None,
-        end_timestamp: Time | None = None,
-        columns: Iterable[str] | None = None,
-    ) -> pa.RecordBatchReader:
-        """Read the rows of a state that differ between two snapshots (`ReadableTable.diff`)."""
-        return self.table(state).diff(start_version, end_version, start_timestamp, end_timestamp, columns)
+    scan = of_state(Table.scan)
+    get = of_state(Table.get)
+    history = of_state(Table.history)
+    changes = of_state(Table.changes)
+    diff = of_state(Table.diff)
 
     # Upkeep
 
@@ -383,19 +369,6 @@ class KeyedStore:
             raise InvalidInputError(
                 "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
             )
-
-
-def check_keyed_spec(spec: StoreSpec) -> None:
-    """Raise InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
-    if spec.serde != "natural":
-        raise InvalidInputError("UNKNOWN_OPTION", f"serde={spec.serde!r}: a keyed store has its own; leave it out")
-    taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
-    if taken:
-        raise InvalidInputError(
-            "WRONG_SCHEMA",
-            f"key columns {taken}: tables of states already have columns of these names; rename the key columns",
-        )
-    prefix_encoder(spec.key)
 
 
 def _parts(parts: Any) -> tuple[SnapshotPart, ...]:

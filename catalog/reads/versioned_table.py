@@ -23,6 +23,7 @@ from statestore.catalog.reads.scan import (
     splits_of,
 )
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns
@@ -65,6 +66,10 @@ class VersionedTable:
     @property
     def identity(self) -> str:
         return self.spec.store_id
+
+    def versions(self) -> pa.Table:
+        """Return one row per commit."""
+        return versions_table(self.files().log_state())
 
     def pin(self) -> VersionedTable:
         """Return the table itself: its splits are pinned."""

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import pyarrow as pa
-
-from statestore.catalog.describe.store_metadata import versions_table
 from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
+from statestore.formats.state_table import StateTable
 from statestore.formats.values.times import Time, duration_ms, from_us, to_us
 
 LOGGER = logging.getLogger("statestore")
@@ -33,8 +30,8 @@ class PutAllResult(NamedTuple):
     refused: int
 
 
-class StoreHandle:
-    """A handle on a store of any kind. Times are epoch milliseconds or aware datetimes.
+class StoreHandle(Reads):
+    """A handle on a store of any kind, with the reads of its table. Times are epoch milliseconds or aware datetimes.
 
     The handle is a context manager: leaving it closes the handle. Puts that were not committed stay acknowledged in the
     changelog and belong to the next handle that opens the store.
@@ -54,82 +51,6 @@ class StoreHandle:
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
         self._failed_compaction: str | None = None
         self._closed = False
-
-    # Table reads
-
-    def scan(
-        self,
-        as_of: Time | None = None,
-        version: int | None = None,
-        columns: Iterable[str] | None = None,
-        filter: Any = None,
-    ) -> pa.RecordBatchReader:
-        """Read the rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
-
-        Columns: key, value, ``valid_from``, ``valid_to`` (null while open), and ``_commit_version`` on request. Rows
-        come by segment, not in key order. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
-        Raises NotFoundError for a version or time outside the kept range, InvalidInputError for a bad filter or time.
-        """
-        self._check_open()
-        return ReadableTable(self.table).scan(as_of, version, columns, filter)
-
-    def history(
-        self,
-        key: Any = None,
-        start: Time | None = None,
-        end: Time | None = None,
-        version: int | None = None,
-        columns: Iterable[str] | None = None,
-        filter: Any = None,
-    ) -> pa.RecordBatchReader:
-        """Read every version with its interval, of one key or all, valid at some moment from ``start`` to ``end``.
-
-        Both ends are inclusive; versions are as recorded by commit ``version``. Columns: those of `scan` and
-        ``_commit_version``.
-        """
-        self._check_open()
-        return ReadableTable(self.table).history(key, start, end, version, columns, filter)
-
-    def changes(
-        self,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_timestamp: Time | None = None,
-        end_timestamp: Time | None = None,
-        columns: Iterable[str] | None = None,
-        filter: Any = None,
-    ) -> pa.RecordBatchReader:
-        """Read the change feed, by commit version or by state time, both ends inclusive.
-
-        Columns: key, value, ``valid_from``, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
-        ``delete``), ``_commit_version``, ``_commit_timestamp``. Rows come by version and state time within each split.
-        """
-        self._check_open()
-        bounds = (start_version, end_version, start_timestamp, end_timestamp)
-        return ReadableTable(self.table).changes(*bounds, columns, filter)
-
-    def diff(
-        self,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_timestamp: Time | None = None,
-        end_timestamp: Time | None = None,
-        columns: Iterable[str] | None = None,
-    ) -> pa.RecordBatchReader:
-        """Read the keys that differ between two points, each a version, a state time or both; without an end: now.
-
-        Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
-        values) and ``_changed_columns``. With ``columns`` only these value columns are compared. The start may be later
-        than the end; the result is then the changes that undo the difference.
-        """
-        self._check_open()
-        bounds = (start_version, end_version, start_timestamp, end_timestamp)
-        return ReadableTable(self.table).diff(*bounds, columns)
-
-    def versions(self) -> pa.Table:
-        """Return one row per commit: version, time, operation, writer, transaction, stream time, rows, bytes."""
-        self.refresh()
-        return versions_table(self._log_state)
 
     def was_committed(self, commit: str) -> bool:
         """Return whether the commit with this id took place; the id is the ``commit`` attribute of a
@@ -197,10 +118,6 @@ class StoreHandle:
         self.close()
 
     @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
     def version(self) -> int:
         """The newest version that this handle has seen."""
         return self._log_state.version
@@ -262,6 +179,10 @@ class StoreHandle:
                     self._failed_compaction,
                 )
         return version
+
+    def _asked(self) -> StateTable:
+        self._check_open()
+        return self.table
 
     def _check_writable(self) -> None:
         self._check_open()

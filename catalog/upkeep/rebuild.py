@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import KEYED
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.errors import UnsupportedError
 
@@ -60,14 +60,14 @@ def _writes(table: VersionedTable) -> Iterator[pa.Table]:
     if first > log_state.version:
         return
     columns = [*names, "valid_from", "_change_type"]
-    for batch in ReadableTable(table).changes(start_version=first, columns=columns):
+    for batch in Table(table).changes(start_version=first, columns=columns):
         kept = batch.filter(pc.not_equal(batch.column("_change_type"), "update_preimage"))
         yield pa.Table.from_batches([kept]).rename_columns([*names, "timestamp", "_change_type"])
 
 
 def _history(table: VersionedTable, names: list[str], version: int) -> pa.Table:
     """Return the belief of the oldest kept version: every value at its start, and a delete at its end."""
-    rows = ReadableTable(table).history(version=version, columns=[*names, "valid_from", "valid_to"]).read_all()
+    rows = Table(table).history(version=version, columns=[*names, "valid_from", "valid_to"]).read_all()
     ended = rows.filter(pc.is_valid(rows["valid_to"]))
     parts = []
     for part, time, change in ((ended, "valid_to", "delete"), (rows, "valid_from", "insert")):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.warehouse import open_table
@@ -131,7 +131,7 @@ def table_of(store: Any) -> StateTable:
     """The table of an open store, of ``inspect(…).table(…)``, or of a path like "warehouse/prices"."""
     if isinstance(store, str | Path):
         return open_table(store)
-    if isinstance(store, StoreHandle | ReadableTable):
+    if isinstance(store, StoreHandle | Table):
         return store.table
     raise InvalidInputError(
         "WRONG_INPUT", f"store is {type(store).__name__}; expected an open store, a table of inspect(…) or a path"

@@ -11,6 +11,7 @@ import typer
 
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli import read_commands, upkeep_commands
+from statestore.connector.cli.engine_flags import epilog, with_engine_flags
 from statestore.connector.terminal.output import say_error
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
@@ -21,8 +22,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (*read_commands.COMMANDS, *upkeep_commands.COMMANDS):
-    app.command()(command)
+for command in read_commands.COMMANDS:
+    app.command(epilog=epilog())(with_engine_flags(command))
+for upkeep in upkeep_commands.COMMANDS:
+    app.command()(upkeep)
 
 
 @app.command()

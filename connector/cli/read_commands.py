@@ -9,18 +9,26 @@ import typer
 
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import POINT
+from statestore.connector.cli.engine_flags import Selected
 from statestore.connector.terminal import output
 from statestore.connector.terminal.output import grid_of, say, show_grid, show_json, show_line, show_table
 
+NONE: Selected = {}
 
-def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = False) -> None:
+
+def inspect(
+    path: args.Path_,
+    as_json: args.Json = False,
+    full: args.Full = False,
+    selected: Selected = NONE,
+) -> None:
     """List the stores and tables with their schemas, keys, versions, time spans, bytes, retention, last writer and
     health."""
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
 
-    described = summaries(path)
+    described = summaries(path, selected)
     if as_json:
         for summary in described:
             show_line(summary)
@@ -29,7 +37,7 @@ def inspect(path: args.Path_, as_json: args.Json = False, full: args.Full = Fals
         show_grid(as_grid(described, shown), full=full)
         if shown != SHOWN:
             say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
-        for name in open_warehouse(path).pin().waiting():
+        for name in open_warehouse(path, selected).pin().waiting():
             say(f"{name}: a keyed store without a snapshot yet")
     damaged = [summary["store"] for summary in described if summary["status"] == "damaged"]
     if damaged:
@@ -46,11 +54,12 @@ def sql(
     allow_external_access: Annotated[
         bool, typer.Option("--allow-external-access", help="Let the query read other files.")
     ] = False,
+    selected: Selected = NONE,
 ) -> None:
     """Run one SQL statement over the tables at PATH."""
-    from statestore.connector.sql.query import sql as answer
+    from statestore.connector.sql.query import answer
 
-    _show(answer(str(path), query, allow_external_access=allow_external_access), limit, as_json, full)
+    _show(answer(str(path), query, selected, allow_external_access), limit, as_json, full)
 
 
 def get(
@@ -62,11 +71,12 @@ def get(
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
+    selected: Selected = NONE,
 ) -> None:
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
     from statestore.connector.cli.reading import read_key
 
-    rows = read_key(path, store, key, mode="state", as_of=as_of, version=version)
+    rows = read_key(path, selected, store, key, mode="state", as_of=as_of, version=version)
     if not rows.num_rows:
         say(f"no value for this key in {store}")
         raise typer.Exit(1)
@@ -83,12 +93,13 @@ def history(
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
+    selected: Selected = NONE,
 ) -> None:
     """Print every version of one key with its interval, oldest first."""
     from statestore.catalog.reads.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
 
-    rows = read_key(path, store, key, mode="history", version=version, start=start, end=end)
+    rows = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
     _show(oldest_first(rows), limit, as_json, full)
 
 
@@ -102,15 +113,16 @@ def scan(
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
+    selected: Selected = NONE,
 ) -> None:
     """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
     from statestore.formats.state_table import Query
 
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path, selected).pin().open(store)
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
-    rows = scan_rows(table, query, limit) if where is None else where_rows(path, table, query, where, limit)
+    rows = scan_rows(table, query, limit) if where is None else where_rows(path, selected, table, query, where, limit)
     if as_json:
         show_json(rows.batches())
     else:
@@ -131,6 +143,7 @@ def diff(
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
+    selected: Selected = NONE,
 ) -> None:
     """Print how two points of a store differ: keys added, changed (old → new) and removed.
 
@@ -141,7 +154,7 @@ def diff(
     from statestore.connector.cli.differences import as_grid, first_and_counts, objects
     from statestore.connector.cli.reading import column_names, point
 
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path, selected).pin().open(store)
     reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
     shown, counts = first_and_counts(reader, limit)
     if as_json:
@@ -163,12 +176,13 @@ def changes(
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     full: args.Full = False,
+    selected: Selected = NONE,
 ) -> None:
     """Print the change feed: every insert, update and delete in a range of versions or of state times."""
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
 
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path, selected).pin().open(store)
     rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
     if as_json:
         show_json(rows.batches())
@@ -179,12 +193,17 @@ def changes(
 
 
 def versions(
-    path: args.Path_, store: args.Store, limit: args.Limit = 1000, as_json: args.Json = False, full: args.Full = False
+    path: args.Path_,
+    store: args.Store,
+    limit: args.Limit = 1000,
+    as_json: args.Json = False,
+    full: args.Full = False,
+    selected: Selected = NONE,
 ) -> None:
     """Print the store's commits, newest first: time, writer, rows, bytes."""
     from statestore.connector.cli.reading import read_table
 
-    _show(read_table(path, f"{store}$versions").sort_by([("version", "descending")]), limit, as_json, full)
+    _show(read_table(path, selected, f"{store}$versions").sort_by([("version", "descending")]), limit, as_json, full)
 
 
 def report(
@@ -195,15 +214,16 @@ def report(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="Also show the lifeline of this key, given as text.")] = None,
     as_json: args.Json = False,
+    selected: Selected = NONE,
 ) -> None:
     """Write one self-contained HTML page: sizes, keys and churn over versions, key groups over time, the biggest and
     busiest keys, and lifelines of keys."""
-    from statestore.connector.report.write import write_report
+    from statestore.connector.report.write import write_page
     from statestore.connector.terminal.output import human_bytes
     from statestore.connector.terminal.progress import progress
 
     with progress() as advance:
-        written = write_report(path, out, store=store, key=key, progress=advance)
+        written = write_page(path, out, selected, store=store, key=key, progress=advance)
     size = written.stat().st_size
     if as_json:
         show_line({"report": str(written), "bytes": size})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ NO_VERSION = 10**10  # a greater number is a time by mistake
 
 def read_key(
     path: str | Path,
+    selected: Mapping[str, str],
     store: str,
     key: str,
     *,
@@ -33,7 +34,7 @@ def read_key(
     end: str | None = None,
 ) -> pa.Table:
     """The rows of one key; InvalidInputError WRONG_KEY if the text is not a key of the store."""
-    table = open_warehouse(path).pin().table(store)
+    table = open_warehouse(path, selected).pin().open(store)
     query = Query(
         mode=mode,
         version=version,
@@ -135,21 +136,23 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
     return Rows(table.schema(query), batches, limit, most)
 
 
-def where_rows(path: str | Path, table: StateTable, query: Query, where: str, limit: int) -> Rows:
+def where_rows(
+    path: str | Path, selected: Mapping[str, str], table: StateTable, query: Query, where: str, limit: int
+) -> Rows:
     """The rows for which a DuckDB expression is true."""
     from statestore.connector.identifiers import quoted
-    from statestore.connector.sql.query import sql
+    from statestore.connector.sql.query import answer
 
     columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))
     version = "" if query.version is None else f" AT (VERSION => {query.version})"
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
-    found = sql(str(path), text)
+    found = answer(str(path), text, selected)
     return Rows(found.schema, iter(found.to_batches()), limit, limit + 1)
 
 
-def read_table(path: str | Path, name: str, query: Query | None = None) -> pa.Table:
-    return read_all(open_warehouse(path).pin().table(name), query or Query())
+def read_table(path: str | Path, selected: Mapping[str, str], name: str, query: Query | None = None) -> pa.Table:
+    return read_all(open_warehouse(path, selected).pin().open(name), query or Query())
 
 
 def read_all(table: StateTable, query: Query) -> pa.Table:

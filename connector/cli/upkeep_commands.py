@@ -10,6 +10,7 @@ import typer
 from statestore.connector.cli import arguments as args
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_line, show_text
+from statestore.formats.errors import InvalidInputError
 
 
 def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = False, full: args.Full = False) -> None:
@@ -29,7 +30,7 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
         if problems.rows:
             show_grid(problems, title="Problems", full=full)
         for item in found:
-            outcome = f"verified: {item['vouches']}" if item["ok"] else "not verified"
+            outcome = f"verified: {item['verified']}" if item["ok"] else "not verified"
             show_text(f"{item['store']}: {outcome}")
             for text in (*item["notes"], *(problem["message"] for problem in item["problems"])):
                 show_text(f"  {text}")
@@ -40,14 +41,16 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
 def compact(
     path: args.Path_,
     store: args.AnyStore = None,
-    everything: Annotated[bool, typer.Option("--all", help="Compact everything, not only what is due.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Fold all that can be folded, not only what is due.")] = False,
     as_json: args.Json = False,
-    full: args.Full = False,
+    everything: Annotated[bool, typer.Option("--all", hidden=True)] = False,
 ) -> None:
     """Merge small files and fold closed rows, where due; no answer changes at any version and time."""
     from statestore.connector.cli import upkeep
 
-    _upkeep(path, store, "compact", lambda _, of: upkeep.compact(of, everything), as_json, full)
+    if everything:
+        raise InvalidInputError("UNKNOWN_OPTION", "compact has no option --all; write --full, as compact(full=True)")
+    _upkeep(path, store, "compact", lambda _, of: upkeep.compact(of, full), as_json, full=True)
 
 
 def expire(

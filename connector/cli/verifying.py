@@ -35,7 +35,7 @@ def verifications(path: str | Path, store: str | None) -> list[Verification]:
 
 def as_object(verified: Verification) -> dict[str, Any]:
     """A verification as an object for JSON: counts, bytes, and problems with their effects."""
-    item = {"store": verified.store, "ok": verified.ok, "result": _result(verified), "vouches": verified.vouches}
+    item = {"store": verified.store, "ok": verified.ok, "result": _result(verified), "verified": verified.verified}
     counts = {name: getattr(verified, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
     spare = [{"file": name, "bytes": size} for name, size in verified.unreferenced]
     return {**item, **counts, "problems": [_problem(p) for p in verified.problems], "unreferenced": spare}

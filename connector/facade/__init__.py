@@ -1,11 +1,13 @@
 """Time-travel tables for stream-processor state.
 
-This module holds the public names only. Spark, DuckDB and other libraries are loaded when a call needs them.
+This module holds the public names that most programs need; `statestore.joins`, `statestore.tracked` and
+`statestore.engines` hold the others. Spark, DuckDB and other libraries are loaded when a call needs them.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from statestore.formats.errors import (
@@ -21,21 +23,21 @@ from statestore.formats.errors import (
 )
 
 if TYPE_CHECKING:
+    from statestore import engines as engines
+    from statestore import joins as joins
+    from statestore import tracked as tracked
     from statestore.catalog.catalog import Catalog, connect
-    from statestore.catalog.checks.verification import verify
-    from statestore.catalog.joins.stream_table import StreamTableJoin
-    from statestore.catalog.joins.table_aggregation import TableAggregation, count_by
-    from statestore.catalog.joins.table_side import Emitted
-    from statestore.catalog.joins.table_table import TableTableJoin
+    from statestore.catalog.checks.verification import Verification, verify
     from statestore.catalog.keyed.backend import KeyedBackend
     from statestore.catalog.keyed.keyed_store import KeyedStore
+    from statestore.catalog.reads.table import Table
     from statestore.catalog.stores.live.join_window import JoinWindowStore
     from statestore.catalog.stores.live.key_value import KeyValueStore
     from statestore.catalog.stores.live.session import SessionStore
     from statestore.catalog.stores.live.window import WindowStore
     from statestore.catalog.stores.versioned.records import PutResult, Record
-    from statestore.catalog.stores.versioned.versioned_store import VersionedStore
-    from statestore.catalog.warehouse import inspect
+    from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+    from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.keyed.run import run_keyed
@@ -43,13 +45,10 @@ if TYPE_CHECKING:
     from statestore.connector.report.write import write_report
     from statestore.connector.spark.register import register, unregister
     from statestore.connector.sql.query import sql
-    from statestore.connector.tracked.spec import StateSpec
-    from statestore.connector.tracked.state import State
     from statestore.connector.tracked.track import track_state_by_key
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
-    "Emitted": ("statestore.catalog.joins.table_side", "Emitted"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
@@ -57,17 +56,14 @@ _WHERE = {
     "PutResult": ("statestore.catalog.stores.versioned.records", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned.records", "Record"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
-    "State": ("statestore.connector.tracked.state", "State"),
-    "StateSpec": ("statestore.connector.tracked.spec", "StateSpec"),
-    "StreamTableJoin": ("statestore.catalog.joins.stream_table", "StreamTableJoin"),
-    "TableAggregation": ("statestore.catalog.joins.table_aggregation", "TableAggregation"),
-    "TableTableJoin": ("statestore.catalog.joins.table_table", "TableTableJoin"),
-    "VersionedStore": ("statestore.catalog.stores.versioned.versioned_store", "VersionedStore"),
+    "Table": ("statestore.catalog.reads.table", "Table"),
+    "Verification": ("statestore.catalog.checks.verification", "Verification"),
+    "VersionedStore": ("statestore.catalog.stores.versioned.versioned_kind", "VersionedStore"),
+    "Warehouse": ("statestore.catalog.warehouse", "Warehouse"),
     "WindowStore": ("statestore.catalog.stores.live.window", "WindowStore"),
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
-    "count_by": ("statestore.catalog.joins.table_aggregation", "count_by"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
@@ -79,6 +75,18 @@ _WHERE = {
     "verify": ("statestore.catalog.checks.verification", "verify"),
 }
 
+# Parts of the public face that are modules of their own, and the names that once stood here and stand there now.
+_MODULES = ("engines", "joins", "tracked")
+_MOVED = {
+    "Emitted": "joins",
+    "State": "tracked",
+    "StateSpec": "tracked",
+    "StreamTableJoin": "joins",
+    "TableAggregation": "joins",
+    "TableTableJoin": "joins",
+    "count_by": "joins",
+}
+
 # Names whose modules import PySpark.
 _NEED_SPARK = ("register", "run_keyed", "run_keyed_stream", "track_state_by_key", "unregister")
 
@@ -87,7 +95,6 @@ __all__ = [
     "CommitUnknownError",
     "ConflictError",
     "CorruptError",
-    "Emitted",
     "InvalidInputError",
     "JoinWindowStore",
     "KeyValueStore",
@@ -98,20 +105,17 @@ __all__ = [
     "ReadOnlyError",
     "Record",
     "SessionStore",
-    "State",
-    "StateSpec",
     "StateStoreError",
     "StorageError",
-    "StreamTableJoin",
-    "TableAggregation",
-    "TableTableJoin",
+    "Table",
     "UnsupportedError",
+    "Verification",
     "VersionedStore",
+    "Warehouse",
     "WindowStore",
     "asof_join",
     "attach",
     "connect",
-    "count_by",
     "inspect",
     "register",
     "run_keyed",
@@ -125,6 +129,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"statestore.{name}")
+    if name in _MOVED:
+        raise _moved(name)
     try:
         module, attribute = _WHERE[name]
     except KeyError:
@@ -140,5 +148,16 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _moved(name: str) -> Exception:
+    """Return the error for a name that stands in another module.
+
+    ``from statestore import name`` looks the name up first, in a function of the import system. An AttributeError would
+    become an ImportError without its text there, so it is an ImportError at once.
+    """
+    said = f"statestore.{name} is statestore.{_MOVED[name]}.{name}: from statestore.{_MOVED[name]} import {name}"
+    importing = sys._getframe(2).f_code.co_name == "_handle_fromlist"
+    return ImportError(said) if importing else AttributeError(said)
+
+
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_MODULES])

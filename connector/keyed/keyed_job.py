@@ -158,10 +158,10 @@ def part_id(part: SnapshotPart) -> str:
 
 def _key_index(name: Any, rows: pa.Schema) -> int:
     """The position of a column. Case is ignored, as in Spark, unless columns differ by case only."""
-    found = rows.get_all_field_indices(name) if isinstance(name, str) else []
-    found = found or [i for i, known in enumerate(rows.names) if known.lower() == str(name).lower()]
-    if not found:
+    matches = rows.get_all_field_indices(name) if isinstance(name, str) else []
+    matches = matches or [i for i, other in enumerate(rows.names) if other.lower() == str(name).lower()]
+    if not matches:
         raise unknown_row_column(name, "the rows", rows.names)
-    if len(found) > 1:
+    if len(matches) > 1:
         raise InvalidInputError("COLUMN_NOT_FOUND", f"more than one column {name!r} for the key in {rows.names}")
-    return int(found[0])
+    return int(matches[0])

@@ -46,7 +46,7 @@ class StoreFigures:
 
 def figures_of(warehouse: Warehouse, name: str, chosen: Sequence[str] = ()) -> StoreFigures:
     """The figures of one table. ``chosen``: keys (as text) that get a lifeline, however few versions they have."""
-    table = warehouse.table(name)
+    table = warehouse.open(name)
     hashes, versions, heat, first, now = _over_history(table)
     busiest = _named(table, Query(mode="history", columns=table.key_columns), hashes, versions, "versions")
     own = (*table.key_columns, *table.row_key, "valid_from", "valid_to")
@@ -88,14 +88,14 @@ def _growth(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
 def _readable(warehouse: Warehouse, table: StateTable) -> list[int]:
     oldest, newest = table.kept_versions()
     query = Query(columns=("version", "readable"))
-    snapshots = pa.Table.from_batches(list(read_rows(warehouse.table(f"{table.name}$snapshots"), query)))
+    snapshots = pa.Table.from_batches(list(read_rows(warehouse.open(f"{table.name}$snapshots"), query)))
     versions: list[int] = sorted(snapshots.filter(snapshots["readable"])["version"].to_pylist())
     return [version for version in versions if oldest <= version <= newest]
 
 
 def _commit_times(warehouse: Warehouse, table: StateTable, versions: Sequence[int]) -> dict[int, int]:
     commits = pa.Table.from_batches(
-        list(read_rows(warehouse.table(f"{table.name}$versions"), Query(columns=("version", "timestamp"))))
+        list(read_rows(warehouse.open(f"{table.name}$versions"), Query(columns=("version", "timestamp"))))
     )
     times = dict(
         zip(commits["version"].to_pylist(), milliseconds(commits["timestamp"].combine_chunks()).tolist(), strict=True)
@@ -105,7 +105,7 @@ def _commit_times(warehouse: Warehouse, table: StateTable, versions: Sequence[in
 
 def _bytes_at(warehouse: Warehouse, table: StateTable, version: int) -> int:
     query = Query(version=version, columns=("bytes", "index_bytes"))
-    batches = read_rows(warehouse.table(f"{table.name}$segments"), query)
+    batches = read_rows(warehouse.open(f"{table.name}$segments"), query)
     return sum(int(pc.sum(column).as_py() or 0) for batch in batches for column in batch.columns)
 
 
@@ -113,7 +113,7 @@ def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
     """Versions of keys that commits wrote and ended, for each commit, or for each run of commits where there are
     many."""
     columns = ("version", "timestamp", "operation", "rows", "closed")
-    batches = list(read_rows(warehouse.table(f"{table.name}$versions"), Query(columns=columns)))
+    batches = list(read_rows(warehouse.open(f"{table.name}$versions"), Query(columns=columns)))
     commits = pa.Table.from_batches(batches).combine_chunks()
     commits = commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP))))
     if not commits.num_rows:

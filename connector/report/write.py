@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,17 @@ from statestore.connector.report.charts import charts_of, lifelines_of
 from statestore.connector.report.figures import figures_of
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
+from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.errors import NotFoundError
 
 HEADER = ("store", "kind", "health", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit")
 HEALTH = 2
 NUMBERS = (3, 4, 5, 6)
+Progress = Callable[[str, int, int | None], None]
+
+
+def _silent(text: str, done: int, total: int | None) -> None:
+    """Report nothing."""
 
 
 def write_report(
@@ -27,19 +33,35 @@ def write_report(
     store: str | None = None,
     key: str | None = None,
     title: str | None = None,
-    progress: Callable[[str, int, int | None], None] = lambda text, done, total: None,
+    progress: Progress = _silent,
+    **options: Any,
 ) -> Path:
     """Write the page and return its path.
 
     ``store``: report only this store. ``key`` (given as text) gets a lifeline of its own. ``progress`` is called with
-    (the store being read, the number done, the total).
+    (the store being read, the number done, the total). ``options`` are those of engines that select state.
 
     Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, or REPORT_NOT_INSTALLED without the extra.
     """
+    selected = engine_options_of("write_report", options)
+    return write_page(path, out, selected, store=store, key=key, title=title, progress=progress)
+
+
+def write_page(
+    path: str | Path,
+    out: str | Path,
+    selected: Mapping[str, str],
+    *,
+    store: str | None = None,
+    key: str | None = None,
+    title: str | None = None,
+    progress: Progress = _silent,
+) -> Path:
+    """Write the page as `write_report` does. ``selected`` are options of engines by their names in Spark."""
     bundle = _bundle()
-    warehouse = open_warehouse(path).pin()
-    names = warehouse.tables() if store is None else [warehouse.table(store).name]
-    described = [item for item in summaries(path) if item["store"] in names]
+    warehouse = open_warehouse(path, selected).pin()
+    names = warehouse.tables() if store is None else [warehouse.open(store).name]
+    described = [item for item in summaries(path, selected) if item["store"] in names]
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}
     sections = []

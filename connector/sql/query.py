@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.supported_spark import check_session
+from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
@@ -15,11 +17,20 @@ if TYPE_CHECKING:
 
 
 @overload
-def sql(path: str, query: str, spark: None = None, *, allow_external_access: bool = False) -> pa.Table: ...
-@overload
-def sql(path: str, query: str, spark: SparkSession, *, allow_external_access: bool = False) -> DataFrame: ...
 def sql(
-    path: str, query: str, spark: SparkSession | None = None, *, allow_external_access: bool = False
+    path: str, query: str, spark: None = None, *, allow_external_access: bool = False, **options: Any
+) -> pa.Table: ...
+@overload
+def sql(
+    path: str, query: str, spark: SparkSession, *, allow_external_access: bool = False, **options: Any
+) -> DataFrame: ...
+def sql(
+    path: str,
+    query: str,
+    spark: SparkSession | None = None,
+    *,
+    allow_external_access: bool = False,
+    **options: Any,
 ) -> pa.Table | DataFrame:
     """Run one SQL statement over the tables at ``path``.
 
@@ -35,21 +46,28 @@ def sql(
     Spark accepts times without a zone, in the session's time zone. ``history('prices', start, end)`` lists every
     version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
     ``prices$versions`` and similar tables hold metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
+    ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
 
     Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
     NAIVE_TIMESTAMP.
     """
+    selected = engine_options_of("sql", options)
+    if spark is None:
+        return answer(path, query, selected, allow_external_access)
     _check_query(query)
-    if spark is not None:
-        check_session(spark)
-        from statestore.connector.spark.s3a import session_settings, with_settings
+    check_session(spark)
+    from statestore.connector.spark.s3a import session_settings, with_settings
+    from statestore.connector.sql.sql_spark import run_on_spark
 
-        path = with_settings(path, session_settings(spark, path))
-    warehouse = open_warehouse(path).pin()
-    if spark is not None:
-        from statestore.connector.sql.sql_spark import run_on_spark
+    path = with_settings(path, session_settings(spark, path))
+    warehouse = open_warehouse(path, selected).pin()
+    return run_on_spark(warehouse, query, spark)
 
-        return run_on_spark(warehouse, query, spark)
+
+def answer(path: str, query: str, selected: Mapping[str, str], allow_external_access: bool = False) -> pa.Table:
+    """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark."""
+    _check_query(query)
+    warehouse = open_warehouse(path, selected).pin()
     from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
     return run_on_duckdb(warehouse, query, allow_external_access)

@@ -96,7 +96,7 @@ class _Run:
 
     def _view_all(self) -> None:
         for name in (*self.warehouse.tables(), *self.warehouse.metadata_tables()):
-            self._view(name, self.warehouse.table(name), Query())
+            self._view(name, self.warehouse.open(name), Query())
         create_schemas(self.connection, self.warehouse)
 
     def _view(self, name: str, table: StateTable, query: Query) -> None:

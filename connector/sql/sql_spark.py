@@ -41,6 +41,7 @@ from statestore.connector.sql.sql_statement import (
 )
 from statestore.connector.sql.sql_tables import check_answerable, columns_named, find_table, is_qualified
 from statestore.connector.sql.sql_times import Value, integer, literal, queries_of
+from statestore.formats.engines import engine_options
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import format_time
@@ -153,11 +154,25 @@ def _read(
     warehouse: Warehouse, spark: SparkSession, name: str, query: Query, columns: Sequence[str] | None
 ) -> DataFrame:
     reader = spark.read.format(SOURCE)
-    for option, value in _options(query).items():
+    for option, value in {**_options(query), **_selecting(warehouse, name, query)}.items():
         reader = reader.option(option, value)
     if columns is not None:
         reader = reader.option("columns", ",".join(columns))
     return reader.load(warehouse.address(name))
+
+
+def _selecting(warehouse: Warehouse, name: str, query: Query) -> dict[str, str]:
+    """Options of an engine that select the state; a version of the statement stands for one among them."""
+    if "$" in name:
+        return {}
+    given = dict(warehouse.options)
+    if query.version is None:
+        return given
+    return {
+        option: value
+        for option, value in given.items()
+        if option != "versionAsOf" and all(known.alias != "versionAsOf" for _, known in engine_options(option))
+    }
 
 
 def _options(query: Query) -> dict[str, str]:

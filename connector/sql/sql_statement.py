@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 
+from statestore.catalog.reads.argument_names import RANGE, unknown_argument
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
 from statestore.formats.state_table import Mode
 
@@ -33,16 +34,7 @@ _WRITES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, 
 _QUOTED = re.compile(r"\"([^\"]+)\"|`([^`]+)`|[Nn]ame (\w+)")
 _SQLGLOT_WORDS = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 
-_RANGE_ARGUMENTS = {
-    "start_version": "start_version",
-    "starting_version": "start_version",
-    "end_version": "end_version",
-    "ending_version": "end_version",
-    "start_time": "start_time",
-    "starting_timestamp": "start_time",
-    "end_time": "end_time",
-    "ending_timestamp": "end_time",
-}
+_RANGES = {"history": ("start_time", "end_time"), "changes": RANGE}
 
 
 class _DuckDBSQLParser(DuckDBParser):
@@ -248,11 +240,11 @@ def _function(node: exp.Table, position: str) -> TableReference:
     bounds: dict[str, exp.Expr] = {}
     for index, argument in enumerate(arguments[1:]):
         if isinstance(argument, exp.Kwarg | exp.PropertyEQ | exp.EQ):
-            name = _RANGE_ARGUMENTS.get(argument.this.name.lower())
-            if name is None:
-                raise _invalid(
-                    f"{mode}(…) has no argument {argument.this.name!r}; it has {', '.join(_RANGE_ARGUMENTS)}", position
-                )
+            name = argument.this.name.lower()
+            if name not in _RANGES[mode]:
+                raise _invalid(unknown_argument(mode, argument.this.name, _RANGES[mode]), position)
+            if name in bounds:
+                raise _invalid(f"{mode}(…) is given {name} twice; write it once", position)
             bounds[name] = argument.expression
         elif index < 2:
             bounds[("start", "end")[index]] = argument

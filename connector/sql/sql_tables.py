@@ -19,7 +19,7 @@ def find_table(warehouse: Warehouse, name: str, position: str = "") -> StateTabl
     """
     same = [n for n in (*warehouse.tables(), *warehouse.metadata_tables()) if n.lower() == name.lower()]
     try:
-        return warehouse.table(same[0] if len(same) == 1 else name)
+        return warehouse.open(same[0] if len(same) == 1 else name)
     except NotFoundError as error:
         raise located(error, position) from None
 

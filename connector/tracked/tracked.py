@@ -94,7 +94,7 @@ class Tracked:
         if self.clock is not None:
             begun = to_us(self.clock(0 if transaction is None else transaction[1]), "clock")
         with open_keyed(self.job.folder) as store:
-            if self.spec.initial is not None and not store.versions():
+            if self.spec.initial is not None and not store.retained():
                 self._put_initial(rows, None if transaction is None else transaction[0], begun)
             return run_batch(
                 store,

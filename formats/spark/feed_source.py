@@ -40,6 +40,7 @@ class FeedSource(Source):
     checkpoint: Checkpoint
     state_view: StateView
     first: int
+    name: str
 
     @property
     def path(self) -> str:
@@ -54,7 +55,7 @@ class FeedSource(Source):
         return "batch", "batches"
 
     def states(self) -> Sequence[str]:
-        return [self.state_view.name]
+        return [self.name]
 
     def info(self, state: str) -> StateInfo:
         """The feed's only state. It is a bag: a batch may write a key several times."""
@@ -67,7 +68,9 @@ class FeedSource(Source):
         return range(self.first, self.newest(state) + 1)
 
     def check_readable(self, state: str, version: int) -> None:
-        raise _no_moments()
+        """Raise InvalidInputError STATE_SELECTION for any version but the only one, to which doors pin a read."""
+        if version != self.newest(state):
+            raise _no_moments()
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         raise _no_moments()

@@ -14,7 +14,7 @@ from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkp
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, state_views
 from statestore.formats.spark.feed_source import FeedSource
-from statestore.formats.spark.source import CheckpointSource, Shown
+from statestore.formats.spark.source import CheckpointSource, Shown, state_name
 from statestore.formats.spark.state_options import StateSelection, wrong
 
 
@@ -28,16 +28,17 @@ def selected_source(location: Location, selection: StateSelection) -> Checkpoint
     checkpoint = open_now(location, _batch(newest, location, selection), newest)
     operator = _operator(checkpoint, selection)
     state_view = _state_view(checkpoint, operator, selection)
+    name = state_name(checkpoint, operator, state_view)
     if selection.feed is not None:
         first, last = selection.feed[0], checkpoint.batch.batch_id
         if first > last:
             raise wrong(f"changeStartBatchId is {first}; expected at most the last batch, {last}")
-        return FeedSource(location, checkpoint, replace(state_view, flat=selection.flat), first)
+        return FeedSource(location, checkpoint, replace(state_view, flat=selection.flat), first, name)
     if selection.snapshot is not None:
         _check_snapshot_options(checkpoint, state_view, *selection.snapshot)
     kind = operator.name or "Spark state"
     shown = Shown(operator.operator_id, state_view.name, kind, selection.flat, selection.snapshot)
-    return CheckpointSource(location, newest, {state_view.name: shown})
+    return CheckpointSource(location, newest, {name: shown})
 
 
 def _batch(newest: Checkpoint, location: Location, selection: StateSelection) -> int | None:

@@ -18,12 +18,18 @@ from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
-from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Store
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_errors import missing
-from statestore.formats.spark.checkpoint.state_views import PARTITION, StateView, find_state_view, row_key, state_views
+from statestore.formats.spark.checkpoint.state_views import (
+    PARTITION,
+    StateView,
+    find_state_view,
+    row_key,
+    state_views,
+)
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
@@ -84,15 +90,19 @@ def open_source(location: Location) -> CheckpointSource:
     Where there are several operators, the names are numbered, counted from the sink.
     """
     checkpoint = open_now(location)
-    several = len(checkpoint.operators) > 1
     shown = {}
     for operator in checkpoint.operators:
         for each in state_views(checkpoint, operator):
             if each.user:
-                base = "state" if each.name == DEFAULT_STORE else each.name
-                name = f"{base}_{operator.operator_id}" if several else base
+                name = state_name(checkpoint, operator, each)
                 shown[name] = Shown(operator.operator_id, each.name, operator.name or "Spark state")
     return CheckpointSource(location, checkpoint, shown)
+
+
+def state_name(checkpoint: Checkpoint, operator: Operator, shown: StateView) -> str:
+    """The name of a state for users."""
+    base = "state" if shown.name == DEFAULT_STORE else shown.name
+    return f"{base}_{operator.operator_id}" if len(checkpoint.operators) > 1 else base
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,12 @@ CALLS: dict[str, tuple[type[StateStoreError], str, Callable[[Any], object], tupl
         lambda s: s.changes(start_version=2, end_version=1),
         ("2", "1"),
     ),
-    "history backwards": (InvalidInputError, "INVALID_RANGE", lambda s: s.history(start=5, end=1), ("start",)),
+    "history backwards": (
+        InvalidInputError,
+        "INVALID_RANGE",
+        lambda s: s.history(start_time=5, end_time=1),
+        ("start",),
+    ),
     "unknown column": (NotFoundError, "COLUMN_NOT_FOUND", lambda s: s.scan(columns=["price"]), ("price", "k, v")),
     "filter on an unknown column": (
         NotFoundError,

@@ -36,7 +36,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.connector.terminal.output import plain as as_json
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -83,13 +83,13 @@ def test_ranges_of_batches_and_of_moments(name: str, shown: str) -> None:
         some = {batch: state for batch, state in states.items() if batch <= last}
         expected = expected_changes(path, some, first, key_cells(table))
         start, end = began(path, first), began(path, last)
-        by_time = table.changes(start_timestamp=start, end_timestamp=end).read_all()
+        by_time = table.changes(start_time=start, end_time=end).read_all()
         assert counted(table.changes(first, last).read_all(), "changes") == counted(by_time, "changes") == expected
         for bounds in (f"{first}, {last}", f"'{start.isoformat()}', '{end.isoformat()}'"):
             found = statestore.sql(str(path), f"SELECT * FROM changes('{shown}', {bounds})")
             assert counted(found, "changes") == expected
         then = Counter({row: n for row, n in whole.items() if valid_within(row, micros(start), micros(end))})
-        assert counted(table.history(start=start, end=end).read_all(), "history") == then
+        assert counted(table.history(start_time=start, end_time=end).read_all(), "history") == then
         found = statestore.sql(
             str(path), f"SELECT * FROM history('{shown}', '{start.isoformat()}', '{end.isoformat()}')"
         )
@@ -276,7 +276,7 @@ def test_sql_filters_select_what_duckdb_selects(where: str) -> None:
         assert multiset(statestore.sql(path, f"SELECT * FROM {source} WHERE {where}")) == multiset(expected)
 
 
-REFUSED: list[tuple[str, Callable[[ReadableTable], Any]]] = [
+REFUSED: list[tuple[str, Callable[[Table], Any]]] = [
     ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.scan(version=6)),
     ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.history(version=-1)),
     ("VERSION_NOT_FOUND.*0 to 5", lambda t: t.changes(end_version=6)),
@@ -284,8 +284,8 @@ REFUSED: list[tuple[str, Callable[[ReadableTable], Any]]] = [
     ("INVALID_VERSION", lambda t: t.scan(version=True)),
     ("INVALID_VERSION", lambda t: t.changes(start_version="2")),  # type: ignore[arg-type]
     ("INVALID_RANGE.*from version 3 to 2", lambda t: t.changes(3, 2)),
-    ("INVALID_RANGE.*start is after the end", lambda t: t.history(start=2, end=1)),
-    ("INVALID_RANGE.*start is after the end", lambda t: t.changes(start_timestamp=2, end_timestamp=1)),
+    ("INVALID_RANGE.*start is after the end", lambda t: t.history(start_time=2, end_time=1)),
+    ("INVALID_RANGE.*start is after the end", lambda t: t.changes(start_time=2, end_time=1)),
     ("TIME_NOT_KEPT.*or later", lambda t: t.scan(as_of=0)),
     ("COLUMN_NOT_FOUND", lambda t: t.scan(filter=("_commit_version", "=", 1))),
     ("COLUMN_NOT_FOUND", lambda t: t.history(columns=["_change_type"])),
@@ -311,7 +311,7 @@ def sql_of(text: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(("said", "ask"), REFUSED)
-def test_what_is_refused(said: str, ask: Callable[[ReadableTable], Any]) -> None:
+def test_what_is_refused(said: str, ask: Callable[[Table], Any]) -> None:
     with pytest.raises(statestore.StateStoreError, match=said):
         ask(tables(checkpoint_path(AGGREGATION))["state"])
 

@@ -159,11 +159,11 @@ def _calls(root: Path, x: Any) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "get_versions", on("s", lambda s: list(s.get_versions("a", x, x)))
     for what in ("as_of", "version", "columns", "filter"):
         yield f"scan {what}", on("s", partial(_asked, "scan", what, x))
-    for what in ("key", "start", "end", "version", "columns", "filter"):
+    for what in ("key", "start_time", "end_time", "version", "columns", "filter"):
         yield f"history {what}", on("s", partial(_asked, "history", what, x))
-    for what in ("start_version", "end_version", "start_timestamp", "end_timestamp", "columns", "filter"):
+    for what in ("start_version", "end_version", "start_time", "end_time", "columns", "filter"):
         yield f"changes {what}", on("s", partial(_asked, "changes", what, x))
-    for what in ("start_version", "end_version", "start_timestamp", "end_timestamp", "columns"):
+    for what in ("start_version", "end_version", "start_time", "end_time", "columns"):
         yield f"diff {what}", on("s", partial(_asked, "diff", what, x))
     for column in ("k", "v", "valid_from"):
         for op in ("=", ">", "in", "starts_with"):

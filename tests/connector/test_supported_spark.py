@@ -110,7 +110,7 @@ def test_what_is_no_session_or_dataframe_is_said_to_be_none(tmp_path: Path, call
         "track_state_by_key": lambda: statestore.track_state_by_key(
             given,
             key="k",
-            spec=statestore.StateSpec.function(lambda value, state: None),
+            spec=statestore.tracked.StateSpec.function(lambda value, state: None),
             store=tmp_path,
             state_type="int",
             output_type="int",

@@ -52,6 +52,9 @@ class MemoryTable:
     def kept_versions(self) -> tuple[int, int]:
         return 0, len(self.commits) - 1
 
+    def versions(self) -> pa.Table:
+        return pa.table({"version": pa.array(range(len(self.commits)), pa.int64())})
+
     def pin(self) -> MemoryTable:
         return self
 
@@ -110,7 +113,7 @@ class MemoryWarehouse:
     def schemas(self) -> list[str]:
         return []
 
-    def table(self, name: str) -> MemoryTable:
+    def open(self, name: str) -> MemoryTable:
         if name not in self.held:
             raise NotFoundError("TABLE_NOT_FOUND", f"no table {name!r}; there are {', '.join(self.tables())}")
         return self.held[name]

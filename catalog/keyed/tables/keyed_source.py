@@ -25,6 +25,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
 from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
 from statestore.catalog.keyed.tables.keyed_size import size_of
+from statestore.catalog.keyed.tables.keyed_versions import entry_facts
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.errors import NotFoundError
@@ -243,16 +244,9 @@ class KeyedSource(Source):
         return functools.reduce(merged, specs) if specs else self._newest_state(state)
 
     def _version(self, entry: SnapshotEntry, state: str) -> Version:
-        application, batch = entry.transaction or (None, None)
         readable = entry.version in self.kept_snapshots
-        size = sum(f.bytes for p in entry.parts for f in new_files(p, state).values()) if readable else None
-        facts = {
-            "operation": entry.operation,
-            "writer": entry.writer,
-            "application": application,
-            "batch": batch,
-            "bytes": size,
-        }
+        files = (new_files(part, state) for part in entry.parts)
+        facts = entry_facts(entry, files if readable else None)
         return Version(entry.version, entry.timestamp, readable, entry.operation == "snapshot", None, facts)
 
 

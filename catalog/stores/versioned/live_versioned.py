@@ -1,7 +1,7 @@
 """The versioned store with Kafka's serdes: KIP-889 from a hot tier with the bytes of Kafka Streams.
 
 One handle writes at a time, and RocksDB serves puts and gets. (With serde "natural" a versioned store has no hot tier
-and any number of writers: `VersionedStore`.)
+and any number of writers: `NaturalVersionedStore`.)
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK
 from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.catalog.stores.versioned.tier_refill import put_rows, versions_content
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
 from statestore.formats.values.times import Time, from_us
 
 
-class LiveVersionedStore(LiveStore):
+class LiveVersionedStore(LiveStore, VersionedStore):
     """A live handle on a versioned store with Kafka's serdes; `LiveStore` describes which handle may write."""
 
     def __init__(

@@ -24,7 +24,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import PointLookup
-from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, StoreHandle, check_transaction
+from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
@@ -32,6 +32,7 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
@@ -45,8 +46,11 @@ Key = tuple[Any, ...]
 _make_record = Record._make  # without keyword arguments: every point read makes a record
 
 
-class VersionedStore(StoreHandle):
-    """A live handle on a versioned store. Several handles may be open; each sees the commits of all."""
+class NaturalVersionedStore(VersionedStore):
+    """A live handle on a versioned store with serde "natural".
+
+    Several handles may be open; each sees the commits of all.
+    """
 
     def __init__(
         self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False

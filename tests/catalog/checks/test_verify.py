@@ -120,7 +120,7 @@ KINDS = ["versioned", "counts", "windows", "sessions", "joins", "kafka", "empty"
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_healthy_store_is_vouched_for(healthy: Path, name: str) -> None:
+def test_a_healthy_store_is_verified(healthy: Path, name: str) -> None:
     found = verify(healthy / name)
     assert found.ok, found.problems
     files = [path for path in (healthy / name).rglob("*") if path.is_file()]
@@ -132,7 +132,9 @@ def test_a_healthy_store_is_vouched_for(healthy: Path, name: str) -> None:
     log_state = load_log_state(LocalStorage(healthy / name))
     assert found.versions == (0, log_state.version) and found.log_entries == log_state.version + 1
     assert found.rows == sum(meta.rows for meta in log_state.segments)
-    assert f"every byte of {found.files} files" in found.vouches
+    assert f"every byte of {found.files} files" in found.verified
+    with pytest.raises(AttributeError, match="it is called verified"):
+        _ = found.vouches  # type: ignore[attr-defined]
 
 
 def test_the_example_has_every_kind_of_file(healthy: Path) -> None:
@@ -180,7 +182,7 @@ def test_a_flipped_bit_in_any_file_is_told(store: Path, place: float) -> None:
             assert told and not found.ok, (name, position)
             assert all(Path(name).name in p.message for p in told)
             assert all(problem.affects for problem in found.problems)
-            assert found.vouches == "not for this store: see the problems"
+            assert found.verified == "nothing: see the problems"
         path.write_bytes(saved)
     assert verify(store).ok
 

@@ -25,7 +25,7 @@ from statestore.catalog.log import storage
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep import maintenance
 from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
 
@@ -349,4 +349,4 @@ def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, mo
             assert found.was_committed(raised.value.commit)
             assert not found.was_committed("7-" + raised.value.commit.split("-")[1])
             assert found.commit([part]) == 2
-    assert found.versions() == [1, 2]
+    assert found.retained() == [1, 2]

@@ -25,7 +25,8 @@ import statestore
 from statestore.catalog import catalog as catalog_module
 from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 from statestore.catalog.upkeep import compaction, maintenance
 from statestore.catalog.upkeep.maintenance import file_names
 
@@ -152,7 +153,7 @@ def _operate(root: Path, operation: Operation, model: Model, die_at: int) -> boo
     """Run the operation; return whether it survived."""
     plan = Plan()
     _, spec = statestore.connect(root).locate("s")
-    store = VersionedStore(KillingStorage(root / "s", plan), spec)
+    store = NaturalVersionedStore(KillingStorage(root / "s", plan), spec)
     if operation.puts:
         _put(store, model, OWN)
     plan.at = plan.done + die_at
@@ -167,7 +168,7 @@ def _operate(root: Path, operation: Operation, model: Model, die_at: int) -> boo
         _release_locks(store)
 
 
-def _release_locks(store: VersionedStore) -> None:
+def _release_locks(store: NaturalVersionedStore) -> None:
     """Release the locks, as the system does when a process dies."""
     if store._changelogs._writer is not None:
         store._changelogs._writer.close()

@@ -160,7 +160,7 @@ def test_a_filter_value_of_the_wrong_type(warehouse: Path) -> None:
 def test_it_is_a_table_like_others(warehouse: Path) -> None:
     found = open_warehouse(warehouse)
     assert sorted(found.metadata_tables()) == [f"prices${suffix}" for suffix in SUFFIXES]
-    table = pickle.loads(pickle.dumps(found.table("prices$versions")))
+    table = pickle.loads(pickle.dumps(found.open("prices$versions")))
     assert (table.name, table.key_columns, table.kept_versions()) == ("prices$versions", (), (0, 3))
 
 

@@ -18,7 +18,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.formats.state_table import Mode, Query
 from statestore.formats.values.times import to_datetime
 
@@ -35,7 +35,7 @@ class Subject:
 
     case: Case
     name: str
-    read: ReadableTable
+    read: Table
     states: dict[int, Counter[Row]]
 
     @property
@@ -215,7 +215,7 @@ def test_metadata_says_what_is_there(subjects: list[Subject]) -> None:
         assert {"key", "value"} <= {*columns["role"].to_pylist(), "value"}
         files = found.table(f"{subject.name}$segments").scan().read_all()
         assert files.num_rows > 0 and min(files["bytes"].to_pylist()) > 0
-        summary = found.warehouse.summary(subject.name)
+        summary = found.summary(subject.name)
         assert (summary.oldest_version, summary.version) == (min(subject.states), subject.newest)
         assert summary.bytes is not None and summary.bytes > 0 and not summary.damaged
 
@@ -226,7 +226,7 @@ def test_a_pinned_table_answers_alike(subjects: list[Subject]) -> None:
         assert pinned.pin() is pinned
         assert pinned.kept_versions() == subject.table.kept_versions() == (min(subject.states), subject.newest)
         assert pinned.identity == subject.table.identity != ""
-        assert rows_of(ReadableTable(pinned).scan().read_all()) == subject.states[subject.newest]
+        assert rows_of(Table(pinned).scan().read_all()) == subject.states[subject.newest]
         assert pinned.known_from(subject.newest) == (
             None if subject.case.whole else subject.case.times[min(subject.states)]
         )

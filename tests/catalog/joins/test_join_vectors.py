@@ -35,7 +35,7 @@ def of_kind(kind: str) -> list[str]:
     return [name for name, case in CASES.items() if case["kind"] == kind]
 
 
-def plain(emitted: list[statestore.Emitted]) -> list[dict[str, Any]]:
+def plain(emitted: list[statestore.joins.Emitted]) -> list[dict[str, Any]]:
     return [{"key": e.key, "value": e.value, "ts": e.timestamp} for e in emitted]
 
 
@@ -53,7 +53,7 @@ def test_there_are_cases_of_each_kind() -> None:
 @pytest.mark.parametrize("name", of_kind("stream-table"))
 def test_stream_table(make: Callable[..., Any], name: str) -> None:
     case = CASES[name]
-    join = statestore.StreamTableJoin(
+    join = statestore.joins.StreamTableJoin(
         make(case, "table", case["table_versioned"]), WORDS, case["join"], grace=case["grace_ms"]
     )
     outputs: list[list[dict[str, Any]]] = []
@@ -72,7 +72,7 @@ def test_stream_table(make: Callable[..., Any], name: str) -> None:
 def test_table_table(make: Callable[..., Any], name: str) -> None:
     case = CASES[name]
     sides = [make(case, side, case[f"{side}_versioned"]) for side in ("left", "right")]
-    join = statestore.TableTableJoin(sides[0], sides[1], WORDS, case["join"])
+    join = statestore.joins.TableTableJoin(sides[0], sides[1], WORDS, case["join"])
     records = {"left": join.left_record, "right": join.right_record}
     outputs = [plain(records[r["side"]](r["key"], r["value"], r["ts"])) for r in case["inputs"]]
     assert outputs == case["expect"]
@@ -83,7 +83,7 @@ def test_table_table(make: Callable[..., Any], name: str) -> None:
 def test_table_count(make: Callable[..., Any], name: str) -> None:
     case = CASES[name]
     counts = make(case, "counts", False, "bigint")
-    votes = statestore.count_by(lambda _, value: value, make(case, "table", case["table_versioned"]), counts)
+    votes = statestore.joins.count_by(lambda _, value: value, make(case, "table", case["table_versioned"]), counts)
     outputs = [plain(votes.record(r["key"], r["value"], r["ts"])) for r in case["inputs"]]
     assert outputs == case["expect"]
     assert table_of(outputs) == case["expect_table"]
@@ -95,13 +95,13 @@ def test_grace_needs_the_history_to_wait_for(make: Callable[..., Any]) -> None:
     case = {"history_retention_ms": 100}
     for versioned, grace in ((True, 101), (False, 0)):
         with pytest.raises(statestore.InvalidInputError, match="GRACE_TOO_LONG"):
-            statestore.StreamTableJoin(make(case, f"t{grace}", versioned), WORDS, grace=grace)
-    statestore.StreamTableJoin(make(case, "enough", True), WORDS, grace=100)
+            statestore.joins.StreamTableJoin(make(case, f"t{grace}", versioned), WORDS, grace=grace)
+    statestore.joins.StreamTableJoin(make(case, "enough", True), WORDS, grace=100)
 
 
 def test_nulls_are_skipped_and_do_not_move_time(make: Callable[..., Any]) -> None:
     table = make({"history_retention_ms": 1000}, "table", True)
-    join = statestore.StreamTableJoin(table, WORDS, "left", grace=2)
+    join = statestore.joins.StreamTableJoin(table, WORDS, "left", grace=2)
     assert join.stream_record("k", "a", 1) == []
     assert join.stream_record("k", None, 50) == join.stream_record(None, "b", 50) == []
     assert join.waiting == 1
@@ -112,7 +112,7 @@ def test_what_is_no_table(tmp_path: Path) -> None:
     catalog = statestore.connect(tmp_path)
     bare = catalog.create_store("bare", kind="key_value", key={"k": "string"}, value={"v": "string"})
     with pytest.raises(statestore.InvalidInputError, match=r"WRONG_SCHEMA.*event_time"):
-        statestore.StreamTableJoin(bare, WORDS)
+        statestore.joins.StreamTableJoin(bare, WORDS)
     sessions = catalog.create_store("s", kind="session", key={"k": "string"}, value={"v": "string"}, retention="1 hour")
     with pytest.raises(statestore.UnsupportedError, match="JOIN_KIND"):
-        statestore.TableTableJoin(sessions, sessions, WORDS)
+        statestore.joins.TableTableJoin(sessions, sessions, WORDS)

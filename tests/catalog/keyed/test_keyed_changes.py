@@ -70,11 +70,11 @@ def test_history_and_changes_between_times(made: Made) -> None:
             within = {
                 row for row in known if (row[-3] is None or row[-3] <= last) and (row[-2] is None or row[-2] > first)
             }
-            assert set(told_history(table.history(start=first, end=last).read_all())) == within
+            assert set(told_history(table.history(start_time=first, end_time=last).read_all())) == within
             if made.whole or start != kept[0]:
                 then = {v for v in kept if first <= made.at(v) <= last}
                 expected = {row for row in expected_changes(made, "counts") if row[-1] in then}
-                answer = table.changes(start_timestamp=first, end_timestamp=last).read_all()
+                answer = table.changes(start_time=first, end_time=last).read_all()
                 assert set(told_changes(made, answer)) == expected
 
 
@@ -91,9 +91,9 @@ def test_what_is_not_known_is_refused(made: Made) -> None:
         with pytest.raises(NotFoundError, match=f"VERSION_NOT_FOUND.*those of {oldest + 1} to"):
             table.changes(oldest)
         with pytest.raises(NotFoundError, match="TIME_NOT_KEPT"):
-            table.changes(start_timestamp=made.at(oldest))
+            table.changes(start_time=made.at(oldest))
         with pytest.raises(NotFoundError, match="TIME_NOT_KEPT"):
-            table.history(start=made.times[oldest] // 1000 - 1)
+            table.history(start_time=made.times[oldest] // 1000 - 1)
 
 
 def test_filters_select_what_python_selects(made: Made) -> None:

@@ -27,7 +27,7 @@ def test_a_transaction_is_committed_once(store: KeyedStore, tasks: Tasks) -> Non
     assert files(store) == before
     fill(tasks, 2)
     assert store.commit(travelled(tasks.snapshot(["full"])), transaction=("app", 7)) == version
-    assert files(store) == before == named(store) and store.versions() == [version]
+    assert files(store) == before == named(store) and store.retained() == [version]
     for transaction in (("app", 8), ("other", 7)):
         assert store.transaction_version(transaction) is None
         again = store.commit(travelled(tasks.snapshot(["full"])), transaction=transaction)
@@ -48,7 +48,7 @@ def test_parts_have_every_key_group_once(store: KeyedStore, tasks: Tasks) -> Non
             store.commit(given)
     with refused("INCOMPLETE_SNAPSHOT", "Running", "result()"):
         store.commit(tasks.snapshot(["full"]))  # type: ignore[arg-type]
-    assert store.versions() == []
+    assert store.retained() == []
     assert store.commit(reversed(parts)) == 1
 
 
@@ -65,7 +65,7 @@ def test_two_writers_each_get_a_version(kind: SnapshotKind, store: KeyedStore, t
     assert isinstance(other, KeyedStore)
     race.between = lambda: expected.update({other.commit(others): tasks.model.content()})
     expected[store.commit(parts)] = content
-    assert store.versions() == other.versions() == [1, 2] == list(expected)
+    assert store.retained() == other.kept_snapshots() == [1, 2] == list(expected)
     assert files(store) == named(store)
     for version, content in expected.items():
         assert reopened(tasks, 1, version) == content
@@ -80,7 +80,7 @@ def test_a_base_that_is_discarded_just_before_the_commit(store: KeyedStore, task
     race.between = lambda: other.discard(version)
     with refused("BASE_DISCARDED"):
         store.commit(parts)
-    assert store.versions() == []
+    assert store.retained() == []
 
 
 def test_a_base_that_is_committed_again_just_before_its_discard(store: KeyedStore, tasks: Tasks, race: Race) -> None:
@@ -103,7 +103,7 @@ def test_a_transaction_that_two_commit_at_once(store: KeyedStore, tasks: Tasks, 
     assert isinstance(other, KeyedStore)
     race.between = lambda: other.commit(others, transaction=("app", 1))
     assert store.commit(parts, transaction=("app", 1)) == 1
-    assert store.versions() == [1] and files(store) == named(store) == set(others[0].files())
+    assert store.retained() == [1] and files(store) == named(store) == set(others[0].files())
 
 
 def test_one_part_is_enough_where_there_is_one(tmp_path: Path) -> None:

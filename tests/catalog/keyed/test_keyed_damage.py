@@ -86,10 +86,10 @@ def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) 
     tasks.dispose()
     if damage == "removed":
         expected = [1]
-        assert fresh(store).versions() == expected
+        assert fresh(store).retained() == expected
         return
     for call in (
-        lambda: fresh(store).versions(),
+        lambda: fresh(store).retained(),
         lambda: fresh(store).backend(directory=tasks.directory),
         lambda: fresh(store).scan("total"),
     ):
@@ -139,7 +139,7 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
     assert set(store._folder.rglob("*")) == before
     assert len(list(tasks.directory.iterdir())) == 1
     if follows is not None:
-        assert opened_again(store).versions() == []
+        assert opened_again(store).retained() == []
 
 
 def opened_again(store: KeyedStore) -> KeyedStore:
@@ -167,7 +167,7 @@ def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
 
     monkeypatch.setattr(KeyedStore, "_remove", late)
     store.discard(version)
-    assert store.versions() == []
+    assert store.retained() == []
     assert files(store) == set()
 
 
@@ -181,7 +181,7 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
     fill(tasks, 1)
     for _ in range(10):
         store.discard(tasks.commit("full"))
-        assert reader.versions() == []
+        assert reader.retained() == []
         for handle in (store, reader):
             remembered = [entry.version for entry in handle._read().entries if entry.parts]
             assert len(remembered) <= 2, remembered

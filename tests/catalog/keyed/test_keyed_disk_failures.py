@@ -130,7 +130,7 @@ def test_a_commit_whose_old_files_cannot_be_removed_took_place(
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", _failing)
             store.discard(first)
-        assert store.versions() == [second]
+        assert store.retained() == [second]
         assert store.vacuum(older_than=0), "the files that stayed"
 
 

@@ -361,7 +361,7 @@ def test_parts_of_types_that_exclude_each_other_are_not_committed(store: KeyedSt
             running[-1].result()
     with refused("INCOMPATIBLE_STATE", "struct<a:int,b:int>", "struct<a:int,c:int>"):
         store.commit([each.result() for each in running])
-    assert store.versions() == []
+    assert store.retained() == []
 
 
 def table(store: KeyedStore, version: int, **query: Any) -> dict[str, Any]:

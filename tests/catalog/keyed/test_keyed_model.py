@@ -149,7 +149,7 @@ class History:
         entries = sum(len(each) for state in ("words", "facts") for each in content.get(state, {}).values())
         entries += sum(len(content.get(state, {})) for state in ("total", "shape", "joined", "mean"))
         assert sum(task.backend.num_entries() for task in self.tasks.tasks) == entries
-        assert self.tasks.store.versions() == list(self.kept)
+        assert self.tasks.store.retained() == list(self.kept)
 
     def check_files(self, folder: Path) -> None:
         """Check that exactly the files named by kept snapshots exist while nothing is under way."""

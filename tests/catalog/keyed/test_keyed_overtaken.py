@@ -26,7 +26,7 @@ def overtaken(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) 
 
     def late(folder: Path, file: Any) -> Path:
         found = whole(folder, file)
-        if version in store.versions():
+        if version in store.retained():
             store.commit(parts)
             store.discard(version)
         return found
@@ -41,7 +41,7 @@ def test_a_backend_begins_with_the_newest_though_another_was(
 ) -> None:
     version = overtaken(store, tasks, monkeypatch)
     with store.backend(groups, directory=tasks.directory) as backend:
-        assert store.versions() == [version + 1]
+        assert store.retained() == [version + 1]
         found = list(backend.keys("total"))
     assert found == [
         key for key in tasks.tasks[0].backend.keys("total") if tasks.tasks[0].backend.key_group(key) in groups

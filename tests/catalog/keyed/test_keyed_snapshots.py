@@ -220,7 +220,7 @@ def test_discards_in_any_order_keep_what_is_named(order: tuple[int, ...], chain:
         before = files(store)
         store.discard(versions[number])
         assert files(store) == named(store) < before
-    assert files(store) == set() and store.versions() == []
+    assert files(store) == set() and store.retained() == []
 
 
 def test_what_is_left_after_a_discard_restores(chain: Chain, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_discarded_snapshot_s_parts_can_not_be_committed_again(store: KeyedSto
     store.discard(store.commit([part]))
     with refused("BASE_DISCARDED", next(iter(part.files()))):
         store.commit([part])
-    assert store.versions() == []
+    assert store.retained() == []
 
 
 def test_files_of_kept_snapshots_outlive_discarded_parts(store: KeyedStore, tasks: Tasks) -> None:

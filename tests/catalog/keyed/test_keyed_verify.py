@@ -56,12 +56,12 @@ def files(root: Path, *folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (root / "s" / folder).glob("*") if path.is_file())
 
 
-def test_a_healthy_store_is_vouched_for(healthy: Path) -> None:
+def test_a_healthy_store_is_verified(healthy: Path) -> None:
     found = verified(healthy)
     assert found.ok and not found.notes and not found.unreferenced
     assert (found.snapshots, found.versions, found.log_entries) == (2, (1, 4), 5)
     assert found.rows == (20 + 20) + (20 + 40)
-    assert "each of 2 kept snapshots has every key group once" in found.vouches
+    assert "each of 2 kept snapshots has every key group once" in found.verified
 
 
 def flipped(path: Path) -> None:
@@ -92,7 +92,7 @@ def test_damage_of_any_file_is_told_by_its_name(damage: Callable[[Path], None], 
         if name.name == f"{4:020d}.json" and damage is removed:
             continue  # the newest entry goes unnoticed, except that files of the snapshot it discarded are missed
         assert str(name.relative_to("s")) in {problem.file for problem in found.problems}, name
-        assert found.vouches == "not for this store: see the problems"
+        assert found.verified == "nothing: see the problems"
 
 
 def rewritten(root: Path, version: int, change: Callable[[dict[str, Any]], None]) -> None:
@@ -147,7 +147,7 @@ def test_a_name_that_leads_elsewhere_is_refused(warehouse: Path, name: str) -> N
     rewritten(warehouse, 1, change)
     assert "LOG_CORRUPT" in problems(warehouse)
     with pytest.raises(statestore.CorruptError, match="LOG_CORRUPT"):
-        statestore.connect(warehouse).open_store("s").versions()
+        statestore.connect(warehouse).open_store("s").kept_snapshots()
 
 
 def test_an_entry_that_is_missing_is_no_end_of_the_log(warehouse: Path) -> None:
@@ -185,7 +185,7 @@ def long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyedS
             version = store.commit([backend.snapshot("incremental").result()], transaction=("app", number))
             backend.notify_complete(version)
             if number:
-                store.discard(store.versions()[0])
+                store.discard(store.retained()[0])
     yield store
 
 
@@ -193,7 +193,7 @@ def test_a_folded_log_says_the_same(long_log: KeyedStore, tmp_path: Path) -> Non
     folded = sorted(path.name for path in (tmp_path / "s" / "log" / "_checkpoint").glob("*"))
     assert folded == [f"{4:020d}.json", f"{8:020d}.json"]
     reopened = statestore.connect(tmp_path).open_store("s")
-    assert reopened.versions() == long_log.versions() == [10]
+    assert reopened.retained() == long_log.kept_snapshots() == [10]
     assert [reopened.transaction_version(("app", number)) for number in range(7)] == [1, 2, 4, 6, 8, 10, None]
     found = verified(tmp_path)
     assert found.ok and found.checkpoints == 2
@@ -202,7 +202,7 @@ def test_a_folded_log_says_the_same(long_log: KeyedStore, tmp_path: Path) -> Non
 def test_a_damaged_checkpoint_is_passed_over_for_the_entries(long_log: KeyedStore, tmp_path: Path) -> None:
     for path in (tmp_path / "s" / "log" / "_checkpoint").glob("*"):
         flipped(path)
-    assert statestore.connect(tmp_path).open_store("s").versions() == [10]
+    assert statestore.connect(tmp_path).open_store("s").kept_snapshots() == [10]
     assert [problem.code for problem in verified(tmp_path).problems] == ["LOG_CORRUPT"] * 2
 
 

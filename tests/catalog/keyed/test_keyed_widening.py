@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 
 KINDS: list[tuple[str, str, Any, Any]] = [
     ("int", "bigint", 7, 1 << 40),
@@ -23,7 +23,7 @@ KINDS: list[tuple[str, str, Any, Any]] = [
 ]
 
 
-def made(root: Path, narrow: str, wide: str, small: Any, large: Any) -> tuple[ReadableTable, list[int]]:
+def made(root: Path, narrow: str, wide: str, small: Any, large: Any) -> tuple[Table, list[int]]:
     """Snapshots 1 (narrow), 2 (wide), 3 (narrow: from snapshot 1)."""
     with statestore.connect(root).create_store("s", kind="keyed", key={"k": "int"}) as store:
         for kind, version, value in ((narrow, None, small), (wide, None, large), (narrow, 1, small)):
@@ -41,7 +41,7 @@ def made(root: Path, narrow: str, wide: str, small: Any, large: Any) -> tuple[Re
     return table, [round(moment.timestamp() * 1e6) for moment in found["timestamp"].to_pylist()]
 
 
-def rows(table: ReadableTable, version: int) -> dict[int, Any]:
+def rows(table: Table, version: int) -> dict[int, Any]:
     return {row["k"]: row["value"] for row in table.scan(version=version).read_all().to_pylist()}
 
 

@@ -17,7 +17,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.reads import difference
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.values.comparable_values import comparable
@@ -61,7 +61,7 @@ def test_every_pair_of_points(tmp_path: Path, compacted: bool, monkeypatch: pyte
             model.same_again()
     points = [(version, time) for version in range(store.version + 1) for time in (None, 3, 8)]
     states = {point: {row[0]: row[1] for row in model.state_at(*point)} for point in points}
-    table = ReadableTable(open_table(tmp_path / "s"))
+    table = Table(open_table(tmp_path / "s"))
     for part_rows in (2, 1 << 20):
         monkeypatch.setattr(difference, "PART_ROWS", part_rows)
         for old in points:
@@ -74,8 +74,8 @@ def test_no_end_is_now(tmp_path: Path) -> None:
     with create(statestore.connect(tmp_path)) as store:
         store.write(as_table([("a", 1, 1)]))
         store.write(as_table([("a", 2, 2), ("b", 1, 2)]))
-    table = ReadableTable(open_table(tmp_path / "s"))
-    assert told(table.diff(start_timestamp=1)) == expected({"a": 1}, {"a": 2, "b": 1})
+    table = Table(open_table(tmp_path / "s"))
+    assert told(table.diff(start_time=1)) == expected({"a": 1}, {"a": 2, "b": 1})
     assert told(table.diff(start_version=2)) == expected({}, {})
 
 
@@ -109,7 +109,7 @@ def test_values_are_compared_as_people_do(tmp_path: Path, kind: str, old: Any, n
             for key in ("a", "b"):  # the second with something in front of it in Arrow's buffers
                 store.put(key, {"v": value, "other": 7}, timestamp=version)
             store.commit()
-        found = ReadableTable(store.table).diff(1, 2).read_all().to_pylist()
+        found = Table(store.table).diff(1, 2).read_all().to_pylist()
     names = sorted((row["k"], row["_changed_columns"]) for row in found)
     assert names == ([] if same else [("a", ["v"]), ("b", ["v"])])
 
@@ -139,7 +139,7 @@ def test_columns_choose_what_is_compared(tmp_path: Path) -> None:
         store.put("x", (1, 2), timestamp=2)
         store.put("y", (2, 2), timestamp=2)
         store.commit()
-        table = ReadableTable(store.table)
+        table = Table(store.table)
         assert [row["k"] for row in table.diff(1, 2, columns=["a"]).read_all().to_pylist()] == ["y"]
         whole = {row["k"]: row for row in table.diff(1, 2).read_all().to_pylist()}
         assert whole["y"] == {
@@ -161,11 +161,11 @@ def test_wrong_points_are_refused_before_anything_is_read(tmp_path: Path) -> Non
         store.write(as_table([("a", 1, 1)]))
         store.write(as_table([("a", 2, 9)]))
         store.expire(before=5)
-        table = ReadableTable(store.table)
+        table = Table(store.table)
         with pytest.raises(NotFoundError, match="VERSION_NOT_FOUND"):
             table.diff(1, 99)
         with pytest.raises(NotFoundError, match="TIME_NOT_KEPT"):
-            table.diff(start_timestamp=4)
+            table.diff(start_time=4)
         with pytest.raises(InvalidInputError, match="MISSING_OPTION"):
             table.diff(end_version=1)
 
@@ -180,7 +180,7 @@ def test_windows_of_one_key_are_rows_of_their_own(tmp_path: Path) -> None:
         store.put("a", 3, 10)
         store.put("a", 4, 20)
         store.commit()
-        found = ReadableTable(store.table).diff(1, 2).read_all().to_pylist()
+        found = Table(store.table).diff(1, 2).read_all().to_pylist()
     assert sorted((row["_change"], row["window_start"].microsecond // 1000) for row in found) == [
         ("added", 20),
         ("changed", 10),
@@ -192,7 +192,7 @@ def test_any_table(tmp_path: Path) -> None:
         [("a", 1.0, 0, None), ("b", NAN, 0, None), ("c", 3.0, 0, None)],
         [("a", 2.0, 1, None), ("b", NAN, 1, None), ("d", None, 1, None)],
     ]
-    found = ReadableTable(MemoryTable("t", commits)).diff(0).read_all().to_pylist()
+    found = Table(MemoryTable("t", commits)).diff(0).read_all().to_pylist()
     assert sorted((row["_change"], row["item"], row["_old"], row["_new"]) for row in found) == [
         ("added", "d", None, {"price": None}),
         ("changed", "a", {"price": 1.0}, {"price": 2.0}),
@@ -206,7 +206,7 @@ def test_rows_that_their_key_does_not_tell_apart_are_wholes() -> None:
         [("a", 1.0, 0, None), ("a", 1.0, 0, None), ("a", 2.0, 0, None)],
         [("a", 1.0, 0, None), ("a", 3.0, 0, None), ("a", 3.0, 0, None)],
     ]
-    found = ReadableTable(MemoryTable("t", commits, row_key=())).diff(0, 1).read_all().to_pylist()
+    found = Table(MemoryTable("t", commits, row_key=())).diff(0, 1).read_all().to_pylist()
     assert sorted((row["_change"], (row["_new"] or row["_old"])["price"]) for row in found) == [
         ("added", 3.0),
         ("added", 3.0),
@@ -220,5 +220,5 @@ def test_metadata_tables(tmp_path: Path) -> None:
     with create(statestore.connect(tmp_path)) as store:
         store.write(as_table([("a", 1, 1)]))
         store.write(as_table([("b", 2, 9)]))
-    found = ReadableTable(open_table(tmp_path / "s$segments")).diff(1, 2).read_all().to_pylist()
+    found = Table(open_table(tmp_path / "s$segments")).diff(1, 2).read_all().to_pylist()
     assert [(row["_change"], row["_new"]["first_commit"]) for row in found] == [("added", 2)]

@@ -14,7 +14,7 @@ from support.stores.versioned_checks import check_answers
 import statestore
 from statestore import CorruptError, NotFoundError, StateStoreError
 from statestore.catalog.commits import publish_commit as write
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.state_table import Query
 
@@ -172,7 +172,7 @@ def test_damaged_changelog(warehouse: Warehouse) -> None:
     with warehouse.open() as store:
         store.put("e", 8, timestamp=12)
         store.put("e", 9, timestamp=13)
-        path = store._changelogs._writer.path  # type: ignore[union-attr]
+        path = store._changelogs._writer.path  # type: ignore[attr-defined]
     saved = path.read_bytes()
     _replaced(path, _flip)
     refused(CorruptError, "CHANGELOG_CORRUPT", warehouse.open, path.name)

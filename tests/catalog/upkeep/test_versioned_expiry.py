@@ -102,9 +102,9 @@ class Expiring:
         store, time = self.pair.store, self.time
         if time > 0:
             refused(lambda: store.scan(as_of=time - 1), "TIME_NOT_KEPT")
-            refused(lambda: store.history(start=time - 1), "TIME_NOT_KEPT")
+            refused(lambda: store.history(start_time=time - 1), "TIME_NOT_KEPT")
         if time >= 0:
-            refused(lambda: store.changes(start_timestamp=time), "TIME_NOT_KEPT")
+            refused(lambda: store.changes(start_time=time), "TIME_NOT_KEPT")
             refused(lambda: store.changes(start_version=self.version), "VERSION_NOT_FOUND")
         if self.version > 0:
             refused(lambda: store.scan(version=self.version - 1), "VERSION_NOT_FOUND")
@@ -116,7 +116,7 @@ class Expiring:
             found = rows_of(store.scan(version=version, as_of=time), *INTERVAL)
             assert len(found) == len(set(found)), f"version {version}, time {time}"
             assert set(found) == model.state_at(version, time), f"version {version}, time {time}"
-        found = rows_of(store.history(version=version, start=max(self.time, 0)), *INTERVAL, "_commit_version")
+        found = rows_of(store.history(version=version, start_time=max(self.time, 0)), *INTERVAL, "_commit_version")
         expected = {row for row in model.history(version) if row[3] is None or row[3] > self.time}
         assert len(found) == len(set(found)) and set(found) == expected, f"history at {version}"
         assert set(rows_of(store.history(version=version), *INTERVAL, "_commit_version")) == expected
@@ -135,7 +135,7 @@ class Expiring:
             kept = [event for event in model.changes(version, version) if event[1] > self.time]
             assert sorted(found) == kept, f"changes of {version}"
         if self.time < HORIZON:
-            found = rows_of(store.changes(start_timestamp=self.time + 1, end_timestamp=HORIZON), *CHANGE)
+            found = rows_of(store.changes(start_time=self.time + 1, end_time=HORIZON), *CHANGE)
             assert sorted(found) == model.changes_by_time(self.time + 1, HORIZON)
 
 

@@ -15,7 +15,7 @@ from support.in_memory_table import MemoryTable
 from support.properties import few_or_many
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.connector.asof import arrow_engine, key_numbers
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.state_table import Query
@@ -166,7 +166,7 @@ def test_keys_with_a_collation_are_refused_on_either_side(tmp_path: Path) -> Non
             with pytest.raises(statestore.UnsupportedError, match=said):
                 statestore.asof_join(left, store, on="item", left_time="at")
     with pytest.raises(statestore.UnsupportedError, match=said):
-        statestore.asof_join(plain, ReadableTable(Collated("rates", [rows])), on="item", left_time="at")
+        statestore.asof_join(plain, Table(Collated("rates", [rows])), on="item", left_time="at")
     nested = pa.field("k", pa.struct([pa.field("of", pa.list_(pa.field("item", pa.string(), metadata=COLLATED)))]))
     with pytest.raises(statestore.UnsupportedError, match="COLLATED_KEY"):
         check_not_collated(pa.schema([nested]), ["k"])

@@ -16,7 +16,7 @@ from support.keyed.keyed_kinds import keyed
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.connector.asof import arrow_engine
 from statestore.formats.state_table import Query
 
@@ -33,7 +33,7 @@ CHECKPOINTS = [
 ]
 
 
-def all_rows(table: ReadableTable) -> dict[int, pa.Table]:
+def all_rows(table: Table) -> dict[int, pa.Table]:
     first, last = table.table.kept_versions()
     return {batch: table.scan(version=batch).read_all() for batch in range(first, last + 1)}
 
@@ -75,7 +75,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def check_joins(
-    table: ReadableTable, path: Path, key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, moments: list[int]
+    table: Table, path: Path, key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, moments: list[int]
 ) -> None:
     states = all_rows(table)
     times = {batch: micros(began(path, batch)) for batch in states}
@@ -113,7 +113,7 @@ def test_each_state_of_a_checkpoint(name: str, monkeypatch: pytest.MonkeyPatch) 
         check_joins(table, path, key, monkeypatch, moments)
 
 
-def refused(table: ReadableTable, on: Any, said: str) -> None:
+def refused(table: Table, on: Any, said: str) -> None:
     schema = table.schema
     names = [on] if isinstance(on, str) else list(on)
     left = pa.table({**{name: pa.nulls(1, schema.field("key").type) for name in names}, "t": pa.array([0])})
@@ -175,7 +175,7 @@ def test_each_state_of_a_keyed_store(discarded: bool, tmp_path: Path) -> None:
                     statestore.asof_join(early, table, on=list(key), left_time="t", how="left", engine=engine)
 
 
-def refused_keyed(table: ReadableTable, further: str) -> None:
+def refused_keyed(table: Table, further: str) -> None:
     left = pa.table({"k": ["a"], "t": pa.array([datetime.now(UTC)], TIME)})
     for engine in ENGINES:
         with pytest.raises(statestore.UnsupportedError, match=f"JOIN_KIND.*distinguished by {further}"):

@@ -10,7 +10,7 @@ import pytest
 from support.command_line import at_terminal, cells, run
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.connector.terminal.output import cell, human_bytes
 
 DAY = 86_400_000
@@ -391,4 +391,4 @@ def test_inspect_says_what_upkeep_is_due(tmp_path: Path, monkeypatch: pytest.Mon
         assert row["health"] == [] and row["unreferenced_bytes"] > 77
         os.utime(orphan, (0, 0))
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == ["needs vacuum (77 bytes of unreferenced files)"]
-        assert ReadableTable(store.table).scan().read_all().num_rows == 1
+        assert Table(store.table).scan().read_all().num_rows == 1

@@ -13,7 +13,7 @@ import pytest
 from support.command_line import at_terminal, cells, run
 
 import statestore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.connector.terminal.output import cell, human_bytes
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -42,7 +42,7 @@ def state(warehouse: Path, name: str) -> list[Any]:
     return sorted(found.to_pylist(), key=str)
 
 
-def test_verify_vouches(warehouse: Path) -> None:
+def test_verify_says_what_is_verified(warehouse: Path) -> None:
     found = run("verify", warehouse)
     assert found.code == 0 and "two: verified: every byte of" in found.out
     rows = run("verify", warehouse, "--json").rows
@@ -52,7 +52,7 @@ def test_verify_vouches(warehouse: Path) -> None:
         values = [row[name.replace(" ", "_")] for name in header]
         shown = [human_bytes(v) if n == "bytes" else cell(v) for n, v in zip(header, values, strict=True)]
         assert line == shown
-        assert f"{row['store']}: verified: {row['vouches']}" in found.out.splitlines()
+        assert f"{row['store']}: verified: {row['verified']}" in found.out.splitlines()
     assert [row["store"] for row in run("verify", warehouse, "two", "--json").rows] == ["two"]
     assert [row["store"] for row in run("verify", warehouse / "one", "--json").rows] == ["one"]
 
@@ -90,7 +90,7 @@ def test_compact(warehouse: Path) -> None:
     ]
     with statestore.connect(warehouse).open_store("two") as writer:
         writer.put("c", 9, timestamp=9000)
-        (row,) = run("compact", warehouse, "two", "--all", "--json").rows
+        (row,) = run("compact", warehouse, "two", "--full", "--json").rows
         assert (row["store"], row["compacted"], row["version"]) == ("two", True, 5)
         assert row["closures_before"] == 3 and row["closures_after"] == 0
         assert row["segments_before"] == 4 and row["segments_after"] == 2
@@ -100,8 +100,19 @@ def test_compact(warehouse: Path) -> None:
     assert run("verify", warehouse).code == 0
 
 
+def test_full_means_what_it_means_in_python(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    copy = tmp_path_factory.mktemp("copy") / "warehouse"
+    subprocess.run(["cp", "-pR", warehouse, copy], check=True)
+    (row,) = run("compact", warehouse, "two", "--full", "--json").rows
+    with statestore.connect(copy).open_store("two") as store:
+        assert store.compact(full=True) == row["version"]
+        assert store.metrics()["segments"] == row["segments_after"]
+    old = run("compact", warehouse, "--all")
+    assert old.code == 2 and "UNKNOWN_OPTION" in old.err and "write --full" in old.err
+
+
 def test_expire(warehouse: Path) -> None:
-    assert run("compact", warehouse, "--all").code == 0
+    assert run("compact", warehouse, "--full").code == 0
     one, two = run("expire", warehouse, "--json").rows
     assert (one["expired"], one["kept_from"], one["retention"]) == (True, "1970-01-01T00:00:02.000Z", "1 second")
     assert (two["expired"], two["kept_from"], two["retention"]) == (False, None, "for ever")
@@ -115,7 +126,7 @@ def test_expire(warehouse: Path) -> None:
 
 def test_vacuum_lists_before_it_removes(warehouse: Path) -> None:
     before = state(warehouse, "two")
-    run("compact", warehouse, "--all")
+    run("compact", warehouse, "--full")
     assert run("vacuum", warehouse, "--json") == (0, "", "0 files, 0 B removed\n")
     listed = run("vacuum", warehouse, "--dry-run", "--older-than", "0 s", "--json")
     rows = listed.rows
@@ -132,14 +143,14 @@ def test_vacuum_lists_before_it_removes(warehouse: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("compact", "--all"), ("expire", "--before", "2000ms"), ("vacuum", "--dry-run", "--older-than", "0s")],
+    [("compact", "--full"), ("expire", "--before", "2000ms"), ("vacuum", "--dry-run", "--older-than", "0s")],
     ids=lambda arguments: arguments[0],
 )
 def test_json_carries_what_the_table_shows(
     warehouse: Path, tmp_path_factory: pytest.TempPathFactory, arguments: tuple[str, ...]
 ) -> None:
     if arguments[0] == "vacuum":
-        run("compact", warehouse, "--all")
+        run("compact", warehouse, "--full")
     copy = tmp_path_factory.mktemp("copy")
     subprocess.run(["cp", "-pR", f"{warehouse}/.", copy], check=True)
     name, *options = arguments
@@ -155,7 +166,7 @@ def test_json_carries_what_the_table_shows(
 
 def test_a_store_that_fails_does_not_stop_the_others(warehouse: Path) -> None:
     (warehouse / "one" / "log" / f"{2:020d}.json").write_bytes(b"{}")
-    found = run("compact", warehouse, "--all", "--json")
+    found = run("compact", warehouse, "--full", "--json")
     assert found.code == 1 and [row["store"] for row in found.rows] == ["two"]
     assert found.err.startswith("statestore: one: [LOG_CORRUPT]")
     named = run("compact", warehouse, "one")

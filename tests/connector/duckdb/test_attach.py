@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.connector.duckdb.attach import attach
 from statestore.connector.sql.query import sql
 from statestore.formats.errors import NotFoundError

@@ -70,7 +70,7 @@ def test_ranges_and_moments(spark: SparkSession) -> None:
         (table.changes(2, 4), {**feed, "startingVersion": 2, "endingVersion": 4}),
         (table.changes(2, 4), {**feed, **times}),
         (table.changes(0, 0), {**feed, "endingVersion": 0}),
-        (table.history(start=first, end=last), {"history": "true", **times}),
+        (table.history(start_time=first, end_time=last), {"history": "true", **times}),
         (table.history(version=2), {"history": "true", "versionAsOf": 2}),
         (table.history(version=2), {"history": "true", "batchId": 2}),
         (table.scan(version=1), {"versionAsOf": 1}),
@@ -86,10 +86,10 @@ def test_sql(spark: SparkSession) -> None:
     moment = began(path, 3).isoformat()
     for expected, text in (
         (table.history(), "SELECT * FROM history('state')"),
-        (table.history(start=began(path, 3)), f"SELECT * FROM history('state', '{moment}')"),
+        (table.history(start_time=began(path, 3)), f"SELECT * FROM history('state', '{moment}')"),
         (table.history(version=2), "SELECT * FROM history('state') VERSION AS OF 2"),
         (table.changes(2, 3), "SELECT * FROM changes('state', 2, 3)"),
-        (table.changes(start_timestamp=began(path, 3)), f"SELECT * FROM changes('state', '{moment}')"),
+        (table.changes(start_time=began(path, 3)), f"SELECT * FROM changes('state', '{moment}')"),
         (table.scan(version=3), f"SELECT * FROM state TIMESTAMP AS OF '{moment}'"),
     ):
         assert multiset(statestore.sql(str(path), text, spark=spark).toArrow()) == multiset(expected.read_all()), text

@@ -258,7 +258,7 @@ def test_collated_keys_of_joins_and_of_keyed_state_are_refused(spark: SparkSessi
         statestore.run_keyed(
             rows, lambda backend: lambda key, rows: [], key="w", store=tmp_path / "keyed", output="n int"
         )
-    spec = statestore.StateSpec.function(lambda value, state: None)
+    spec = statestore.tracked.StateSpec.function(lambda value, state: None)
     with pytest.raises(statestore.UnsupportedError, match=said):
         statestore.track_state_by_key(
             rows, key="w", spec=spec, store=tmp_path / "tracked", state_type="bigint", output_type="n bigint"

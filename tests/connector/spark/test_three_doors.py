@@ -148,7 +148,7 @@ def test_snapshots(
         ("changes", {"end_version": 1}, {"readChangeFeed": "true", "endingVersion": 1}),
         (
             "changes",
-            {"start_timestamp": T0 + 500, "end_timestamp": T0 + 30_000},
+            {"start_time": T0 + 500, "end_time": T0 + 30_000},
             {"readChangeFeed": "true", "startingTimestamp": T0 + 500, "endingTimestamp": T0 + 30_000},
         ),
     ],

@@ -21,7 +21,7 @@ NOW, EARLY = [("curry", 9.0), ("milk", 2.0)], [("curry", 8.0), ("milk", 2.0)]
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryTable]:
     held = {name: MemoryTable(name, [V0, V1]) for name in ("prices", "orders", "prices$versions", "a b;--", 'q"t')}
-    monkeypatch.setattr(sql_module, "open_warehouse", lambda path: MemoryWarehouse(held))
+    monkeypatch.setattr(sql_module, "open_warehouse", lambda path, options: MemoryWarehouse(held))
     return held
 
 
@@ -146,7 +146,7 @@ def test_history_and_changes_take_a_range(tables: dict[str, MemoryTable]) -> Non
     assert _asked(tables, "changes('prices', 1, 4)").start_version == 1
     assert _asked(tables, "changes('prices', end_version => 4)").end_version == 4
     assert _asked(tables, "changes('prices', '1970-01-01T00:00:01Z')").start_time == 1_000_000
-    assert _asked(tables, "changes('prices', starting_timestamp => 1000)").start_time == 1_000_000
+    assert _asked(tables, "changes('prices', start_time => 1000)").start_time == 1_000_000
     assert _asked(tables, "history('prices') VERSION AS OF 0").version == 0
 
 

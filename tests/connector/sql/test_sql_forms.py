@@ -103,21 +103,21 @@ def test_snapshots(spark: SparkSession, warehouse: str, clause: str, asked: dict
 
 FUNCTIONS: list[tuple[str, Callable[[Any], Any]]] = [
     ("history('prices')", lambda s: s.history(columns=COLUMNS)),
-    ("history('prices', 600)", lambda s: s.history(start=600, columns=COLUMNS)),
-    ("history('prices', 0, 700)", lambda s: s.history(start=0, end=700, columns=COLUMNS)),
+    ("history('prices', 600)", lambda s: s.history(start_time=600, columns=COLUMNS)),
+    ("history('prices', 0, 700)", lambda s: s.history(start_time=0, end_time=700, columns=COLUMNS)),
     (
         f"history('prices', '{AT_ONE}', TIMESTAMP '{AT_ONE}')",
-        lambda s: s.history(start=1000, end=1000, columns=COLUMNS),
+        lambda s: s.history(start_time=1000, end_time=1000, columns=COLUMNS),
     ),
     ("history('prices') VERSION AS OF 1", lambda s: s.history(version=1, columns=COLUMNS)),
-    ("history('prices', end_time => 700)", lambda s: s.history(end=700, columns=COLUMNS)),
+    ("history('prices', end_time => 700)", lambda s: s.history(end_time=700, columns=COLUMNS)),
     ("changes('prices')", lambda s: s.changes(columns=COLUMNS)),
     ("changes('prices', 2)", lambda s: s.changes(start_version=2, columns=COLUMNS)),
     ("changes('prices', 0, 1)", lambda s: s.changes(start_version=0, end_version=1, columns=COLUMNS)),
     ("changes('prices', start_version => 2)", lambda s: s.changes(start_version=2, columns=COLUMNS)),
     (
         f"changes('prices', TIMESTAMP '{AT_ONE}', current_timestamp)",
-        lambda s: s.changes(start_timestamp=1000, columns=COLUMNS),
+        lambda s: s.changes(start_time=1000, columns=COLUMNS),
     ),
 ]
 

@@ -13,8 +13,8 @@ from support.keyed.keyed_backends import refused
 from support.keyed.tracked_cases import count_and_pair
 from support.keyed.tracked_tasks import Tracking
 
-from statestore import StateSpec
 from statestore.connector.tracked.record_stream import EmittedReader, Offset
+from statestore.tracked import StateSpec
 
 Record = tuple[str, int]
 

@@ -11,8 +11,8 @@ import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.tracked_cases import STATE_RULES, count, count_only
 
-from statestore import StateSpec
 from statestore.connector.tracked.state import State
+from statestore.tracked import StateSpec
 
 CODES = {"no state": "NO_STATE", "already removed": "STATE_REMOVED", "timing out": "STATE_TIMING_OUT"}
 CALLS: dict[str, tuple[Any, ...]] = {"get": (), "update": (9,), "remove": ()}

@@ -19,9 +19,9 @@ from support.keyed.keyed_backends import refused
 from support.keyed.tracked_cases import CASES, Case, count, count_and_pair, until_idle
 
 import statestore
-from statestore import StateSpec
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked import Tracked
+from statestore.tracked import StateSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ from support.keyed.tracked_scripts import FAIL, LOOK, REMOVE, SEEN, Seen, ordere
 from support.keyed.tracked_tasks import GROUPS, Tracking
 from support.parameters import mostly_slow
 
-from statestore import StateSpec
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import IDLE, STATE, UPDATED
+from statestore.tracked import StateSpec
 
 pytest_plugins = ["support.keyed.tracked_fixtures"]
 pytestmark = pytest.mark.usefixtures("workers")
@@ -98,7 +98,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
         assert tracking.states() == versions[-1]
         expected = {STATE} if timeout is None else {STATE, UPDATED, IDLE}
         assert tracking.entries() == dict.fromkeys(expected, len(model.states)), "no time is left behind"
-    kept = tracking.store.versions()
+    kept = tracking.store.retained()
     assert len(kept) == len(versions) + seed % 2, "what failed is no version"
     assert [tracking.states(version) for version in kept[seed % 2 :]] == versions
     assert tracking.store.vacuum(0) == [], "nothing is left of what failed"
@@ -177,7 +177,7 @@ def test_rules_are_told_with_the_key(tmp_path: Path) -> None:
         with refused("FUNCTION_FAILED", "'bad'", told):
             tracking.batch([("a", 10), ("bad", value)], tasks=2)
         assert tracking.states() == {"a": 9}
-    assert tracking.store.versions() == [1]
+    assert tracking.store.retained() == [1]
 
 
 def test_empty_batches_are_versions(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_flipped_bit_in_what_was_acknowledged_is_damage(tmp_path: Path) -> Non
 
 
 def test_a_lost_page_of_what_was_synced_is_damage(tmp_path: Path) -> None:
-    """A sync mark behind it says so. (The page that the mark lies in cannot be vouched for.)"""
+    """A sync mark behind it says so. (The page that the mark lies in cannot be verified.)"""
     path = tmp_path / "a.changelog"
     writer = ChangelogWriter(path, ROW_SCHEMA)
     for number in range(100):

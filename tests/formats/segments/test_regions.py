@@ -34,7 +34,7 @@ def test_checksums_are_xxh3_per_region() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, REGION_BYTES - 1, REGION_BYTES, REGION_BYTES + 1])
 def test_intact_bytes_pass(length: int) -> None:
-    """Any length of file is vouched for as a whole."""
+    """Any length of file is verified as a whole."""
     ref = _ref(CONTENT[:length])
     verified = VerifiedBytes(ref, pa.py_buffer(CONTENT[:length]))
     verified.verify_all()
@@ -90,7 +90,7 @@ def test_range_outside_the_file(offset: int, length: int) -> None:
 
 
 def test_missing_checksums() -> None:
-    """A commit without a checksum for each region cannot vouch for the file."""
+    """A commit without a checksum for each region cannot verify the file."""
     with pytest.raises(CorruptError, match="48 checksum digits for it, expected 64"):
         VerifiedBytes(replace(_ref(), checksums=_ref().checksums[16:]), pa.py_buffer(CONTENT))
 

@@ -25,7 +25,7 @@ from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -68,7 +68,7 @@ def test_purged_batches_are_told_and_the_others_read(
         assert [(row["oldest_version"], row["version"], row["status"]) for row in told] == [(first, last, "ok")]
 
 
-def check_refusals(table: ReadableTable, before: datetime, first: int, last: int) -> None:
+def check_refusals(table: Table, before: datetime, first: int, last: int) -> None:
     """Check that batches and moments before the first kept batch are refused."""
     kept = f"{first} to {last}"
     after = f"{first + 1} to {last}" if first < last else "none"
@@ -76,9 +76,9 @@ def check_refusals(table: ReadableTable, before: datetime, first: int, last: int
         (f"VERSION_NOT_FOUND.*batches {kept} can be read", lambda: table.scan(version=first - 1)),
         (f"VERSION_NOT_FOUND.*batches {kept} can be read", lambda: table.history(version=first - 1)),
         ("TIME_NOT_KEPT.*or later, asked for", lambda: table.scan(as_of=before)),
-        (f"TIME_NOT_KEPT.*keeps batches {kept} and history from", lambda: table.history(start=before)),
+        (f"TIME_NOT_KEPT.*keeps batches {kept} and history from", lambda: table.history(start_time=before)),
         (f"VERSION_NOT_FOUND.*{after}", lambda: table.changes(start_version=first)),
-        (f"TIME_NOT_KEPT.*keeps batches {kept} and changes after", lambda: table.changes(start_timestamp=before)),
+        (f"TIME_NOT_KEPT.*keeps batches {kept} and changes after", lambda: table.changes(start_time=before)),
         (f"VERSION_NOT_FOUND.*batches {kept} can be read", lambda: table.diff(first - 1)),
     ]
     for said, ask in refused:

@@ -25,7 +25,7 @@ from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
 from statestore.formats.errors import NotFoundError
@@ -138,7 +138,7 @@ def bare(rows: pa.Table, mode: str) -> Counter[Any]:
     return multiset(rows.select([*(n for n in rows.column_names if n not in (*last, "partition_id")), *last]))
 
 
-def differing(table: ReadableTable, old: int, new: int) -> Counter[str]:
+def differing(table: Table, old: int, new: int) -> Counter[str]:
     return Counter(table.diff(old, new).read_all()["_change"].to_pylist())
 
 

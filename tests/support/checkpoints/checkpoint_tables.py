@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import statestore
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 from support.checkpoints.checkpoint_models import Row, States, changes_of, history_of
 from support.checkpoints.spark_state_fixtures import multiset
 
@@ -18,7 +18,7 @@ TIME_OF_A_ROW = {"history": ["valid_from", "valid_to"], "changes": ["valid_from"
 REST = {"history": ["_commit_version"], "changes": ["_commit_version", "_change_type"]}
 
 
-def tables(path: Path) -> dict[str, ReadableTable]:
+def tables(path: Path) -> dict[str, Table]:
     found = statestore.inspect(path)
     return {name: found.table(name) for name in found.tables()}
 
@@ -33,12 +33,12 @@ def micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def states_of(table: ReadableTable, first: int = 0) -> States:
+def states_of(table: Table, first: int = 0) -> States:
     _, last = table.table.kept_versions()
     return {batch: multiset(table.scan(version=batch).read_all()) for batch in range(first, last + 1)}
 
 
-def key_cells(table: ReadableTable) -> int | None:
+def key_cells(table: Table) -> int | None:
     """The number of columns in the row key; None for lists and sides of joins."""
     names = table.schema.names
     if "list_element" in names or table.name in ("left", "right"):

@@ -14,10 +14,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import Engine, EngineOption, Source, StateAt, StateFile, StateInfo, Version
-from statestore.formats.places.folder import Folder
-from statestore.formats.places.locations import Location
-from statestore.formats.values.filters import Filter
+from statestore.engines import (
+    Engine,
+    EngineOption,
+    Filter,
+    Folder,
+    Location,
+    Source,
+    StateAt,
+    StateFile,
+    StateInfo,
+    Version,
+)
 
 COLUMNS = pa.schema([("k", pa.string()), ("field", pa.string()), ("n", pa.int64())])
 

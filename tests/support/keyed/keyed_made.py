@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import statestore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
-from statestore.catalog.reads.readable_table import ReadableTable
+from statestore.catalog.reads.table import Table
 
 Rows = dict[tuple[Any, ...], Any]
 """Values by all columns that tell rows apart."""
@@ -45,7 +45,7 @@ class Made:
     def at(self, version: int) -> datetime:
         return datetime.fromtimestamp(self.times[version] / 1_000_000, UTC)
 
-    def table(self, state: str) -> ReadableTable:
+    def table(self, state: str) -> Table:
         return statestore.inspect(self.path).table(f"sessions.{state}")
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 import statestore
-from statestore import StateSpec
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.connector.keyed.batch import _begun, _committed
@@ -24,6 +23,7 @@ from statestore.connector.tracked.tracked_states import STATE
 from statestore.connector.tracked.types import state_type
 from statestore.formats.values.key_groups import key_groups
 from statestore.formats.values.types import make_schema
+from statestore.tracked import StateSpec
 
 GROUPS = 8
 Row = tuple[Any, ...]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 import statestore
-from statestore import State, StateSpec
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.tracked import State, StateSpec
 from support.processes.streaming_process import kill_session
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 import statestore
-from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from support.stores.layout_invariants import (
     layout_violations,
     pruning_violations,
@@ -105,5 +105,5 @@ def check_changes(store: VersionedStore, model: Model) -> None:
         found = sorted(rows_of(store.changes(start_version=first, end_version=last), *CHANGE))
         assert found == model.changes(first, last), f"changes {first} to {last}"
     for low, high in ((0, HORIZON), (5, 12), (7, 7)):
-        found = sorted(rows_of(store.changes(start_timestamp=low, end_timestamp=high), *CHANGE))
+        found = sorted(rows_of(store.changes(start_time=low, end_time=high), *CHANGE))
         assert found == model.changes_by_time(low, high), f"changes from time {low} to {high}"

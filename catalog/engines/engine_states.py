@@ -1,0 +1,102 @@
+"""The states of an engine at one location, as the tables of a warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from statestore.catalog.describe.metadata_table import MetadataTable
+from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_summary import summarize_state
+from statestore.catalog.engines.engine_table import EngineTable
+from statestore.formats.engine import Source
+from statestore.formats.engines import EngineOpening, engine_named
+from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from statestore.formats.places.locations import Location
+from statestore.formats.state_table import StateTable
+
+
+@dataclass(frozen=True)
+class EngineStates:
+    """The states of one source.
+
+    ``given`` are the options of the engine as the user gave them, ``bound`` the newest version that the tables have.
+    """
+
+    location: Location
+    opening: EngineOpening
+    source: Source
+    pinned: bool = False
+    given: Mapping[str, str] = field(default_factory=dict)
+    bound: int | None = None
+
+    def pin(self) -> EngineStates:
+        return replace(self, pinned=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.source.states())
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        return ()
+
+    def knows(self, name: str) -> bool:
+        return name in self.names
+
+    def open(self, name: str) -> StateTable:
+        base, _, suffix = name.partition("$")
+        source = self.source if self.pinned else None
+        return state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
+
+    def only(self) -> StateTable:
+        """Return the state that is read when none is named.
+
+        Raises NotFoundError TABLE_NOT_FOUND, which names all states, if there is no such state.
+        """
+        if self.source.default is not None:
+            return self.open(self.source.default)
+        names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
+        options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
+        hint = f"; or select one by an option of the engine: {options}" if options else ""
+        raise NotFoundError("TABLE_NOT_FOUND", f"{self.location} has several tables; name one of them: {names}{hint}")
+
+    def about(self, name: str) -> TableInfo:
+        return TableInfo(self.source.info(name).kind, None)
+
+    def summary(self, name: str) -> TableSummary:
+        if self.bound is not None:
+            raise InvalidInputError(
+                "CONFLICTING_OPTIONS",
+                f"{self.location} was opened as of version {self.bound}, and a summary is of all versions; leave out "
+                "the version",
+            )
+        return summarize_state(EngineTable(self.opening, name, name, self.source))
+
+    def address(self, name: str) -> str:
+        """Return the path of a state; options that select it go with the path of all states."""
+        return self.location.uri if self.opening.options else self.location.at(name).uri
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        if self.opening.options:
+            return self.given
+        return {} if self.bound is None else {"versionAsOf": str(self.bound)}
+
+    def store_of(self, name: str) -> str | None:
+        base = name.partition("$")[0]
+        return base if base in self.names else None
+
+    def upkeep(self, store: str) -> NoReturn:
+        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is read-only")
+
+
+def state_table(table: EngineTable, suffix: str) -> StateTable:
+    """Return a state, or one of its metadata tables."""
+    return MetadataTable(EngineMetadata(table), suffix) if suffix else table

@@ -1,0 +1,202 @@
+"""The reads of Python, for any `StateTable`: a store, a metadata table, or an engine's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.catalog.reads.argument_names import one_spelling
+from statestore.catalog.reads.difference import Point, difference
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.state_table import Query, StateTable, column_names
+from statestore.formats.values.filters import Filter, parse_filters
+from statestore.formats.values.key_codec import KeyValues
+from statestore.formats.values.times import Time, to_us
+
+
+class Reads:
+    """The reads that tables and open stores share. Times are epoch milliseconds or aware datetimes.
+
+    Rows come by segment, not in key order. Every read raises NotFoundError for an unknown column and for a version or
+    time outside the kept range, InvalidInputError for a bad filter or time, or an argument by another name.
+    """
+
+    table: StateTable
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a scan."""
+        return self._asked().schema(Query())
+
+    @one_spelling()
+    def scan(
+        self,
+        as_of: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Read the rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
+
+        Columns: key, value, for a store ``valid_from`` and ``valid_to`` (null while open), and ``_commit_version`` on
+        request. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
+        """
+        return read(self._asked(), Query(as_of=_us(as_of, "as_of"), version=version), columns, filter)
+
+    @one_spelling(start="start_time", end="end_time")
+    def history(
+        self,
+        key: Any = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Read every version with its interval, of one key or all, valid at some moment from ``start_time`` to
+        ``end_time``.
+
+        Both ends are inclusive. Versions are as recorded by commit ``version``; ``_commit_version`` is the commit that
+        wrote each.
+        A null in ``valid_from`` and ``_commit_version`` means that the row existed when the kept history begins, and
+        that its beginning is unknown.
+        """
+        start, end = _us(start_time, "start_time"), _us(end_time, "end_time")
+        query = Query(mode="history", version=version, start_time=start, end_time=end)
+        table, filters = self._asked(), parse_filters(filter)
+        if key is not None:
+            filters = (*filters, *_key_filters(table, key))
+        return read(table, query, columns, filters)
+
+    @one_spelling()
+    def changes(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Read the change feed, by commit version or by state time, both ends inclusive.
+
+        Columns: those of the rows, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
+        ``delete``), ``_commit_version``, ``_commit_timestamp``. Rows come by version and state time within each split.
+        """
+        query = Query(
+            mode="changes",
+            start_version=start_version,
+            end_version=end_version,
+            start_time=_us(start_time, "start_time"),
+            end_time=_us(end_time, "end_time"),
+        )
+        return read(self._asked(), query, columns, filter)
+
+    @one_spelling()
+    def diff(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Read the rows that differ between two points, each a version, a state time or both; without an end: now.
+
+        Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
+        values) and ``_changed_columns``. With ``columns`` only these value columns are compared. The start may be later
+        than the end; the result is then the changes that undo the difference.
+        """
+        if start_version is None and start_time is None:
+            raise InvalidInputError("MISSING_OPTION", "diff: give start_version, start_time or both")
+        old = Point(start_version, _us(start_time, "start_time"))
+        new = Point(end_version, _us(end_time, "end_time"))
+        return difference(self._asked(), old, new, columns)
+
+    def versions(self) -> pa.Table:
+        """Return one row per version, oldest first: time, operation, writer, transaction, stream time, rows, bytes.
+
+        The columns are those of the metadata table ``$versions``; unknown facts are null.
+        """
+        return self._asked().versions()
+
+    def _asked(self) -> StateTable:
+        """Return the table to read. An open store first checks that it was not closed."""
+        return self.table
+
+
+@dataclass(frozen=True)
+class Table(Reads):
+    """A table of a warehouse, or of an engine's state, with its reads: `scan`, `get`, `history`, `changes`, `diff`,
+    `versions`.
+
+    ``table`` is the table as doors read it (``statestore.formats.state_table``).
+    """
+
+    table: StateTable
+
+    @one_spelling()
+    def get(self, key: Any, as_of: Time | None = None, version: int | None = None) -> dict[str, Any] | None:
+        """Return the row of a key, valid at ``as_of`` as recorded by ``version``, as a dict by column; None if there is
+        none.
+
+        ``key`` is a scalar or a tuple, or a dict by column. Raises InvalidInputError WRONG_KEY for a key that has
+        several rows at a time (a map, a list, windows): add the columns that tell them apart, or use `scan` with a
+        filter.
+        """
+        table = self._asked().pin()
+        if not table.key_columns:
+            raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; read its rows with scan(filter=…)")
+        query = Query(as_of=_us(as_of, "as_of"), version=version)
+        rows: list[dict[str, Any]] = []
+        for batch in read(table, query, None, _key_filters(table, key)):
+            rows += batch.slice(0, 2).to_pylist()
+            if len(rows) > 1:
+                further = [name for name in table.row_key if name not in table.key_columns]
+                hint = f"name {', '.join(further)}, too, or read them" if further else "read them"
+                raise InvalidInputError(
+                    "WRONG_KEY", f"key {shown(key)} of {table.name} has several rows; {hint} with scan(filter=…)"
+                )
+        return rows[0] if rows else None
+
+
+def _key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
+    """Return filters for equality on the columns of a key. Raises InvalidInputError WRONG_KEY."""
+    schema, names = table.schema(Query()), _named(table, key)
+    codec = KeyValues(pa.schema([schema.field(name) for name in names]))
+    return parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
+
+
+def _named(table: StateTable, key: Any) -> tuple[str, ...]:
+    """Return the columns that a key names: the key columns, or also the columns that distinguish its rows."""
+    choices = table.lookup_columns
+    if isinstance(key, Mapping):
+        return next((names for names in choices if set(names) == set(key)), choices[0])
+    count = len(key) if isinstance(key, tuple) else 1
+    return next((names for names in choices if len(names) == count), choices[0])
+
+
+def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
+    """Read all splits of a query one after the other, lazily."""
+    table = table.pin()
+    asked = None if columns is None else column_names(columns, "columns")
+    query = replace(query, columns=asked, filters=parse_filters(filter))
+    if asked == ():  # rows without columns are still counted: one column is read and dropped
+        query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
+    schema = table.schema(query)
+    splits = table.splits(query)
+    batches = (b for split in splits for b in table.read(split, query))
+    if asked == ():
+        return pa.RecordBatchReader.from_batches(pa.schema([]), (b.select([]) for b in batches))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _us(time: Time | None, what: str) -> int | None:
+    return None if time is None else to_us(time, what)

@@ -1,0 +1,51 @@
+"""Protocols and values of an engine, the reader of one stream processor's state.
+
+A package that brings an engine names a module with an `Engine` called ``ENGINE`` as an entry point of the group
+``statestore.engines``. Errors are those of `statestore`.
+"""
+
+from __future__ import annotations
+
+from statestore.formats.engine import (
+    ChecksResumption,
+    DeltaPart,
+    Engine,
+    EngineOption,
+    ExplainsLoss,
+    HasDeltas,
+    HasSlices,
+    Part,
+    Source,
+    StateAt,
+    StateFile,
+    StateInfo,
+    StateSize,
+    Version,
+    WholePart,
+)
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.locations import Location, open_location
+from statestore.formats.values.filters import Filter, mask
+
+__all__ = [
+    "ChecksResumption",
+    "DeltaPart",
+    "Engine",
+    "EngineOption",
+    "ExplainsLoss",
+    "Filter",
+    "Folder",
+    "HasDeltas",
+    "HasSlices",
+    "Location",
+    "Part",
+    "Source",
+    "StateAt",
+    "StateFile",
+    "StateInfo",
+    "StateSize",
+    "Version",
+    "WholePart",
+    "mask",
+    "open_location",
+]

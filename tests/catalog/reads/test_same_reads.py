@@ -1,0 +1,156 @@
+"""Every open store and every table has the same reads, with the same answers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import statestore
+from statestore.catalog.reads.table import Table
+from statestore.formats.errors import InvalidInputError
+
+READS = ("scan", "history", "changes", "diff", "versions")
+KINDS: dict[str, dict[str, Any]] = {
+    "versioned": {},
+    "versioned of Kafka": {"kind": "versioned", "serde": "kafka", "history_retention": "1 day"},
+    "key_value": {"kind": "key_value"},
+    "window": {"kind": "window", "retention": "1 day", "window_size": 10},
+    "join_window": {"kind": "join_window", "retention": "1 day"},
+    "session": {"kind": "session", "retention": "1 day"},
+}
+PUTS: dict[str, Callable[[Any, int], object]] = {
+    "window": lambda store, n: store.put("a", n, 10 * n),
+    "session": lambda store, n: store.put("a", 10 * n, 10 * n + 1, n),
+}
+
+
+def _put(store: Any, n: int) -> None:
+    store.put("a", n, timestamp=n)
+
+
+@pytest.fixture(params=KINDS)
+def both(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Table]]:
+    """A store with two commits, open and as a table."""
+    kind = request.param
+    put = PUTS.get(kind) or _put
+    with statestore.connect(tmp_path).create_store(
+        "s", **{"key": {"k": "string"}, "value": {"v": "bigint"}, **KINDS[kind]}
+    ) as store:
+        for n in (1, 2):
+            put(store, n)
+            store.commit()
+        yield store, statestore.inspect(tmp_path).table("s")
+
+
+def test_a_store_answers_as_its_table(both: tuple[Any, Table]) -> None:
+    store, table = both
+    for asked in ({}, {"version": 1}, {"columns": ["v"], "filter": ("v", ">", 0)}):
+        assert store.scan(**asked).read_all() == table.scan(**asked).read_all()
+    assert store.scan().read_all().num_rows >= 1
+    assert store.history(key="a").read_all() == table.history(key="a").read_all()
+    assert store.changes(start_version=1).read_all() == table.changes(start_version=1).read_all()
+    assert store.diff(1, 2).read_all() == table.diff(1, 2).read_all()
+    assert store.versions() == table.versions()
+    assert store.schema == table.schema and store.name == table.name == "s"
+
+
+def test_versions_are_the_rows_of_the_metadata_table(both: tuple[Any, Table], tmp_path: Path) -> None:
+    store, _ = both
+    expected = statestore.inspect(tmp_path).table("s$versions")
+    assert isinstance(store.versions(), pa.Table)
+    assert store.versions() == expected.scan().read_all() == expected.versions()
+    assert store.versions()["version"].to_pylist() == [0, 1, 2]
+
+
+def test_reads_have_one_signature(both: tuple[Any, Table]) -> None:
+    store, table = both
+    for name in READS:
+        assert inspect.signature(getattr(store, name)) == inspect.signature(getattr(table, name))
+
+
+def test_a_closed_store_refuses_every_read(both: tuple[Any, Table]) -> None:
+    store, _ = both
+    store.close()
+    calls = {name: getattr(store, name) for name in READS} | {
+        "diff": lambda: store.diff(1),
+        "schema": lambda: store.schema,
+    }
+    for call in calls.values():
+        with pytest.raises(InvalidInputError, match="STORE_CLOSED"):
+            call()
+
+
+# One row
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Table:
+    with statestore.connect(tmp_path).create_store("p", key={"k": "string"}, value={"v": "bigint"}) as store:
+        for n in (1, 2):
+            store.put("a", n, timestamp=n)
+            store.commit()
+    return statestore.inspect(tmp_path).table("p")
+
+
+def test_get_is_the_row_of_a_key(prices: Table) -> None:
+    def value(**asked: Any) -> Any:
+        found = prices.get("a", **asked)
+        return None if found is None else found["v"]
+
+    assert list(prices.get({"k": "a"}) or ()) == ["k", "v", "valid_from", "valid_to"]
+    assert (value(), value(as_of=1), value(version=1), value(as_of=0)) == (2, 1, 1, None)
+    assert prices.get("b") is None
+
+
+def test_get_refuses_a_key_that_has_several_rows(tmp_path: Path) -> None:
+    with statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "string"}) as store:
+        with store.backend() as backend:
+            entries = backend.map_state("m", "string", "bigint")
+            backend.set_current_key("a")
+            entries.put("x", 1)
+            entries.put("y", 2)
+            store.commit([backend.snapshot("full").result()])
+        with pytest.raises(InvalidInputError, match=r"WRONG_KEY.*several rows; name user_key, too"):
+            store.get("m", "a")
+        assert store.get("m", {"k": "a", "user_key": "y"}) == {"k": "a", "user_key": "y", "value": 2}
+        assert store.get("m", "b") is None
+
+
+def test_get_needs_a_key(prices: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"WRONG_KEY.*p\$versions has no key"):
+        statestore.inspect(tmp_path).table("p$versions").get(1)
+
+
+# Keyed stores
+
+
+def test_a_keyed_store_reads_each_state_as_its_table(tmp_path: Path) -> None:
+    store: Any
+    with statestore.connect(tmp_path).create_store("s", kind="keyed", key={"k": "string"}) as store:
+        with store.backend() as backend:
+            counts = backend.value_state("n", "bigint")
+            for n in (1, 2, 3):
+                backend.set_current_key("a")
+                counts.update(n)
+                store.commit([backend.snapshot("full").result()])
+        table = statestore.inspect(tmp_path).table("s.n")
+        assert store.scan("n", version=1).read_all() == table.scan(version=1).read_all()
+        assert store.history("n", "a").read_all() == table.history("a").read_all()
+        assert store.changes("n", 2, 3).read_all() == table.changes(2, 3).read_all()
+        assert store.diff("n", 1, 3).read_all() == table.diff(1, 3).read_all()
+        assert store.get(state="n", key="a") == table.get("a") == {"k": "a", "value": 3}
+        assert list(inspect.signature(store.history).parameters)[:2] == ["state", "key"]
+        with pytest.raises(InvalidInputError, match="write start_version"):
+            store.changes("n", from_version=1)
+
+        store.discard(1)
+        assert store.kept_snapshots() == [2, 3]
+        assert store.versions() == table.versions()  # of the only state
+        assert store.versions() == statestore.inspect(tmp_path).table("s.n$versions").scan().read_all()
+        assert store.versions()["operation"].to_pylist() == ["snapshot"] * 3 + ["discard"]
+        assert [size is None for size in store.versions()["bytes"].to_pylist()] == [True, False, False, True]

@@ -1,0 +1,182 @@
+"""Each option of an engine means the same in every door: Spark's option, an argument of Python, a flag."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
+from support.command_line import run
+
+import statestore
+from statestore.catalog.warehouse import open_table
+from statestore.connector.options import options_of_engines, query_of
+from statestore.formats.engine_arguments import flag, python_name
+from statestore.formats.engines import engines
+from statestore.formats.errors import InvalidInputError
+
+AGGREGATION, JOIN, VARIABLES = "spark4.3.0-agg__rkcl", "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
+SNAPSHOT = {"snapshotStartBatchId": 2, "snapshotPartitionId": 0}
+FEED = {"changeStartBatchId": 1, "changeEndBatchId": 3}
+# For each option a read of a checkpoint that uses it, and the name of Spark's own answer where one was recorded.
+READS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "batchId": (AGGREGATION, {"batchId": 1}, "op0~b1"),
+    "operatorId": (AGGREGATION, {"operatorId": 0, "batchId": 3}, "op0~b3"),
+    "storeName": (JOIN, {"storeName": "left-keyToNumValues"}, "op0~last~left-keyToNumValues"),
+    "joinSide": (JOIN, {"joinSide": "right", "batchId": 1}, "op0~b1~right"),
+    "stateVarName": (VARIABLES, {"stateVarName": "mp"}, "op0~last~mp"),
+    "readRegisteredTimers": (VARIABLES, {"readRegisteredTimers": True}, "op0~last~timers"),
+    "flattenCollectionTypes": (
+        VARIABLES,
+        {"stateVarName": "lst", "flattenCollectionTypes": False},
+        "op0~last~lst~noflat",
+    ),
+    "snapshotStartBatchId": (AGGREGATION, SNAPSHOT, None),
+    "snapshotPartitionId": (AGGREGATION, {**SNAPSHOT, "snapshotPartitionId": 1}, None),
+    "changeStartBatchId": (AGGREGATION, FEED, "op0~feed"),
+    "changeEndBatchId": (AGGREGATION, FEED, "op0~feed"),
+}
+OPTIONS = [(engine.name, option) for engine in engines() for option in engine.options]
+NAMES = [option.name for name, option in OPTIONS if name == "spark"]
+
+
+def expected(name: str) -> pa.Table:
+    """The answer to the options of Spark, which other tests compare with Spark's own source for all its reads."""
+    checkpoint, options, recorded = READS[name]
+    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+    if "changeStartBatchId" in options:
+        given["readChangeFeed"] = "true"
+    table, query = open_table(checkpoint_path(checkpoint), given), query_of(given)
+    found = pa.Table.from_batches([b for s in table.splits(query) for b in table.read(s, query)], table.schema(query))
+    if recorded is not None:
+        assert multiset(found) == multiset(truth(index()[checkpoint]["reads"][recorded]))
+    assert found.num_rows
+    return found
+
+
+def test_every_option_has_a_case() -> None:
+    assert set(READS) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_doors_of_python(name: str) -> None:
+    checkpoint, options, _ = READS[name]
+    path, rows = str(checkpoint_path(checkpoint)), multiset(expected(name))
+    arguments: Any = {python_name(key): value for key, value in options.items()}
+    warehouse = statestore.inspect(path, **arguments)
+    (table,) = warehouse.tables()
+    assert multiset(warehouse.table(table).scan().read_all()) == rows
+    assert multiset(statestore.sql(path, f'SELECT * FROM "{table}"', **arguments)) == rows
+    assert multiset(statestore.attach(path, **arguments).sql(f'SELECT * FROM "{table}"').to_arrow_table()) == rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flags(name: str) -> None:
+    checkpoint, options, _ = READS[name]
+    path, count = checkpoint_path(checkpoint), expected(name).num_rows
+    flags: list[str] = []
+    for key, value in options.items():
+        off = f"--no-{flag(key).removeprefix('--')}"
+        flags += [off if value is False else flag(key), *([] if isinstance(value, bool) else [str(value)])]
+    (table,) = statestore.inspect(path, **{python_name(key): value for key, value in options.items()}).tables()
+    scanned = run("scan", path, table, "--json", "--limit", "100000", *flags)
+    asked = run("sql", path, f'SELECT count(*) AS n FROM "{table}"', "--json", *flags)
+    filtered = run("scan", path, table, "--where", "true", "--json", "--limit", "100000", *flags)
+    assert scanned.code == asked.code == filtered.code == 0, scanned.err
+    assert len(scanned.rows) == len(filtered.rows) == count and asked.rows == [{"n": count}]
+    assert sorted(map(str, scanned.rows)) == sorted(map(str, filtered.rows))
+
+
+def test_spark_as_an_engine_of_sql(spark: SparkSession) -> None:
+    """What selects the state reaches the scans that Spark runs."""
+    for name in ("batchId", "storeName", "joinSide", "snapshotStartBatchId", "changeStartBatchId"):
+        checkpoint, options, _ = READS[name]
+        path = str(checkpoint_path(checkpoint))
+        arguments: Any = {python_name(key): value for key, value in options.items()}
+        (table,) = statestore.inspect(path, **arguments).tables()
+        frame = statestore.sql(path, f"SELECT * FROM `{table}`", spark=spark, **arguments)
+        assert multiset(frame.toArrow()) == multiset(expected(name)), name
+
+
+def test_every_command_that_reads_has_the_flags() -> None:
+    path = checkpoint_path(AGGREGATION)
+    at = ("--batch-id", "1")
+    key = json.dumps(statestore.inspect(path, batch_id=1).table("state").scan().read_all()["key"][0].as_py())
+    old = multiset(expected("batchId"))
+    for command in (
+        ("get", path, "state", key),
+        ("history", path, "state", key),
+        ("diff", path, "state", "--from", "0"),
+        ("versions", path, "state"),
+    ):
+        found = run(*command, "--json", *at)
+        assert found.code == 0 and found.rows, (command, found.err)
+    assert len(run("scan", path, "state", "--json", *at).rows) == len(list(old.elements()))
+    for refused in (run("inspect", path, *at), run("changes", path, "state", *at)):
+        assert refused.code == 2 and "CONFLICTING_OPTIONS" in refused.err
+    assert [row["store"] for row in run("inspect", path, "--operator-id", "0", "--json").rows] == ["state"]
+    feed = run("inspect", path, "--change-start-batch-id", "1")
+    assert feed.code == 2 and "STATE_SELECTION" in feed.err
+
+
+def test_a_version_alone_selects_no_state() -> None:
+    """The two sides of a join stay two tables, both as of that batch."""
+    path = checkpoint_path(JOIN)
+    found = statestore.inspect(path, batch_id=1)
+    assert found.tables() == statestore.inspect(path).tables() == ["left", "right"]
+    for side in found.tables():
+        rows = multiset(found.table(side).scan().read_all())
+        assert rows == multiset(truth(index()[JOIN]["reads"][f"op0~b1~{side}"]))
+        whole = statestore.inspect(path).table(side)
+        assert rows == multiset(whole.scan(version=1).read_all()) != multiset(whole.scan().read_all())
+        history = found.table(side).history().read_all()
+        assert multiset(history) == multiset(whole.history(version=1).read_all())
+        assert found.table(side).table.kept_versions() == (0, 1)
+        assert multiset(found.table(side).diff(0).read_all()) == multiset(whole.diff(0, 1).read_all())
+
+
+def test_what_does_not_go_with_a_version() -> None:
+    table = statestore.inspect(checkpoint_path(AGGREGATION), batch_id=1).table("state")
+    assert table.scan(version=0).read_all() is not None
+    with pytest.raises(InvalidInputError, match=r"CONFLICTING_OPTIONS.*as of version 1.* not go with changes"):
+        table.changes()
+    with pytest.raises(InvalidInputError, match=r"CONFLICTING_OPTIONS.*as of version 1, and version 2"):
+        table.scan(version=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"batchId": 1}, "UNKNOWN_OPTION.*'batchId'; did you mean batch_id"),
+        ({"operator": 1}, "UNKNOWN_OPTION.*'operator'; did you mean operator_id"),
+        ({"zzz": 1}, "UNKNOWN_OPTION.*'zzz'; engines have batch_id, operator_id"),
+        ({"batch_id": "1"}, "INVALID_OPTION.*batch_id is '1'; expected int"),
+        ({"operator_id": True}, "INVALID_OPTION.*operator_id is True; expected int"),
+        ({"read_registered_timers": 1}, "INVALID_OPTION.*expected bool"),
+    ],
+)
+def test_other_arguments_are_refused(given: dict[str, Any], said: str) -> None:
+    path = str(checkpoint_path(AGGREGATION))
+    calls: dict[str, Any] = {"inspect": (path,), "attach": (path,), "sql": (path, "SELECT 1")}
+    for call, arguments in calls.items():
+        with pytest.raises(InvalidInputError, match=said):
+            getattr(statestore, call)(*arguments, **given)
+
+
+def test_a_store_has_none(tmp_path: Path) -> None:
+    statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "int"}).close()
+    with pytest.raises(
+        InvalidInputError, match=r"STATE_SELECTION.*is no checkpoint of Structured Streaming; option batchId"
+    ):
+        statestore.inspect(tmp_path, batch_id=1)
+    assert run("scan", tmp_path, "s", "--batch-id", "1").code == 2
+
+
+def test_the_reference_lists_the_three_spellings() -> None:
+    listed = {option.name: (option.python, option.command) for option in options_of_engines()}
+    assert listed["snapshotStartBatchId"] == ("inspect(snapshot_start_batch_id=)", "--snapshot-start-batch-id")
+    assert set(listed) >= set(NAMES)
