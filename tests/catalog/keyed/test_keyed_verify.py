@@ -147,7 +147,7 @@ def test_a_name_that_leads_elsewhere_is_refused(warehouse: Path, name: str) -> N
     rewritten(warehouse, 1, change)
     assert "LOG_CORRUPT" in problems(warehouse)
     with pytest.raises(statestore.CorruptError, match="LOG_CORRUPT"):
-        statestore.connect(warehouse).open_store("s").kept_snapshots()
+        statestore.connect(warehouse).open_store("s").retained()
 
 
 def test_an_entry_that_is_missing_is_no_end_of_the_log(warehouse: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_folded_log_says_the_same(long_log: KeyedStore, tmp_path: Path) -> Non
     folded = sorted(path.name for path in (tmp_path / "s" / "log" / "_checkpoint").glob("*"))
     assert folded == [f"{4:020d}.json", f"{8:020d}.json"]
     reopened = statestore.connect(tmp_path).open_store("s")
-    assert reopened.retained() == long_log.kept_snapshots() == [10]
+    assert reopened.retained() == long_log.retained() == [10]
     assert [reopened.transaction_version(("app", number)) for number in range(7)] == [1, 2, 4, 6, 8, 10, None]
     found = verified(tmp_path)
     assert found.ok and found.checkpoints == 2
@@ -202,7 +202,7 @@ def test_a_folded_log_says_the_same(long_log: KeyedStore, tmp_path: Path) -> Non
 def test_a_damaged_checkpoint_is_passed_over_for_the_entries(long_log: KeyedStore, tmp_path: Path) -> None:
     for path in (tmp_path / "s" / "log" / "_checkpoint").glob("*"):
         flipped(path)
-    assert statestore.connect(tmp_path).open_store("s").kept_snapshots() == [10]
+    assert statestore.connect(tmp_path).open_store("s").retained() == [10]
     assert [problem.code for problem in verified(tmp_path).problems] == ["LOG_CORRUPT"] * 2
 
 

@@ -149,7 +149,7 @@ def test_a_keyed_store_reads_each_state_as_its_table(tmp_path: Path) -> None:
             store.changes("n", from_version=1)
 
         store.discard(1)
-        assert store.kept_snapshots() == [2, 3]
+        assert store.retained() == [2, 3]
         assert store.versions() == table.versions()  # of the only state
         assert store.versions() == statestore.inspect(tmp_path).table("s.n$versions").scan().read_all()
         assert store.versions()["operation"].to_pylist() == ["snapshot"] * 3 + ["discard"]

@@ -62,7 +62,7 @@ def test_kills_do_not_show(tmp_path: Path) -> None:
         amounts = Counter[int]()
         for row in store.scan("amounts").read_all().to_pylist():
             amounts[row["user"]] += row["value"]
-        assert len(store.kept_snapshots()) == 2
+        assert len(store.retained()) == 2
         store.vacuum(0)
         assert store.vacuum(0) == []
     assert found == seen

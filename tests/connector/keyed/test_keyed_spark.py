@@ -109,7 +109,7 @@ def test_old_snapshots_go_and_their_rows_with_them(spark: SparkSession, store: P
         )
         expected = model.batch(rows)
     with statestore.connect(store.parent).open_store(store.name) as handle:
-        kept = handle.kept_snapshots()
+        kept = handle.retained()
         assert len(kept) == 2
         assert handle.vacuum(0) == []
     assert emitted(answers[3]) == expected
@@ -281,7 +281,7 @@ def test_somebody_else_commits_meanwhile(spark: SparkSession, store: Path) -> No
     def rude(backend: Any) -> Any:
         def process(key: str, rows: pa.RecordBatch) -> None:
             with statestore.connect(store.parent).open_store(store.name) as other:
-                if not other.kept_snapshots():
+                if not other.retained():
                     with other.backend() as own:
                         other.commit([own.snapshot("full").result()])
 

@@ -96,7 +96,7 @@ def state(folder: Path) -> States:
     with statestore.connect(folder).open_store("users") as store:
         found = {row["user"]: row["value"] for row in store.scan("state").read_all().to_pylist()}
         assert {store.scan(name).read_all().num_rows for name in ("updated", "idle")} == {len(found)}
-        assert len(store.kept_snapshots()) == 3
+        assert len(store.retained()) == 3
         store.vacuum(0)
         assert store.vacuum(0) == []
     assert statestore.connect(folder).verify("users").ok

@@ -52,7 +52,7 @@ def _discards(root: Path, who: str, done: Act) -> None:
 
 def _discards_the_newest(root: Path, who: str, done: Act) -> None:
     with statestore.connect(root / "warehouse").open_store("s") as store:
-        store.discard(max(store.kept_snapshots()))
+        store.discard(max(store.retained()))
 
 
 def _vacuums(root: Path, who: str, done: Act) -> None:
@@ -148,7 +148,7 @@ def _judge_versions(root: Path, a: dict[str, Any], b: dict[str, Any], any_may_go
     expected |= {one["committed"]: one["value"] for one in (a, b) if one.get("committed") is not None}
     wrong = []
     with statestore.connect(root / "warehouse").open_store("s") as store:
-        kept = list(store.kept_snapshots())
+        kept = list(store.retained())
         for one in (a, b):
             version = one.get("committed")
             if version is not None and version not in kept and not any_may_go:

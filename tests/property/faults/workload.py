@@ -166,7 +166,7 @@ def keyed_until_killed(root: str, log: str, seed: int, count: int, way: str = "n
             version = store.commit([taken])
         outside.say("version", version)
         backend.notify_complete(version)
-        kept = sorted(store.kept_snapshots())
+        kept = sorted(store.retained())
         act = rng.random()
         if act < 0.3 and len(kept) > 1:
             store.discard(kept[0])
@@ -190,7 +190,7 @@ def check_keyed_after_kill(root: str, log: str) -> list[str]:
         return ["LOST: the store is not there"] if acknowledged else []
     try:
         with statestore.connect(warehouse).open_store("s") as store:
-            kept = sorted(store.kept_snapshots())
+            kept = sorted(store.retained())
             if kept and max(kept) < version:
                 raise WrongAnswer(f"LOST: version {version}, kept are {kept}")
             with store.backend(directory=Path(root) / "local") as backend:

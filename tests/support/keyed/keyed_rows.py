@@ -72,7 +72,7 @@ def state(store: Path, version: int | None = None) -> dict[str, list[int]]:
 
 def versions(store: Path) -> list[int]:
     with statestore.connect(store.parent).open_store(store.name) as handle:
-        found: list[int] = handle.kept_snapshots()
+        found: list[int] = handle.retained()
         return found
 
 

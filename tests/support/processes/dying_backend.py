@@ -133,7 +133,7 @@ def check(warehouse: Path, local: Path, expected: dict[int, Content], last: int)
     (verified,) = statestore.verify(warehouse)
     wrong += [str(problem) for problem in verified.problems]
     store = statestore.connect(warehouse).open_store("s")
-    kept = store.kept_snapshots()
+    kept = store.retained()
     if not kept:
         wrong.append("no snapshot is kept")
     for version in kept:

@@ -236,7 +236,7 @@ def _read_keyed(reads: _Reads, root: Path) -> None:
 
     def newest() -> None:
         with statestore.connect(root).open_store("s", read_only=True) as store:
-            _same(sorted(store.kept_snapshots()), list(range(1, KEYED_VERSIONS + 1)))
+            _same(sorted(store.retained()), list(range(1, KEYED_VERSIONS + 1)))
 
     def verified() -> None:
         if statestore.verify(str(root))[0].ok:

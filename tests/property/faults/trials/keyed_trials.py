@@ -194,7 +194,7 @@ def _go_on(scene: Scene, operation: str, act: Operation, error: BaseException | 
 
     if isinstance(error, CommitUnknownError):
         step("was_committed", lambda: scene.store.was_committed(error.commit))
-    if error is not None and not (operation == "discard" and 1 not in scene.store.kept_snapshots()):
+    if error is not None and not (operation == "discard" and 1 not in scene.store.retained()):
         step("repeated without the fault", lambda: _repeat(scene, operation, act))
     if operation == "commit":  # by now it must be there
         scene.newest += 1
@@ -236,7 +236,7 @@ def beyond(root: str, kind: str, operation: str, acknowledged: list[int]) -> lis
     scene = Scene(Path(root))
     try:
         with statestore.connect(scene.warehouse).open_store("s") as store:
-            kept = sorted(store.kept_snapshots())
+            kept = sorted(store.retained())
             if kept[-1] != acknowledged[0]:
                 wrong.append(f"the newest version is {kept[-1]}, acknowledged was {acknowledged[0]}")
             with store.backend(directory=scene.local) as backend:

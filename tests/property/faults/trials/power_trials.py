@@ -191,7 +191,7 @@ def _check_store(subject: Subject, warehouse: Path, marks: list[list[Any]]) -> N
 
 def _check_keyed(warehouse: Path, local: Path, marks: list[list[Any]]) -> None:
     with statestore.connect(warehouse).open_store("s") as store:
-        kept = list(store.kept_snapshots())
+        kept = list(store.retained())
         discarded = any(mark[0] == "discard" for mark in marks)
         rounds = {mark[2]: mark[1] for mark in marks if mark[0] == "commit"}
         newest = max(rounds, default=0)
