@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from statestore.formats.engine import EngineOption
 from statestore.formats.engines import engine_options, engines
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import parse_time
@@ -142,7 +143,7 @@ def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
         if lowered not in known and not ("read" in uses and engine_options(lowered)):
             close = difflib.get_close_matches(lowered, known, 1, 0.5)
             hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
-            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} does not exist for a {uses[0]}; {hint}")
+            raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, f"option {name!r} does not exist for a {uses[0]}; {hint}")
         found[lowered] = value
     return found
 
@@ -197,14 +198,16 @@ def stream_query_of(given: Mapping[str, str]) -> tuple[Query, StreamStart]:
     options = checked_options(given, "readStream")
     if not _bool(options, "readChangeFeed"):
         raise InvalidInputError(
-            "CHANGE_FEED_ONLY",
+            ErrorCode.CHANGE_FEED_ONLY,
             "a stream reads the change feed; set option readChangeFeed=true, or read the state with spark.read",
         )
     _refuse_mixed(options, False, True)
     latest = options.get("startingversion", "").strip().lower() == LATEST
     limit = _int(options, "maxVersionsPerTrigger")
     if limit is not None and limit < 1:
-        raise InvalidInputError("INVALID_OPTION", f"option maxVersionsPerTrigger is {limit}; expected 1 or more")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option maxVersionsPerTrigger is {limit}; expected 1 or more"
+        )
     start = StreamStart(
         None if latest else _int(options, "startingVersion"), latest, _time(options, "startingTimestamp", given), limit
     )
@@ -221,7 +224,9 @@ def transaction_of(given: Mapping[str, str]) -> tuple[str, int] | None:
     options = checked_options(given, "write")
     application, batch = options.get("txnappid"), _int(options, "txnVersion")
     if (application is None) != (batch is None):
-        raise InvalidInputError("INVALID_OPTION", "txnAppId and txnVersion make one transaction id; give both or none")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, "txnAppId and txnVersion make one transaction id; give both or none"
+        )
     return None if application is None or batch is None else (application, batch)
 
 
@@ -245,34 +250,43 @@ def _refuse_two_feeds(options: Mapping[str, str], own_feed: bool) -> None:
     if bounds and own_feed:
         feed = next(option.name for option in theirs if option.feed)
         raise InvalidInputError(
-            "INVALID_OPTION",
+            ErrorCode.INVALID_OPTION,
             f"option {min(bounds)} asks for changes of rows, {feed} for the engine's own change feed; give one kind of "
             "bounds",
         )
     aliases = [option.name for option in theirs if option.alias == "versionAsOf"]
     if aliases and not own_feed:
-        raise InvalidInputError("INVALID_OPTION", f"{aliases[0]} does not go with readChangeFeed; give startingVersion")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"{aliases[0]} does not go with readChangeFeed; give startingVersion"
+        )
 
 
 def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> None:
     if history and changes:
-        raise InvalidInputError("INVALID_OPTION", "history and readChangeFeed are two different reads; give one")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, "history and readChangeFeed are two different reads; give one"
+        )
     ranged = {"startingversion", "endingversion"} & set(options)
     if ranged and not changes:
-        raise InvalidInputError("INVALID_OPTION", f"option {min(ranged)} needs readChangeFeed=true")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {min(ranged)} needs readChangeFeed=true")
     timed = {"startingtimestamp", "endingtimestamp"} & set(options)
     if timed and not (changes or history):
-        raise InvalidInputError("INVALID_OPTION", f"option {min(timed)} needs readChangeFeed=true or history=true")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option {min(timed)} needs readChangeFeed=true or history=true"
+        )
     if ranged and timed:
         raise InvalidInputError(
-            "INVALID_OPTION", "changes are selected by version or by timestamp; give one kind of bounds"
+            ErrorCode.INVALID_OPTION, "changes are selected by version or by timestamp; give one kind of bounds"
         )
     if "timestampasof" in options and (history or changes):
         raise InvalidInputError(
-            "INVALID_OPTION", "timestampAsOf asks for one moment; with history or changes give startingTimestamp"
+            ErrorCode.INVALID_OPTION,
+            "timestampAsOf asks for one moment; with history or changes give startingTimestamp",
         )
     if "versionasof" in options and changes:
-        raise InvalidInputError("INVALID_OPTION", "versionAsOf does not go with readChangeFeed; give startingVersion")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, "versionAsOf does not go with readChangeFeed; give startingVersion"
+        )
 
 
 def _zone(given: Mapping[str, str]) -> tzinfo | None:
@@ -288,7 +302,7 @@ def _zone(given: Mapping[str, str]) -> tzinfo | None:
         return ZoneInfo("UTC" if name == "Z" else name)
     except (ZoneInfoNotFoundError, ValueError):
         raise InvalidInputError(
-            "INVALID_TIME_ZONE",
+            ErrorCode.INVALID_TIME_ZONE,
             f"the session's time zone {name!r} is not known to Python; write times with their zone, like "
             "2013-01-01T05:00:00Z, or set spark.sql.session.timeZone to a name like Europe/Berlin",
         ) from None
@@ -301,7 +315,7 @@ def _time(options: Mapping[str, str], name: str, given: Mapping[str, str]) -> in
     try:
         return parse_time(text, f"option {name}")
     except InvalidInputError as error:
-        zone = _zone(given) if error.code == "NAIVE_DATETIME" else None
+        zone = _zone(given) if error.code == ErrorCode.NAIVE_DATETIME else None
         if zone is None:
             raise
     return parse_time(text, f"option {name}", zone)
@@ -315,7 +329,9 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     twice = sorted({part for part in names if names.count(part) > 1})
     if not all(names) or twice:
         found = f"names {twice[0]!r} twice" if twice and all(names) else "holds an empty name"
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}, which {found}; expected names like a,b")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option {name} is {text!r}, which {found}; expected names like a,b"
+        )
     return names
 
 
@@ -324,12 +340,12 @@ def _int(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):  # int() would also accept 1_000
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected a whole number")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} is {text!r}; expected a whole number")
     return int(text)
 
 
 def _bool(options: Mapping[str, str], name: str) -> bool:
     text = options.get(name.lower(), "false").strip().lower()
     if text not in ("true", "false"):
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected true or false")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} is {text!r}; expected true or false")
     return text == "true"

@@ -17,6 +17,7 @@ from statestore.catalog.describe.metadata_table import (
 )
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.formats.engine import Version
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.values.types import shown_field
 
@@ -80,7 +81,7 @@ class EngineMetadata:
         before = [n for n, each in known.items() if n < version and each.holds_state and each.readable]
         if not before:
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"{self.name}: no {source.version_words[0]} before version {version} is kept",
             )
         return max(before)

@@ -36,6 +36,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.readable_table import ReadableTable
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,
@@ -60,7 +61,7 @@ class KeyedStore:
     def __init__(self, storage: Storage, spec: StoreSpec, *, read_only: bool = False) -> None:
         root = local_root(storage)
         if root is None:
-            raise UnsupportedError("UNSUPPORTED_PATH", f"keyed store {spec.name!r} needs a local directory")
+            raise UnsupportedError(ErrorCode.UNSUPPORTED_PATH, f"keyed store {spec.name!r} needs a local directory")
         self.spec = spec
         self.read_only = read_only
         self._storage = storage
@@ -98,7 +99,7 @@ class KeyedStore:
             or groups.stop > self.spec.key_groups
         ):
             raise InvalidInputError(
-                "INVALID_KEY_GROUPS",
+                ErrorCode.INVALID_KEY_GROUPS,
                 f"key groups {key_groups!r}; expected a range within range(0, {self.spec.key_groups})",
             )
         while True:
@@ -117,7 +118,8 @@ class KeyedStore:
         """
         if type(tasks) is not int or not 1 <= tasks <= self.spec.key_groups:
             raise InvalidInputError(
-                "INVALID_KEY_GROUPS", f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups"
+                ErrorCode.INVALID_KEY_GROUPS,
+                f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups",
             )
         edges = [-(-number * self.spec.key_groups // tasks) for number in range(tasks + 1)]
         return [range(first, stop) for first, stop in itertools.pairwise(edges)]
@@ -181,7 +183,9 @@ class KeyedStore:
             log = self._read()
             entry = log.snapshot(_checked_version(version))
             if entry is None:
-                raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it cannot be discarded")
+                raise InvalidInputError(
+                    ErrorCode.INVALID_VERSION, "version 0 is the empty store; it cannot be discarded"
+                )
             new = SnapshotEntry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
             published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:
@@ -331,7 +335,7 @@ class KeyedStore:
         newest = max(log.retained(), default=0)
         if base is not None and newest != base:
             raise ConflictError(
-                "BASE_OVERTAKEN",
+                ErrorCode.BASE_OVERTAKEN,
                 f"this snapshot of store {self.spec.name!r} builds on version {base}, but {newest} is "
                 "the newest now: another writer committed or discarded a snapshot; begin again from "
                 "the newest",
@@ -348,7 +352,7 @@ class KeyedStore:
             for name in part.files():
                 if name in forsaken or (name in part.reused and name not in needed):
                     raise ConflictError(
-                        "BASE_DISCARDED",
+                        ErrorCode.BASE_DISCARDED,
                         f"{name} of store {self.spec.name!r} is no longer needed: the snapshot that "
                         "had it was discarded; take a new one, and confirm each with notify_complete",
                     )
@@ -374,25 +378,28 @@ class KeyedStore:
         self._check_open()
         if self.read_only:
             raise ReadOnlyError(
-                "READ_ONLY",
+                ErrorCode.READ_ONLY,
                 f"store {self.spec.name!r} was opened with read_only=True; to write, open it without read_only",
             )
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInputError(
-                "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
+                ErrorCode.STORE_CLOSED,
+                f"this handle on store {self.spec.name!r} was closed; open it again with open_store",
             )
 
 
 def check_keyed_spec(spec: StoreSpec) -> None:
     """Raise InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
     if spec.serde != "natural":
-        raise InvalidInputError("UNKNOWN_OPTION", f"serde={spec.serde!r}: a keyed store has its own; leave it out")
+        raise InvalidInputError(
+            ErrorCode.UNKNOWN_OPTION, f"serde={spec.serde!r}: a keyed store has its own; leave it out"
+        )
     taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
     if taken:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"key columns {taken}: tables of states already have columns of these names; rename the key columns",
         )
     prefix_encoder(spec.key)
@@ -404,7 +411,7 @@ def _parts(given: Any) -> tuple[SnapshotPart, ...]:
         return (given,)
     if not isinstance(given, Iterable):
         raise InvalidInputError(
-            "INCOMPLETE_SNAPSHOT",
+            ErrorCode.INCOMPLETE_SNAPSHOT,
             f"found {given!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
         )
     return tuple(given)
@@ -413,7 +420,7 @@ def _parts(given: Any) -> tuple[SnapshotPart, ...]:
 def _checked_version(version: Any) -> int:
     if type(version) is not int:
         raise InvalidInputError(
-            "INVALID_VERSION", f"version is {version!r}; expected an int, the version of a snapshot"
+            ErrorCode.INVALID_VERSION, f"version is {version!r}; expected an int, the version of a snapshot"
         )
     return version
 

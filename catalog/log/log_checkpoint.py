@@ -16,6 +16,7 @@ from statestore.catalog.log.log_checks import check_changelog, check_closure, ch
 from statestore.catalog.log.log_state import EMPTY, NUMBERS, LogState, Versions, advance, check_layout, versions_from
 from statestore.catalog.log.storage import Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard, replaced
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.ipc_file import read_batches
@@ -95,7 +96,8 @@ def _replay(storage: Storage, start: LogState, version: int | None, at_least: in
         raise _gap(entry_name(snapshot.version + 1), f"version {at_least} was committed")
     if version is not None and snapshot.version != version:
         raise NotFoundError(
-            "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {snapshot.version} were committed"
+            ErrorCode.VERSION_NOT_FOUND,
+            f"there is no version {version}; versions 0 to {snapshot.version} were committed",
         )
     if snapshot is not start:
         check_layout(snapshot)
@@ -116,7 +118,7 @@ def _check_versions(snapshot: LogState) -> None:
 
 def _later(snapshot: LogState, name: str) -> CorruptError:
     return CorruptError(
-        "LOG_CORRUPT",
+        ErrorCode.LOG_CORRUPT,
         f"version {snapshot.version}: {name} has rows of a later version; restore the log from a copy",
     )
 
@@ -135,7 +137,7 @@ def _without_gap(storage: Storage, found: LogState) -> LogState:
 
 
 def _gap(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {found}; restore the log from a copy")
+    return CorruptError(ErrorCode.LOG_CORRUPT, f"{name} is missing, but {found}; restore the log from a copy")
 
 
 def _following(storage: Storage, known: int, last: int | None) -> Iterator[CommitEntry]:
@@ -269,4 +271,4 @@ def _snapshot(state: dict[str, Any], versions: Versions) -> LogState:
 
 
 def _corrupt(name: str, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name}: {found}; remove it, the log entries have the same content")
+    return CorruptError(ErrorCode.LOG_CORRUPT, f"{name}: {found}; remove it, the log entries have the same content")

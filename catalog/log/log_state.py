@@ -14,6 +14,7 @@ import numpy as np
 
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name
 from statestore.catalog.log.store_identity import replaced
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
@@ -203,7 +204,7 @@ def advance(snapshot: LogState, entry: CommitEntry) -> LogState:
     """
     if entry.version != snapshot.version + 1:
         raise CorruptError(
-            "LOG_CORRUPT",
+            ErrorCode.LOG_CORRUPT,
             f"version {entry.version} follows version {snapshot.version}; restore the missing log entries",
         )
     if snapshot.store and entry.store not in ("", snapshot.store):
@@ -258,4 +259,4 @@ def check_layout(snapshot: LogState) -> None:
 
 
 def _misfit(version: int, found: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"version {version} {found}; restore the log from a copy")
+    return CorruptError(ErrorCode.LOG_CORRUPT, f"version {version} {found}; restore the log from a copy")

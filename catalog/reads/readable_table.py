@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.reads.difference import Point, difference
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.filters import parse_filters
@@ -103,7 +104,7 @@ class ReadableTable:
         than the end; the result is then the changes that undo the difference.
         """
         if start_version is None and start_timestamp is None:
-            raise InvalidInputError("MISSING_OPTION", "diff: give start_version, start_timestamp or both")
+            raise InvalidInputError(ErrorCode.MISSING_OPTION, "diff: give start_version, start_timestamp or both")
         old = Point(start_version, _us(start_timestamp, "start_timestamp"))
         new = Point(end_version, _us(end_timestamp, "end_timestamp"))
         return difference(self.table, old, new, columns)

@@ -23,6 +23,7 @@ from statestore.catalog.reads.scan import (
     splits_of,
 )
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns
@@ -149,7 +150,7 @@ def window_of(name: str, snapshot: LogState, query: Query) -> TimeRange:
         high = NOW if query.end_time is None else query.end_time
         if low > high:
             raise InvalidInputError(
-                "INVALID_RANGE",
+                ErrorCode.INVALID_RANGE,
                 f"history from {format_time(low)} to {format_time(high)}: the start is after the end; swap them",
             )
         if query.start_time is not None:
@@ -170,10 +171,10 @@ def check_version(name: str, snapshot: LogState, version: int | None) -> int:
     if version is None:
         return snapshot.version
     if isinstance(version, bool) or not isinstance(version, int | np.integer):
-        raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
+        raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     if not first <= version <= snapshot.version:
         raise NotFoundError(
-            "VERSION_NOT_FOUND",
+            ErrorCode.VERSION_NOT_FOUND,
             f"store {name!r} has no version {shown(version)}; versions {first} to {snapshot.version} can be read",
         )
     return int(version)
@@ -185,7 +186,7 @@ def check_time(name: str, snapshot: LogState, moment: int) -> int:
     horizon = snapshot.horizon
     if horizon is not None and moment < horizon.time:
         raise NotFoundError(
-            "TIME_NOT_KEPT",
+            ErrorCode.TIME_NOT_KEPT,
             f"store {name!r} keeps state from {format_time(horizon.time)} on, asked for "
             f"{format_time(moment)}; ask for a later moment (earlier history has expired)",
         )

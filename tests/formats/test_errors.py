@@ -9,6 +9,7 @@ import pickle
 import pytest
 
 from statestore.formats import errors
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CommitUnknownError,
     ConflictError,
@@ -50,20 +51,20 @@ def test_the_tree_is_complete() -> None:
 @every_error
 def test_text_is_code_and_message(kind: type[StateStoreError]) -> None:
     """Not the quoted repr that KeyError would show."""
-    error = kind("SOME_CODE", "file 'a': found 1, expected 2")
-    assert str(error) == "[SOME_CODE] file 'a': found 1, expected 2"
-    assert (error.code, error.message) == ("SOME_CODE", "file 'a': found 1, expected 2")
+    error = kind(ErrorCode.LOG_CORRUPT, "file 'a': found 1, expected 2")
+    assert str(error) == "[LOG_CORRUPT] file 'a': found 1, expected 2"
+    assert (error.code, error.message) == ("LOG_CORRUPT", "file 'a': found 1, expected 2")
 
 
 @every_error
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickling(kind: type[StateStoreError], protocol: int) -> None:
     """Type, code, text and what was added to the error arrive."""
-    error = kind("SOME_CODE", "a message")
+    error = kind(ErrorCode.LOG_CORRUPT, "a message")
     error.add_note("seen by worker 3")
     for arrived in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
         assert type(arrived) is kind
-        assert (arrived.code, arrived.message, str(arrived)) == ("SOME_CODE", "a message", str(error))
+        assert (arrived.code, arrived.message, str(arrived)) == (ErrorCode.LOG_CORRUPT, "a message", str(error))
         assert arrived.__notes__ == ["seen by worker 3"]
 
 

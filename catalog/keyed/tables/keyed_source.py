@@ -27,6 +27,7 @@ from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, 
 from statestore.catalog.keyed.tables.keyed_size import size_of
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.reading_threads import processors
@@ -119,7 +120,7 @@ class KeyedSource(Source):
     def kept(self, state: str) -> Sequence[int]:
         if not self.retained:
             raise NotFoundError(
-                "NO_SNAPSHOT", f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
+                ErrorCode.NO_SNAPSHOT, f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
             )
         return list(self.retained)
 
@@ -127,7 +128,8 @@ class KeyedSource(Source):
         if self.log.snapshot(version) is None:
             self.kept(state)
             raise NotFoundError(
-                "VERSION_NOT_FOUND", f"{self.spec.name}.{state}: version 0 is the empty store; read a later version"
+                ErrorCode.VERSION_NOT_FOUND,
+                f"{self.spec.name}.{state}: version 0 is the empty store; read a later version",
             )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
@@ -189,7 +191,7 @@ class KeyedSource(Source):
         if read and read[-1] not in self.retained:
             kept = ", ".join(map(str, self.retained)) or "none"
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"changes of {self.spec.name}.{state} were read up to snapshot {read[-1]}, which was "
                 f"discarded since; kept are {kept}: restart the query with a new checkpoint, and "
                 "retain snapshots until the stream has read them",
@@ -199,7 +201,7 @@ class KeyedSource(Source):
         """Return VERSION_NOT_FOUND for a missing file of a snapshot that was discarded meanwhile, other errors
         unchanged.
         """
-        if error.code != "SNAPSHOT_FILE_MISSING":
+        if error.code != ErrorCode.SNAPSHOT_FILE_MISSING:
             return error
         kept = shared_log(self.root, self.spec.store_id).retained()
         gone = [str(version) for version in versions if version not in kept]
@@ -207,7 +209,7 @@ class KeyedSource(Source):
             return error
         known = ", ".join(map(str, kept)) or "none"
         return NotFoundError(
-            "VERSION_NOT_FOUND",
+            ErrorCode.VERSION_NOT_FOUND,
             f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; "
             f"kept are {known}: read again",
         )
@@ -226,7 +228,7 @@ class KeyedSource(Source):
             others = [str(each.version) for each in self.retained.values() if _has_state(each, state)]
             hint = f"; version {', '.join(others)} has it" if others else ""
             raise NotFoundError(
-                "STATE_NOT_FOUND",
+                ErrorCode.STATE_NOT_FOUND,
                 f"version {entry.version} of keyed store {self.spec.name!r} has no state {state!r}; it has "
                 f"{names}{hint}",
             )
