@@ -26,7 +26,8 @@ from statestore.formats.engines import EngineOpening, engine_named, engine_optio
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.locations import Location, holds_anything, parse_location
+from statestore.formats.places.folder import Folder, folder_at
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.state_table import StateTable
 
 
@@ -200,9 +201,10 @@ def open_warehouse(path: str | os.PathLike[str]) -> Warehouse:
     """
     location = parse_location(path)
     if not location.is_local:
-        found = _engine_state(location)
+        folder = folder_at(location).remembering()
+        found = _engine_state_in(folder, location)
         if found is None:
-            raise _no_state(location)
+            raise _no_state(location, folder)
         return Warehouse(location, found)
     root = Path(location.path)
     with disk_errors("look at", root):
@@ -242,7 +244,7 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
         if within is not None:
             return Warehouse(location.parent, within).table(location.name)
         if not location.is_local:
-            raise _no_state(location)
+            raise _no_state(location, folder_at(location))
         return _stored_table(path, root)
 
 
@@ -303,7 +305,13 @@ def _engine_state(location: Location, options: Mapping[str, str] | None = None) 
 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
     """
-    engine = recognised(location)
+    return _engine_state_in(folder_at(location).remembering(), location, options)
+
+
+def _engine_state_in(
+    folder: Folder, location: Location, options: Mapping[str, str] | None = None
+) -> _EngineState | None:
+    engine = recognised(folder)
     given = {name.lower(): value for name, value in (options or {}).items()}
     for name in given:
         owners = [owner for owner, _ in engine_options(name)]
@@ -399,8 +407,8 @@ class _EngineState:
         raise ReadOnlyError(ErrorCode.READ_ONLY, f"{store!r} is an engine's state, which is read-only")
 
 
-def _no_state(location: Location) -> NotFoundError:
-    if holds_anything(location):
+def _no_state(location: Location, folder: Folder) -> NotFoundError:
+    if folder.entries():
         what = f"holds no store that can be read from there and not {expected()}"
         return NotFoundError(ErrorCode.NOTHING_HERE, f"{location} {what}; stores can be read in local directories only")
     what = f"does not exist, or has nothing in it; expected a folder with {expected()}"

@@ -113,6 +113,8 @@ def options_of_engines() -> list[Option]:
 # Options that Spark adds by itself, and the session's time zone, which `register` passes on.
 SESSION_TIME_ZONE = "statestoreSessionTimeZone"
 UNSEEN = frozenset(n.lower() for n in ("path", "paths", "owner", "provider", "checkpointLocation", SESSION_TIME_ZONE))
+S3A = "fs.s3a."
+"""Settings of Hadoop's S3 client begin with this; they may be options of a read in Spark."""
 LATEST = "latest"
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
@@ -138,7 +140,7 @@ def checked_options(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
     found = {}
     for name, value in given.items():
         lowered = name.lower()
-        if lowered in UNSEEN:
+        if lowered in UNSEEN or lowered.startswith(S3A):  # settings of a storage are none of the read
             continue
         if lowered not in known and not ("read" in uses and engine_options(lowered)):
             close = difflib.get_close_matches(lowered, known, 1, 0.5)

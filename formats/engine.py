@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.values.filters import Filter
 
@@ -307,12 +308,12 @@ class Engine:
     installed package as an entry point, holds one as ``ENGINE``.
 
     ``expects`` is what the engine reads, for errors ("checkpoint of Structured Streaming"). ``recognises`` returns
-    whether a location holds state of this engine, from at most one listing. ``open`` opens it. It gets all options of a
-    read, by name, and refuses those of its own that do not go together.
+    whether a folder is state of this engine; listing it is one request for all engines. ``open`` opens it. It gets all
+    options of a read, by name, and refuses those of its own that do not go together.
     """
 
     name: str
     expects: str
     options: tuple[EngineOption, ...]
-    recognises: Callable[[Location], bool]
+    recognises: Callable[[Folder], bool]
     open: Callable[[Location, Mapping[str, str]], Source]

@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from statestore.formats.engine import Engine, EngineOption, Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 
 BUILT_IN = ("statestore.formats.spark.engine",)
@@ -56,9 +57,9 @@ def engine_named(name: str) -> Engine:
     )
 
 
-def recognised(location: Location) -> Engine | None:
-    """The engine whose state is at a location; None where no engine recognises it."""
-    return next((engine for engine in engines() if engine.recognises(location)), None)
+def recognised(folder: Folder) -> Engine | None:
+    """The engine whose state a folder is; None where no engine recognises it. A folder with a memory is listed once."""
+    return next((engine for engine in engines() if engine.recognises(folder)), None)
 
 
 def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
 from statestore.connector.spark.intervals import with_intervals
+from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
 from statestore.connector.supported_spark import check_is_session, check_session
@@ -159,6 +160,10 @@ def _route(module: str, name: str) -> None:
         if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
             # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
+            asked = {**getattr(self, "_statestore_options", {}), **given}
+            for key, value in session_settings(_session(self), path or asked.get("path")).items():
+                if key not in asked:
+                    methods["option"](self, key, value)
             if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in given.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
@@ -212,7 +217,11 @@ def _is_ours(source: Any) -> bool:
     return isinstance(source, str) and source.lower() in (NAME, SOURCE_NAME)
 
 
+def _session(reader: Any) -> Any:
+    return getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
+
+
 def _session_zone(reader: Any) -> str | None:
     """The time zone of a reader's session; None (no option) where it is unknown."""
-    session = getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
+    session = _session(reader)
     return None if session is None else str(session.conf.get(ZONE_CONF))

@@ -17,6 +17,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.filters import as_filter
 from statestore.connector.spark.location import checked_path
 from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
+from statestore.connector.spark.s3a import with_settings
 from statestore.connector.spark.schema import same_type, spark_schema
 from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
@@ -70,7 +71,7 @@ class StateStoreSource(DataSource):
         return open_table(self._path(), dict(self.options))
 
     def _path(self) -> str:
-        return checked_path(self.options)
+        return with_settings(checked_path(self.options), self.options)
 
 
 class TableReader(DataSourceReader):

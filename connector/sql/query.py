@@ -43,6 +43,9 @@ def sql(
     _check_query(query)
     if spark is not None:
         check_session(spark)
+        from statestore.connector.spark.s3a import session_settings, with_settings
+
+        path = with_settings(path, session_settings(spark, path))
     warehouse = open_warehouse(path).pin()
     if spark is not None:
         from statestore.connector.sql.sql_spark import run_on_spark

@@ -5,7 +5,8 @@
     hdfs://namenode:8020/checkpoint   viewfs://…   and the schemes of an installed fsspec
 
 Names are read as Spark and Hadoop read them: a percent sign is a percent sign. Only options after ``?`` are encoded.
-They are those of pyarrow's URIs. Credentials come from where the tools of the storage find them. Passwords and
+They are those of pyarrow's URIs, and for S3 ``session_token`` and ``anonymous``.
+Credentials come from where the tools of the storage find them. Passwords and
 options are never shown.
 """
 
@@ -19,7 +20,7 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -37,6 +38,7 @@ ARROW_SCHEMES = {
 _BUCKETS = {"s3": "bucket", "gs": "bucket", "abfs": "container", "abfss": "container"}
 _URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
 _MOST_BYTES, _MOST_OF_A_NAME = 8192, 1024  # of a URI with its options
+_S3_OPTIONS = ("session_token", "anonymous")
 _LOCAL_HOSTS = ("", "localhost")
 
 
@@ -144,17 +146,6 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     return _through_fsspec(location)
 
 
-def holds_anything(location: Location) -> bool:
-    """Return whether the folder exists and is not empty. Raises InvalidInputError NO_ACCESS."""
-    filesystem, path = open_location(location)
-    try:
-        return bool(filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True)))
-    except FileNotFoundError:  # a missing bucket: not covered by allow_not_found
-        return False
-    except OSError as error:
-        raise no_access(path, error) from error
-
-
 def no_access(where: str, error: BaseException) -> InvalidInputError:
     """The error for a location that this user cannot read, or that cannot be reached from here."""
     said = " ".join(str(error).split())[:500]
@@ -180,8 +171,19 @@ def _local_path(given: str, rest: str) -> str:
 
 @lru_cache(maxsize=32)
 def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
-    found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(uri)
-    return found
+    """Open a URI. For S3 there are also the options ``session_token`` and ``anonymous``, which pyarrow's URIs lack."""
+    address, _, options = uri.partition("?")
+    own = {}
+    if uri.startswith("s3:"):
+        given = dict(parse_qsl(options, keep_blank_values=True))
+        own = {name: given.pop(name) for name in _S3_OPTIONS if name in given}
+        uri = f"{address}?{urlencode(given, quote_via=quote)}" if own else uri
+    filesystem, base = pafs.FileSystem.from_uri(uri)
+    if own:
+        _, (settings,) = filesystem.__reduce__()  # the only place where pyarrow says its settings
+        changed = {"anonymous": True} if own.get("anonymous") == "true" else {"session_token": own.get("session_token")}
+        filesystem = pafs.S3FileSystem(**{name: value or None for name, value in (settings | changed).items()})
+    return filesystem, base
 
 
 def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:

@@ -231,7 +231,7 @@ def _merge(buffers: Buffers, first: Ints, stop: Ints, delimiter: bytes | None, r
         count,
     )
     if status == blocks.NO_OPERATOR:
-        raise Unreadable(f"{where}: found merge operands, and no merge operator is known")
+        raise Unreadable(f"{where}: found operands to merge, and no merge operator is known")
     if status:
         found = "keys out of order" if status == blocks.UNSORTED else "one version of a key twice"
         raise corrupt(where, f"found {found}")

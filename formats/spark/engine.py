@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from statestore.formats.engine import Engine, Source
-from statestore.formats.places.locations import Location, open_location
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.locations import Location
 from statestore.formats.spark.state_options import OPTIONS, selection_of
 
-_FOLDERS = ("commits", "state")
 
-
-def recognises(location: Location) -> bool:
-    """Return whether a location holds a checkpoint: its folders are looked up, or listed where it is not local."""
-    if location.is_local:
-        return all(Path(location.path, name).is_dir() for name in _FOLDERS)
-    from statestore.formats.spark.checkpoint.checkpoint_files import Folder
-
-    return set(_FOLDERS) <= set(Folder(*open_location(location)).folders())
+def recognises(folder: Folder) -> bool:
+    """Return whether a folder is a checkpoint."""
+    return folder.holds("commits", "state")
 
 
 def open_state(location: Location, options: Mapping[str, str]) -> Source:

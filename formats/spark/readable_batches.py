@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS, DataFile, data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches

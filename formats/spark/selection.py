@@ -11,8 +11,8 @@ from dataclasses import replace
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
-from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, remembered
-from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, views
 from statestore.formats.spark.feed_source import FeedSource
 from statestore.formats.spark.source import CheckpointSource, Shown
@@ -25,24 +25,25 @@ def selected_source(location: Location, selection: StateSelection) -> Checkpoint
     Raises InvalidInputError STATE_SELECTION for options that do not go together or with this checkpoint, and
     NotFoundError SPARK_STATE_NOT_FOUND for a batch that is not committed.
     """
-    checkpoint = open_located(location, _batch(location, selection))
+    newest = open_now(location)
+    checkpoint = open_now(location, _batch(newest, location, selection), newest)
     operator = _operator(checkpoint, selection)
     found = _view(checkpoint, operator, selection)
     if selection.feed is not None:
         first, last = selection.feed[0], checkpoint.batch.batch_id
         if first > last:
             raise wrong(f"changeStartBatchId is {first}; expected at most the last batch, {last}")
-        return FeedSource(location, remembered(checkpoint), replace(found, flat=selection.flat), first)
+        return FeedSource(location, checkpoint, replace(found, flat=selection.flat), first)
     if selection.snapshot is not None:
         _check_snapshot(checkpoint, found, *selection.snapshot)
     kind = operator.name or "Spark state"
     shown = Shown(operator.operator_id, found.name, kind, selection.flat, selection.snapshot)
-    return CheckpointSource(location, remembered(open_located(location)), {found.name: shown})
+    return CheckpointSource(location, newest, {found.name: shown})
 
 
-def _batch(location: Location, selection: StateSelection) -> int | None:
+def _batch(newest: Checkpoint, location: Location, selection: StateSelection) -> int | None:
     wanted = selection.batch_id if selection.feed is None else selection.feed[1]
-    batches = open_located(location).batches
+    batches = newest.batches
     if wanted is not None and wanted not in batches:
         name = "batchId" if selection.feed is None else "changeEndBatchId"
         raise NotFoundError(

@@ -19,9 +19,9 @@ from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
-from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Store, open_in, remembered
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
-from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import PARTITION, StateView, row_key, view, views
@@ -84,7 +84,7 @@ def open_source(location: Location) -> CheckpointSource:
     These are ``state``, or ``left`` and ``right`` of a join, or the variables and ``timers`` of transformWithState.
     Where there are several operators, the names are numbered, counted from the sink.
     """
-    checkpoint = remembered(open_located(location))
+    checkpoint = open_now(location)
     several = len(checkpoint.operators) > 1
     shown = {}
     for operator in checkpoint.operators:
@@ -216,7 +216,7 @@ class CheckpointSource(Source):
     def _at(self, state: str, version: int) -> CheckpointAt:
         if (state, version) not in self.found.at:
             newest = version == self.checkpoint.batch.batch_id
-            checkpoint = self.checkpoint if newest else open_in(self.checkpoint.root, version)
+            checkpoint = self.checkpoint if newest else open_now(self.location, version, self.checkpoint)
             shown = self.shown[state]
             whole = self.view(state, checkpoint)
             # What says more of a checkpoint than reading one view needs would travel to every task.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statestore.formats.engine import StateSize
+from statestore.formats.places.folder import Folder
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import Folder
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.readable_batches import read_batches
 

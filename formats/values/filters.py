@@ -146,7 +146,7 @@ def _column(item: Filter, batch: pa.RecordBatch) -> pa.Array:
         kind = column.type
         if not pa.types.is_struct(kind) or [field.name for field in kind].count(name) != 1:
             fields = ", ".join(field.name for field in kind) if pa.types.is_struct(kind) else "none"
-            raise _invalid(f"column {item.name!r}: {kind} does not have exactly one field {name!r}; it has {fields}")
+            raise _invalid(f"column {item.name!r}: {kind} has no field {name!r}, or several; it has {fields}")
         column = pc.struct_field(column, [name])
     return column
 

@@ -19,8 +19,9 @@ from support.refusals import refused
 import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.places import fetched_parts
+from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -102,12 +103,47 @@ def test_opening_waits_for_few_answers_and_again_for_one(store: ObjectStore) -> 
     location = parse_location(store.upload(checkpoint_path(ROCKSDB), "waits"))
     store.clear()
     first = open_located(location)
-    # Listings of root, commits, offsets, state and of an operator's four folders and a partition; five small files,
-    # which the client asks for twice.
-    assert len(store.requests) <= 1 + 9 + 2 * 5 + 1
+    # Listings of commits, offsets, state and of an operator's four folders, a partition and a schema; five small files.
+    assert len(store.requests) <= 9 + 5
+    assert {method for method, _ in store.requests} == {"GET"}
     store.clear()
     assert open_located(location) is open_located(location, 5) is first
     assert store.requests == [("GET", f"/{BUCKET}")] * 2
+    assert store.listed == ["waits/commits/"] * 2
+
+
+@pytest.mark.parametrize("name", [ROCKSDB, DELTAS, FORMAT_2])
+def test_what_cannot_change_is_fetched_once(store: ObjectStore, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GET a file and no HEAD; a repeated read lists each folder once and fetches nothing."""
+    monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", -60)
+    table = statestore.inspect(store.upload(checkpoint_path(name), f"once-{name}")).table("state")
+    for read in (table.scan, table.history):
+        store.clear()
+        first = multiset(read().read_all())
+        assert {method for method, _ in store.requests} == {"GET"}
+        files = [path for _, path in store.requests if path != f"/{BUCKET}"]
+        assert files
+        assert len(files) == len(set(files))
+        assert len(store.listed) == len(set(store.listed))
+        store.clear()
+        assert multiset(read().read_all()) == first
+        assert [path for _, path in store.requests if path != f"/{BUCKET}"] == []
+        assert 0 < len(store.listed) == len(set(store.listed))
+
+
+def test_a_file_in_the_place_of_another_is_read(store: ObjectStore) -> None:
+    """A query that repeats a batch writes its files again, perhaps of the same length and within a second."""
+    uri = store.upload(checkpoint_path(DELTAS), "replaced")
+    table = statestore.inspect(uri).table("state")
+    before = multiset(table.scan(version=0).read_all())
+    one = f"{BUCKET}/replaced/state/0/0/1.delta"
+    data = store.filesystem.open_input_file(one).read()
+    with store.filesystem.open_output_stream(one) as file:
+        file.write(b"x" * len(data))
+    refused(CorruptError, "SPARK_STATE_FILE", lambda: table.scan(version=0).read_all(), "1.delta")
+    with store.filesystem.open_output_stream(one) as file:
+        file.write(data)
+    assert multiset(table.scan(version=0).read_all()) == before
 
 
 def test_a_new_batch_is_seen(store: ObjectStore) -> None:
@@ -131,7 +167,7 @@ def test_the_times_of_batches_are_fetched_at_once(store: ObjectStore) -> None:
     together = threading.Event()
 
     def refuses(method: str, path: str) -> int:
-        if "/offsets/" in path and method == "HEAD":
+        if "/offsets/" in path and method == "GET":
             with lock:
                 under_way[0] += 1
                 if under_way[0] == 6:
@@ -171,15 +207,14 @@ def test_copies_are_of_one_partition_and_go_with_the_reader(store: ObjectStore, 
 
 
 @pytest.mark.parametrize("ending", [".sst", ".zip", ".delta"])
-@pytest.mark.parametrize("method", ["HEAD", "GET"])
-def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str, method: str) -> None:
-    """Before it is opened, or between that and its first byte: listed it was."""
+def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str) -> None:
+    """Before its first byte: listed it was."""
     name = DELTAS if ending == ".delta" else ROCKSDB
-    table = open_table(store.upload(checkpoint_path(name), f"vanishing{ending}{method}"))
+    table = open_table(store.upload(checkpoint_path(name), f"vanishing{ending}"))
     gone = set()
 
     def refuses(asked: str, path: str) -> int:
-        if path.endswith(ending) and asked == method:
+        if path.endswith(ending):
             gone.add(path)
         return 404 if path in gone else 0
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pyarrow.fs as pafs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -28,12 +29,13 @@ def _nothing(method: str, path: str) -> int:
 
 @dataclass
 class ObjectStore:
-    """``requests`` are (method, path) since the last `clear`. ``refuses`` is asked about each and answers a status such
-    as 403 for those that it refuses, else 0."""
+    """``requests`` are (method, path) since the last `clear`, and ``listed`` the prefixes of listings. ``refuses`` is
+    asked about each request and answers a status such as 403 for those that it refuses, else 0."""
 
     host: str
     port: int
     requests: list[tuple[str, str]] = field(default_factory=list)
+    listed: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     refuses: Callable[[str, str], int] = _nothing
 
@@ -62,6 +64,7 @@ class ObjectStore:
 
     def clear(self) -> None:
         self.requests.clear()
+        self.listed.clear()
         self.bytes_sent = 0
 
 
@@ -74,6 +77,7 @@ def object_store() -> Iterator[ObjectStore]:
     def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"].encode("latin-1").decode()
         found.requests.append((method, path))
+        found.listed += parse_qs(environ["QUERY_STRING"]).get("prefix", []) if method == "GET" else []
         status = found.refuses(method, path)
         if status:
             start(f"{status} {CODES[status]}", [("Content-Type", "application/xml")])

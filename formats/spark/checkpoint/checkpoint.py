@@ -14,7 +14,15 @@ from typing import Any, Literal
 
 import pyarrow.fs as pafs
 
-from statestore.formats.spark.checkpoint.checkpoint_files import NUMBER, DataFile, Folder, data_files, parse_json
+from statestore.formats.errors import NotFoundError
+from statestore.formats.places.folder import NUMBER, Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import (
+    DataFile,
+    data_files,
+    parse_json,
+    read_metadata,
+    spark_folder,
+)
 from statestore.formats.spark.checkpoint.opening_requests import fetch_ahead
 from statestore.formats.spark.checkpoint.query_metadata import (
     Batch,
@@ -182,7 +190,7 @@ def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type), InvalidInputError
     NO_ACCESS.
     """
-    found = open_in(Folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id)
+    found = open_in(spark_folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id)
     return replace(found, root=found.root.fresh())
 
 
@@ -200,20 +208,19 @@ def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
     return Checkpoint(root, _query_id(root), tuple(batches), batch, provider, operators)
 
 
-def remembered(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with a root that remembers listings and files from now on."""
-    return replace(checkpoint, root=checkpoint.root.fresh().remembering())
-
-
 def _store_folder(root: Folder, store: Store, partition: int) -> Folder:
     names = () if store.name == DEFAULT_STORE else (store.name,)
     return root.at("state", store.operator_id, partition, *names)
 
 
 def _query_id(root: Folder) -> str:
-    if "metadata" not in root.files():
+    if root.is_local and "metadata" not in root.files():
         return ""
-    found = parse_json(root.read_small("metadata").decode("utf-8", "replace"), root.at("metadata").path)
+    try:
+        text = read_metadata(root, "metadata").decode("utf-8", "replace")
+    except NotFoundError:
+        return ""
+    found = parse_json(text, root.at("metadata").path)
     return str(found.get("id", "")) if isinstance(found, dict) else ""
 
 
@@ -288,10 +295,10 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
     names = [posixpath.basename(path) for path in entry.schema_files]
     if names or kept:
         name = names[-1] if names else max(kept, key=_batch_of)
-        families = read_schema_file(schemas.read_small(name), schemas.at(name).path)
+        families = read_schema_file(read_metadata(schemas, name), schemas.at(name).path)
         return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, True, schemas.path)
     first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
-    families = read_schema_file(first.at("_metadata").read_small("schema"), first.at("_metadata", "schema").path)
+    families = read_schema_file(read_metadata(first.at("_metadata"), "schema"), first.at("_metadata", "schema").path)
     return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
 
 
@@ -306,9 +313,9 @@ def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) ->
     found = {family.value_id: family.value}
     if store.schema_folder is None:
         return found
-    folder = Folder(checkpoint.root.filesystem, store.schema_folder)
+    folder = replace(checkpoint.root, path=store.schema_folder)
     for name in folder.files():
-        for other in read_schema_file(folder.read_small(name), folder.at(name).path):
+        for other in read_schema_file(read_metadata(folder, name), folder.at(name).path):
             if other.name == family.name:
                 found.setdefault(other.value_id, other.value)
     return found

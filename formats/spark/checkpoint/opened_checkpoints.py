@@ -7,11 +7,13 @@ is one request. Files of a checkpoint's metadata are never rewritten; one that i
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from threading import Lock
 
-from statestore.formats.places.locations import Location, open_location
-from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from statestore.formats.spark.checkpoint.checkpoint_files import Folder
+from statestore.formats.places.folder import Folder, folder_at
+from statestore.formats.places.locations import Location
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_in
+from statestore.formats.spark.checkpoint.checkpoint_files import SPARK_FILES
 
 KEPT = 16
 _Commits = frozenset[tuple[str, int | None, int | None]]
@@ -21,10 +23,21 @@ _lock = Lock()
 
 def open_located(location: Location, batch_id: int | None = None) -> Checkpoint:
     """Open as `open_checkpoint`; also raises the errors of `open_location`."""
-    filesystem, path = open_location(location)
-    root = Folder(filesystem, path)
+    return _open(location, batch_id, folder_at(location, SPARK_FILES).remembering())
+
+
+def open_now(location: Location, batch_id: int | None = None, seen: Checkpoint | None = None) -> Checkpoint:
+    """Open as `open_located`, for one question: the root keeps what was listed and read for it, and is listed once.
+
+    ``seen`` is the checkpoint as it was opened for the same question as of another batch.
+    """
+    root = seen.root.remembering() if seen is not None else folder_at(location, SPARK_FILES).remembering()
+    return replace(_open(location, batch_id, root), root=root)
+
+
+def _open(location: Location, batch_id: int | None, root: Folder) -> Checkpoint:
     if root.is_local:
-        return open_checkpoint(filesystem, path, batch_id)
+        return _forgetting(open_in(root, batch_id))
     commits = frozenset((info.base_name, info.size, info.mtime_ns) for info in root.at("commits").entries())
     key = (location, batch_id)
     with _lock:
@@ -32,9 +45,13 @@ def open_located(location: Location, batch_id: int | None = None) -> Checkpoint:
         if found is not None and found[0] == commits:
             _opened.move_to_end(key)
             return found[1]
-    checkpoint = open_checkpoint(filesystem, path, batch_id)
+    checkpoint = _forgetting(open_in(root, batch_id))
     with _lock:
         _opened[key] = _opened[location, checkpoint.batch.batch_id] = commits, checkpoint
         while len(_opened) > KEPT:
             _opened.popitem(last=False)
     return checkpoint
+
+
+def _forgetting(checkpoint: Checkpoint) -> Checkpoint:
+    return replace(checkpoint, root=checkpoint.root.fresh())

@@ -5,7 +5,7 @@ No decision is made here: a file that is fetched in vain, or not fetched, only t
 
 from __future__ import annotations
 
-from statestore.formats.spark.checkpoint.checkpoint_files import Folder
+from statestore.formats.places.folder import Folder
 
 _OF_OPERATORS = ((), ("_metadata",), ("_metadata", "v2"), ("_stateSchema",))
 
@@ -15,12 +15,11 @@ def fetch_ahead(root: Folder, batch_id: int | None) -> None:
     if root.is_local:
         return
     commits, offsets, state = root.at("commits"), root.at("offsets"), root.at("state")
-    root.fetch([root, commits, offsets, state])
+    root.fetch([commits, offsets, state], [(root, "metadata")])
     batch = batch_id if batch_id is not None else max(commits.numbered(), default=0)
     wanted = [(folder, batch) for folder in (commits, offsets) if str(batch) in folder.files()]
     operators = [state.at(name) for name in state.folders() if name.isdecimal()]
-    of_root = [(root, "metadata")] if "metadata" in root.files() else []
-    root.fetch([each.at(*names) for each in operators for names in _OF_OPERATORS], [*of_root, *wanted])
+    root.fetch([each.at(*names) for each in operators for names in _OF_OPERATORS], wanted)
     partitions = [first for each in operators if (first := _first_partition(each)) is not None]
     schemas = [
         folder.at(name) for each in operators for folder in [each.at("_stateSchema")] for name in folder.folders()

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statestore.formats.errors import StateStoreError
-from statestore.formats.spark.checkpoint.checkpoint_files import NUMBER, Folder, parse_json
+from statestore.formats.places.folder import NUMBER, Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.values.times import MAX_MS, MIN_MS
 
@@ -160,7 +161,7 @@ class _Progress:
 def _progress(root: Folder, batch_id: int) -> _Progress:
     folder = root.at("offsets")
     document = _document(folder, batch_id)
-    sources = folder.read_small(batch_id).split(b"\n")[2:]
+    sources = read_metadata(folder, batch_id).split(b"\n")[2:]
     moments = _moment(document.get("batchTimestampMs")), _moment(document.get("batchWatermarkMs"))
     return _Progress(_partitions(_settings(root, document, batch_id)), moments[0] or 0, (*moments, *sources))
 
@@ -176,7 +177,7 @@ def _moment(number: Any) -> int | None:
 
 
 def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
-    found = folder.read_log(batch_id)
+    found = read_log(folder, batch_id)
     if len(found) != 1 or not isinstance(found[0], dict):
         raise corrupt_file(f"{folder.path}/{batch_id}", "expected a JSON object on line 2")
     return found[0]
@@ -200,7 +201,7 @@ def read_operator(root: Folder, operator_id: int, batch_id: int) -> OperatorEntr
 
 def _entry(folder: Folder, name: str, operator_id: int) -> OperatorEntry:
     path = f"{folder.path}/{name}"
-    found = folder.read_log(name)
+    found = read_log(folder, name)
     try:
         document = found[0]
         properties = document.get("operatorPropertiesJson") or "{}"

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder, parse_json
+from statestore.formats.places.folder import Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 from statestore.formats.spark.providers.file_records import Changes, read_records
 from statestore.formats.spark.providers.hdfs_provider import plain_bytes

@@ -6,12 +6,15 @@ Keys and values are bare UnsafeRows. With row checksums, a checksum precedes eac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from io import BytesIO
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import AHEAD_BYTES, DataFile
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, Changes, read_records
@@ -21,8 +24,14 @@ from statestore.formats.spark.rows.byte_spans import binary_of
 def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:
     """The decompressed bytes of a data file. Raises NotFoundError SPARK_STATE_NOT_FOUND if it was purged meanwhile."""
     path = folder.at(file.name).path
-    with folder.stream(file.name, buffer_bytes=1 << 20) as stream:
+    with _opened(folder, file) as stream:
         yield from decompressed(stream, path)
+
+
+def _opened(folder: Folder, file: DataFile) -> IO[bytes]:
+    if folder.is_local or file.size > AHEAD_BYTES:
+        return folder.stream(file.name, buffer_bytes=1 << 20)
+    return BytesIO(folder.read_once(file.name))
 
 
 def delta_changes(folder: Folder, file: DataFile) -> Iterator[Changes]:

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.compiled_use import load_if_it_pays
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, Folder, read_ahead
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
@@ -60,6 +61,8 @@ class Partition:
 
 def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: str) -> Partition:
     """Open a partition. Raises NotFoundError SPARK_STATE_NOT_FOUND if it does not exist."""
+    # What the folder has is listed once, and shows which files are those that were read before.
+    checkpoint = replace(checkpoint, root=checkpoint.root.remembering())
     files = tuple(partition_files(checkpoint, store, number))
     return Partition(checkpoint, store, number, family, checkpoint.folder(store, number), files)
 

@@ -21,17 +21,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.places.folder import MAX_SMALL_BYTES, Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.spark.checkpoint.checkpoint_files import (
-    MAX_METADATA_BYTES,
-    PURGED,
-    DataFile,
-    Folder,
-    parse_json,
-)
+from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
@@ -131,7 +126,7 @@ def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
         raise corrupt_file(path, f"not a readable zip ({error})") from error
 
 
-def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_METADATA_BYTES) -> bytes:
+def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_SMALL_BYTES) -> bytes:
     """Read a member of at most ``most`` bytes."""
     try:
         with members.open(name) as stream:
@@ -141,7 +136,7 @@ def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_META
     except Exception as error:  # zlib.error, BadZipFile and other errors of a damaged stream
         raise corrupt_file(path, f"member {name} cannot be read ({error})") from error
     if len(found) > most:
-        raise corrupt_file(path, f"found members of more than {MAX_METADATA_BYTES} bytes, up to {name}")
+        raise corrupt_file(path, f"found members of more than {MAX_SMALL_BYTES} bytes, up to {name}")
     return found
 
 
@@ -179,7 +174,7 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
         raise corrupt_file(
             path, f"found {len(names)} members, {strange[:3]} among them; expected those of a RocksDB checkpoint"
         )
-    left = MAX_METADATA_BYTES  # limit for all members together: a small zip may claim to hold terabytes
+    left = MAX_SMALL_BYTES  # limit for all members together: a small zip may claim to hold terabytes
     for name in names:
         data = _member(members, name, path, left)
         left -= len(data)

@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder, RandomAccess
 from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of
-from statestore.formats.spark.checkpoint.checkpoint_files import PARALLEL_REQUESTS, Folder, RandomAccess
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 
 _PIECE = 8 << 20
 _WHOLE_BYTES = 1 << 20
 """Smaller files are fetched whole: one request takes as long as the transfer of so many bytes."""
+_NO_TABLE = "no such table file: it was purged or not copied; restore it, or read a newer batch"
 _TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
 """Bytes at the end that are fetched first; often they include everything but data blocks."""
 
@@ -33,16 +34,8 @@ def place_tables(
     SPARK_STATE_FILE for another size, InvalidInputError NO_ACCESS.
     """
     shared = folder.at("SSTs")
-    sizes = shared.files() if tables else {}
-    for name, size in tables.values():
-        path = shared.at(name).path
-        if name not in sizes:
-            raise missing(path, "no such table file: it was purged or not copied; restore it, or read a newer batch")
-        if sizes[name] != size:
-            raise corrupt_file(path, f"found {sizes[name]} bytes, expected {size}")
     if folder.is_local:
-        for local, (name, _) in tables.items():
-            (directory / local).symlink_to(Path(shared.at(name).path).absolute())
+        _link(shared, tables, directory)
         return
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         copies = [
@@ -56,24 +49,35 @@ def place_tables(
                 copy.cancel()
 
 
+def _link(shared: Folder, tables: Mapping[str, tuple[str, int]], directory: Path) -> None:
+    sizes = shared.files() if tables else {}
+    for local, (name, size) in tables.items():
+        path = shared.at(name).path
+        if name not in sizes:
+            raise missing(path, _NO_TABLE)
+        if sizes[name] != size:
+            raise corrupt_file(path, f"found {sizes[name]} bytes, expected {size}")
+        (directory / local).symlink_to(Path(path).absolute())
+
+
 @contextmanager
 def opened_tables(folder: Folder, tables: Iterable[tuple[str, int]]) -> Iterator[list[tuple[int, ReadAt]]]:
     """Size and reader of each table file (name in ``SSTs``, size), to read its metadata. Raises as `place_tables`."""
     shared = folder.at("SSTs")
     with ExitStack() as opened:
         if folder.is_local:
-            files = [opened.enter_context(shared.random_access(name)) for name, _ in tables]
+            files = [opened.enter_context(shared.random_access(name, size)) for name, size in tables]
             yield [(file.size, file.read_at) for file in files]
             return
         with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-            readers = list(pool.map(lambda table: _with_tail(shared, table[0]), tables))
+            readers = list(pool.map(lambda table: _with_tail(shared, *table), tables))
         for reader in readers:
             opened.callback(reader.close)
         yield [(reader.size, reader) for reader in readers]
 
 
-def _with_tail(folder: Folder, name: str) -> TailReader:
-    reader = TailReader(folder.random_access(name))
+def _with_tail(folder: Folder, name: str, size: int) -> TailReader:
+    reader = TailReader(folder.random_access(name, size, unique=True))
     reader(reader.size - 1, 1)
     return reader
 
@@ -95,9 +99,7 @@ class TailReader:
 
 
 def _copy(folder: Folder, name: str, size: int, target: Path, ranges: Sequence[KeyBounds]) -> None:
-    with folder.random_access(name) as file, target.open("wb") as copy:
-        if file.size != size:
-            raise corrupt_file(file.path, f"found {file.size} bytes, expected {size}")
+    with folder.random_access(name, size, unique=True) as file, target.open("wb") as copy:
         read = TailReader(file)
         copy.truncate(size)
         for begin, end in _spans(read, size, ranges):

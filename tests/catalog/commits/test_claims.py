@@ -210,7 +210,7 @@ def test_a_commit_that_ends_while_vacuum_reads_the_log(
 
     with statestore.connect(tmp_path).open_store("s") as other:
         monkeypatch.setattr(write, "write_entry", publishing)
-        monkeypatch.setattr(maintenance, "load_snapshot", loading)
+        monkeypatch.setattr(maintenance, "load_log_state", loading)
         writer = threading.Thread(target=committing)
         writer.start()
         assert listed.wait(60)

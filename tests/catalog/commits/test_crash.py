@@ -356,7 +356,7 @@ def test_checkpoint_that_can_not_be_written(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(write, "CHECKPOINT_INTERVAL", 1)
-    monkeypatch.setattr(write, "write_checkpoint", no_space)
+    monkeypatch.setattr(write, "write_log_checkpoint", no_space)
     model = Model()
     with create(statestore.connect(tmp_path)) as store:
         _put(store, model, OWN)

@@ -18,7 +18,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 from statestore.formats.rocksdb.table_index import read_index, spans_of
-from statestore.formats.spark.checkpoint.checkpoint_files import Folder
+from statestore.formats.spark.checkpoint.checkpoint_files import spark_folder
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.table_copies import opened_tables, place_tables
 
@@ -69,7 +69,7 @@ def placed(database: Path, target: Path, ranges: Sequence[KeyBounds], *, local: 
     """The database with its table files copied for ``ranges``, or linked."""
     shutil.copytree(database / "db", target)
     filesystem = pafs.LocalFileSystem() if local else pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())
-    place_tables(Folder(filesystem, str(database / "store")), tables(database), target, ranges)
+    place_tables(spark_folder(filesystem, str(database / "store")), tables(database), target, ranges)
     return target
 
 
@@ -161,7 +161,7 @@ def test_an_index_that_can_not_be_read_is_none(database: Path) -> None:
 def test_parts_are_cut_at_the_same_keys_wherever_the_files_are(database: Path) -> None:
     found = []
     for filesystem in (pafs.LocalFileSystem(), pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())):
-        folder = Folder(filesystem, str(database / "store"))
+        folder = spark_folder(filesystem, str(database / "store"))
         with opened_tables(folder, sorted(tables(database).values())) as files:
             found.append(split_points(files, 4, KeyRange()))
     assert found[0] == found[1]

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.engine import Engine, EngineOption, Source, StateAt, StateFile, StateInfo, Version
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.values.filters import Filter
 
@@ -67,8 +68,8 @@ class ToysAt(StateAt):
         yield StateFile(self.file.name, "json", self.file.stat().st_size, None, self.number, self.number)
 
 
-def recognises(location: Location) -> bool:
-    return location.is_local and Path(location.path, "toy.txt").is_file()
+def recognises(folder: Folder) -> bool:
+    return "toy.txt" in folder.files()
 
 
 def open_toys(location: Location, options: Mapping[str, str]) -> Source:
