@@ -224,6 +224,8 @@ class ErrorCode(StrEnum):
 
     FILE_NOT_FOUND = "FILE_NOT_FOUND"
     """A file of a store is missing. Restore it from a copy; a reader whose version was vacuumed reads a newer one."""
+    FILE_DAMAGED = "FILE_DAMAGED"
+    """A file that an engine wrote is not what it wrote, or larger than any such file. Restore it from a copy."""
     FILE_TOO_LARGE = "FILE_TOO_LARGE"
     """A file is larger than any such file can be. Restore it from a copy."""
     NOT_A_FILE = "NOT_A_FILE"

@@ -40,7 +40,7 @@ def _missing(path: str, found: str) -> NotFoundError:
 
 
 def _corrupt(path: str, found: str) -> CorruptError:
-    return CorruptError("FILE_DAMAGED", f"{path}: {found}; restore the file from a copy")
+    return CorruptError(ErrorCode.FILE_DAMAGED, f"{path}: {found}; restore the file from a copy")
 
 
 def _as_is(stream: IO[bytes], path: str) -> IO[bytes]:
