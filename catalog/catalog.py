@@ -48,6 +48,7 @@ from statestore.catalog.upkeep.store_folders import (
     replaced_stores,
     undo_replacement,
 )
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
@@ -71,7 +72,7 @@ def connect(path: str | PathLike[str]) -> Catalog:
     with disk_errors("make the directory", root):
         if os.path.lexists(root) and not root.is_dir():
             raise InvalidInputError(
-                "NOT_A_WAREHOUSE",
+                ErrorCode.NOT_A_WAREHOUSE,
                 f"{root} is not a directory; expected a directory, or a path at which nothing exists yet",
             )
         make_directories(root.absolute())
@@ -335,14 +336,14 @@ def _value_schema(kind: str, value: Columns | None) -> pa.Schema:
     if kind == KEYED:
         if value is not None:
             raise InvalidInputError(
-                "UNKNOWN_OPTION",
+                ErrorCode.UNKNOWN_OPTION,
                 "value: a keyed store has no value columns of its own; give the types of values when "
                 "states are registered",
             )
         return pa.schema([])
     if value is None:
         raise InvalidInputError(
-            "MISSING_OPTION",
+            ErrorCode.MISSING_OPTION,
             f'a {kind} store needs value, its columns and their types; for example {{"price": "double"}}',
         )
     return make_schema(value, "value")
@@ -371,7 +372,7 @@ def _check_name(name: Any) -> None:
         or any("\ud800" <= character <= "\udfff" for character in name)
     ):
         raise InvalidInputError(
-            "INVALID_NAME",
+            ErrorCode.INVALID_NAME,
             f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "
             "and holds no slash, dollar or control character",
         )
@@ -379,7 +380,7 @@ def _check_name(name: Any) -> None:
 
 def _exists(name: str, root: Path) -> InvalidInputError:
     return InvalidInputError(
-        "STORE_EXISTS", f"store {name!r} exists in {root}; open it with open_store, or drop_store it first"
+        ErrorCode.STORE_EXISTS, f"store {name!r} exists in {root}; open it with open_store, or drop_store it first"
     )
 
 
@@ -387,4 +388,4 @@ def _not_found(name: str, root: Path, names: list[str]) -> NotFoundError:
     close = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {close[0]!r}?" if close else "create it with create_store"
     there = ", ".join(names[:20]) if names else "no store"
-    return NotFoundError("STORE_NOT_FOUND", f"no store {name!r} in {root}, which has {there}; {hint}")
+    return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")

@@ -25,6 +25,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.state_table import StateTable
@@ -173,10 +174,12 @@ def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
     if len(states) == 1:
         return keyed_table(folder, spec, states[0])
     if not shared_log(folder, spec.store_id).kept_snapshots():
-        raise NotFoundError("NO_SNAPSHOT", f"keyed store {spec.name!r} has no snapshot yet; take and commit one")
+        raise NotFoundError(
+            ErrorCode.NO_SNAPSHOT, f"keyed store {spec.name!r} has no snapshot yet; take and commit one"
+        )
     addresses = ", ".join(f"{folder}/{state}" for state in states) or "none"
     raise NotFoundError(
-        "TABLE_NOT_FOUND", f"{folder} is a keyed store with {len(states)} states; name one of them: {addresses}"
+        ErrorCode.TABLE_NOT_FOUND, f"{folder} is a keyed store with {len(states)} states; name one of them: {addresses}"
     )
 
 
@@ -185,7 +188,8 @@ def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
     if state not in _states(folder, spec, every=True):
         addresses = ", ".join(f"{folder}/{other}" for other in _states(folder, spec)) or "none"
         raise NotFoundError(
-            "TABLE_NOT_FOUND", f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them"
+            ErrorCode.TABLE_NOT_FOUND,
+            f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them",
         )
     return keyed_table(folder, spec, state)
 

@@ -10,6 +10,7 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import Unneeded, run_vacuum
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
 
@@ -49,7 +50,7 @@ class SnapshotsUpkeep:
 
     def files(self) -> SegmentFiles:
         raise UnsupportedError(
-            "SNAPSHOTS_ONLY",
+            ErrorCode.SNAPSHOTS_ONLY,
             f"{self.spec.name!r} is a keyed store, which has nothing to compact or to expire: its "
             "snapshots stay as they were written until store.discard(version) removes them; vacuum "
             "removes files that tasks left behind",

@@ -8,6 +8,7 @@ from typing import Any
 
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import format_duration
@@ -38,7 +39,10 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         if found.kept is not None:
             item["retention"] = found.kept
     except StateStoreError as error:
-        if error.code in ("CONFLICTING_OPTIONS", "STATE_SELECTION"):  # the question is wrong, not the state
+        if error.code in (
+            ErrorCode.CONFLICTING_OPTIONS,
+            ErrorCode.STATE_SELECTION,
+        ):  # the question is wrong, not the state
             raise
         what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
         item |= {"health": [f"{what}: {error}"], "status": "damaged"}

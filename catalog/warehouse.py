@@ -23,6 +23,7 @@ from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import Engine
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, engine_options, expected, recognised
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
@@ -128,7 +129,7 @@ class Warehouse:
     def open(self, name: str) -> StateTable:
         """Return a table, or a metadata table, as doors read it. Raises NotFoundError TABLE_NOT_FOUND."""
         if not isinstance(name, str):
-            raise InvalidInputError("INVALID_NAME", f"table name {shown(name)}; expected a text")
+            raise InvalidInputError(ErrorCode.INVALID_NAME, f"table name {shown(name)}; expected a text")
         base, _, suffix = name.partition("$")
         if (suffix and suffix not in TABLES) or not self.held.knows(base):
             raise self._not_found(name)
@@ -166,7 +167,7 @@ class Warehouse:
                 "that is a keyed store; name one of its states" if self._of_schema(name) else "it has no snapshot yet"
             )
         return NotFoundError(
-            "TABLE_NOT_FOUND",
+            ErrorCode.TABLE_NOT_FOUND,
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
 
@@ -207,7 +208,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     with disk_errors("look at", root):
         if not root.is_dir():
             raise NotFoundError(
-                "PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse, a store or {expected()}"
+                ErrorCode.PATH_NOT_FOUND, f"{root} is not a directory; expected a warehouse, a store or {expected()}"
             )
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
@@ -218,7 +219,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
         stores = tuple(Catalog(root).stores())
     if not stores:
         raise NotFoundError(
-            "NOTHING_HERE",
+            ErrorCode.NOTHING_HERE,
             f"{root} holds no store; expected a warehouse made with statestore.connect, or {expected()}",
         )
     return Warehouse(location, _Stores(root, stores, location))
@@ -257,13 +258,13 @@ def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:
         keyed = table.opening.spec
     if keyed is not None:
         raise UnsupportedError(
-            "KEYED_WRITE",
+            ErrorCode.KEYED_WRITE,
             f"{path} belongs to keyed store {keyed.name!r}, which takes no rows: its states are "
             "written key by key with store.backend(), and become a version with their snapshots "
             "(store.commit)",
         )
     if not isinstance(table, VersionedTable):
-        raise ReadOnlyError("READ_ONLY", f"{path} is read-only: metadata of a store, or the state of a query")
+        raise ReadOnlyError(ErrorCode.READ_ONLY, f"{path} is read-only: metadata of a store, or the state of a query")
     return table.spec
 
 
@@ -272,7 +273,8 @@ def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
     base, _, suffix = root.name.partition("$")
     if suffix and suffix not in TABLES:
         raise NotFoundError(
-            "TABLE_NOT_FOUND", f"{path}: no metadata table ${suffix}; there are {', '.join('$' + t for t in TABLES)}"
+            ErrorCode.TABLE_NOT_FOUND,
+            f"{path}: no metadata table ${suffix}; there are {', '.join('$' + t for t in TABLES)}",
         )
     folder = root.parent / base
     keyed = keyed_spec(folder)
@@ -287,7 +289,9 @@ def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
     keyed = keyed_spec(root.parent / store) if store else None
     if keyed is not None:
         return state_table(state_at(root.parent / store, keyed, state), suffix)
-    raise NotFoundError("STORE_NOT_FOUND", f"no store at {folder}; create it with statestore.connect(…).create_store")
+    raise NotFoundError(
+        ErrorCode.STORE_NOT_FOUND, f"no store at {folder}; create it with statestore.connect(…).create_store"
+    )
 
 
 def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> EngineStates | None:
@@ -316,7 +320,7 @@ def _check_owners(location: Location, engine: Engine | None, options: Iterable[s
         owners = [owner for owner, _ in engine_options(name)]
         if owners and engine not in owners:
             raise InvalidInputError(
-                "STATE_SELECTION", f"{location} is no {owners[0].expects}; option {name} selects state in one"
+                ErrorCode.STATE_SELECTION, f"{location} is no {owners[0].expects}; option {name} selects state in one"
             )
 
 
@@ -357,6 +361,6 @@ class _OneStore(StoreTables):
 def _no_state(location: Location, folder: Folder) -> NotFoundError:
     if folder.entries():
         what = f"holds no store that can be read from there and not {expected()}"
-        return NotFoundError("NOTHING_HERE", f"{location} {what}; stores can be read in local directories only")
+        return NotFoundError(ErrorCode.NOTHING_HERE, f"{location} {what}; stores can be read in local directories only")
     what = f"does not exist, or has nothing in it; expected a folder with {expected()}"
-    return NotFoundError("PATH_NOT_FOUND", f"{location} {what}")
+    return NotFoundError(ErrorCode.PATH_NOT_FOUND, f"{location} {what}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.declared_types import has_collation
 from statestore.formats.values.types import shown_field
@@ -23,7 +24,7 @@ def check_not_collated(schema: pa.Schema, names: Iterable[str]) -> None:
 
 def collated_key(column: str, kind: str) -> UnsupportedError:
     return UnsupportedError(
-        "COLLATED_KEY",
+        ErrorCode.COLLATED_KEY,
         f"column {column!r} is {kind}, and keys are compared byte by byte: keys that are equal by the collation would "
         "stay apart; make it a plain string, for instance with lower(…) or collate(…, 'UTF8_BINARY')",
     )

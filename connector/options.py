@@ -14,6 +14,7 @@ from statestore.catalog.reads.argument_names import RANGE, right_names
 from statestore.formats.engine import EngineOption
 from statestore.formats.engine_arguments import flag, python_name
 from statestore.formats.engines import engine_options, engines
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import parse_time
@@ -160,7 +161,7 @@ def checked_options(options: Mapping[str, str], *uses: Use) -> dict[str, str]:
             meant = [_RANGE[word] for word in right_names(name, RANGE) if _RANGE[word] in names.values()]
             close = meant or [names[word] for word in difflib.get_close_matches(lowered, names, 1, 0.5)]
             hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names.values())}"
-            raise InvalidInputError("UNKNOWN_OPTION", f"option {name!r} does not exist for a {uses[0]}; {hint}")
+            raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, f"option {name!r} does not exist for a {uses[0]}; {hint}")
         checked[lowered] = value
     return checked
 
@@ -215,14 +216,16 @@ def stream_query_of(written: Mapping[str, str]) -> tuple[Query, StreamStart]:
     options = checked_options(written, "readStream")
     if not _bool(options, "readChangeFeed"):
         raise InvalidInputError(
-            "CHANGE_FEED_ONLY",
+            ErrorCode.CHANGE_FEED_ONLY,
             "a stream reads the change feed; set option readChangeFeed=true, or read the state with spark.read",
         )
     _refuse_mixed(options, False, True)
     latest = options.get("startingversion", "").strip().lower() == LATEST
     limit = _int(options, "maxVersionsPerTrigger")
     if limit is not None and limit < 1:
-        raise InvalidInputError("INVALID_OPTION", f"option maxVersionsPerTrigger is {limit}; expected 1 or more")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option maxVersionsPerTrigger is {limit}; expected 1 or more"
+        )
     start = StreamStart(
         None if latest else _int(options, "startingVersion"),
         latest,
@@ -242,7 +245,9 @@ def transaction_of(written: Mapping[str, str]) -> tuple[str, int] | None:
     options = checked_options(written, "write")
     application, batch = options.get("txnappid"), _int(options, "txnVersion")
     if (application is None) != (batch is None):
-        raise InvalidInputError("INVALID_OPTION", "txnAppId and txnVersion make one transaction id; give both or none")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, "txnAppId and txnVersion make one transaction id; give both or none"
+        )
     return None if application is None or batch is None else (application, batch)
 
 
@@ -266,34 +271,43 @@ def _refuse_two_feeds(options: Mapping[str, str], own_feed: bool) -> None:
     if bounds and own_feed:
         feed = next(option.name for option in theirs if option.feed)
         raise InvalidInputError(
-            "INVALID_OPTION",
+            ErrorCode.INVALID_OPTION,
             f"option {min(bounds)} asks for changes of rows, {feed} for the engine's own change feed; give one kind of "
             "bounds",
         )
     aliases = [option.name for option in theirs if option.alias == "versionAsOf"]
     if aliases and not own_feed:
-        raise InvalidInputError("INVALID_OPTION", f"{aliases[0]} does not go with readChangeFeed; give startingVersion")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"{aliases[0]} does not go with readChangeFeed; give startingVersion"
+        )
 
 
 def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> None:
     if history and changes:
-        raise InvalidInputError("INVALID_OPTION", "history and readChangeFeed are two different reads; give one")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, "history and readChangeFeed are two different reads; give one"
+        )
     ranged = {"startingversion", "endingversion"} & set(options)
     if ranged and not changes:
-        raise InvalidInputError("INVALID_OPTION", f"option {min(ranged)} needs readChangeFeed=true")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {min(ranged)} needs readChangeFeed=true")
     timed = {"startingtimestamp", "endingtimestamp"} & set(options)
     if timed and not (changes or history):
-        raise InvalidInputError("INVALID_OPTION", f"option {min(timed)} needs readChangeFeed=true or history=true")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option {min(timed)} needs readChangeFeed=true or history=true"
+        )
     if ranged and timed:
         raise InvalidInputError(
-            "INVALID_OPTION", "changes are selected by version or by timestamp; give one kind of bounds"
+            ErrorCode.INVALID_OPTION, "changes are selected by version or by timestamp; give one kind of bounds"
         )
     if "timestampasof" in options and (history or changes):
         raise InvalidInputError(
-            "INVALID_OPTION", "timestampAsOf asks for one moment; with history or changes give startingTimestamp"
+            ErrorCode.INVALID_OPTION,
+            "timestampAsOf asks for one moment; with history or changes give startingTimestamp",
         )
     if "versionasof" in options and changes:
-        raise InvalidInputError("INVALID_OPTION", "versionAsOf does not go with readChangeFeed; give startingVersion")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, "versionAsOf does not go with readChangeFeed; give startingVersion"
+        )
 
 
 def _zone(written: Mapping[str, str]) -> tzinfo | None:
@@ -309,7 +323,7 @@ def _zone(written: Mapping[str, str]) -> tzinfo | None:
         return ZoneInfo("UTC" if name == "Z" else name)
     except (ZoneInfoNotFoundError, ValueError):
         raise InvalidInputError(
-            "INVALID_TIME_ZONE",
+            ErrorCode.INVALID_TIME_ZONE,
             f"the session's time zone {name!r} is not known to Python; write times with their zone, like "
             "2013-01-01T05:00:00Z, or set spark.sql.session.timeZone to a name like Europe/Berlin",
         ) from None
@@ -322,7 +336,7 @@ def _time(options: Mapping[str, str], name: str, written: Mapping[str, str]) -> 
     try:
         return parse_time(text, f"option {name}")
     except InvalidInputError as error:
-        zone = _zone(written) if error.code == "NAIVE_DATETIME" else None
+        zone = _zone(written) if error.code == ErrorCode.NAIVE_DATETIME else None
         if zone is None:
             raise
     return parse_time(text, f"option {name}", zone)
@@ -337,7 +351,7 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     if not all(names) or twice:
         problem = f"names {twice[0]!r} twice" if twice and all(names) else "holds an empty name"
         raise InvalidInputError(
-            "INVALID_OPTION", f"option {name} is {text!r}, which {problem}; expected names like a,b"
+            ErrorCode.INVALID_OPTION, f"option {name} is {text!r}, which {problem}; expected names like a,b"
         )
     return names
 
@@ -347,12 +361,12 @@ def _int(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):  # int() would also accept 1_000
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected a whole number")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} is {text!r}; expected a whole number")
     return int(text)
 
 
 def _bool(options: Mapping[str, str], name: str) -> bool:
     text = options.get(name.lower(), "false").strip().lower()
     if text not in ("true", "false"):
-        raise InvalidInputError("INVALID_OPTION", f"option {name} is {text!r}; expected true or false")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} is {text!r}; expected true or false")
     return text == "true"

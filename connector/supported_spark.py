@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 LEAST = (4, 1)
@@ -45,18 +46,18 @@ def check_session(spark: Any) -> None:
 def check_is_session(spark: Any) -> None:
     """Raise InvalidInputError WRONG_INPUT if the value is not a SparkSession; a stopped session passes."""
     if not _is_a(spark, "SparkSession"):
-        raise InvalidInputError("WRONG_INPUT", f"spark is {_shown(spark)}; expected a SparkSession")
+        raise InvalidInputError(ErrorCode.WRONG_INPUT, f"spark is {_shown(spark)}; expected a SparkSession")
 
 
 def check_frame(rows: Any) -> None:
     """Raise InvalidInputError WRONG_INPUT if the value is not a DataFrame of Spark; errors as `check_spark`."""
     check_spark()
     if not _is_a(rows, "DataFrame"):
-        raise InvalidInputError("WRONG_INPUT", f"rows is {_shown(rows)}; expected a DataFrame of Spark")
+        raise InvalidInputError(ErrorCode.WRONG_INPUT, f"rows is {_shown(rows)}; expected a DataFrame of Spark")
 
 
 def _stopped(state: str) -> InvalidInputError:
-    return InvalidInputError("WRONG_INPUT", f"the SparkSession {state}; make a new one")
+    return InvalidInputError(ErrorCode.WRONG_INPUT, f"the SparkSession {state}; make a new one")
 
 
 def stand_in() -> Callable[..., NoReturn] | None:
@@ -85,7 +86,7 @@ def _problem() -> UnsupportedError | None:
 
 def _unsupported(version: str, cure: str) -> UnsupportedError:
     return UnsupportedError(
-        "UNSUPPORTED_SPARK",
+        ErrorCode.UNSUPPORTED_SPARK,
         f"found {version}; reads and writes in Spark need {_named(LEAST)} or later: {cure}; {_WITHOUT}",
     )
 

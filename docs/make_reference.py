@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,8 @@ from statestore.catalog.stores import kind_options
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS, options_of_engines
-from statestore.formats.errors import StateStoreError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CommitUnknownError, StateStoreError
 from statestore.formats.places.regular_files import MAPPING
 from statestore.formats.rocksdb.scan import READER
 
@@ -169,17 +171,43 @@ def _commands() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield "\n## Errors\n"
-    yield "All derive from `statestore.StateStoreError` and carry a `code`.\n"
-    codes: dict[str, set[str]] = {kind.__name__: set() for kind in StateStoreError.__subclasses__()}
+    yield (
+        "All derive from `statestore.StateStoreError`. Each has a `message` and a `code`, which is one of those below "
+        'and compares equal to its text: `error.code == "STORE_LOCKED"`. Problems that `verify` reports have such a '
+        "code, too.\n"
+    )
+    names = [kind.__name__ for kind in (*StateStoreError.__subclasses__(), CommitUnknownError)]
+    yield _table(("error", "what to do"), ((_code(name), ACTIONS[name]) for name in names if name in ACTIONS))
+    classes = _classes_of_codes()
+    rows = ((_code(code), ", ".join(map(_code, classes[code])), text) for code, text in _texts_of_codes())
+    yield _table(("code", "error", "what is wrong, and what to do"), rows)
+
+
+def _classes_of_codes() -> dict[str, list[str]]:
+    """The errors with which each code is raised."""
+    indirect = {
+        "ErrorPath": "InvalidInputError",
+        "StorageExistsError": "StateStoreError",
+        "UnsettledError": "StorageError",
+    }
+    found: dict[str, list[str]] = {code: [] for code in ErrorCode}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in codes:
-                    first = node.args[0] if node.args else None
-                    if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                        codes[node.func.id].add(first.value)
-    rows = ((_code(k), ACTIONS.get(k, ""), ", ".join(_code(c) for c in sorted(found))) for k, found in codes.items())
-    yield _table(("error", "what to do", "codes"), rows)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                    kind, first = indirect.get(node.func.id, node.func.id), node.args[0]
+                    code = first.attr if isinstance(first, ast.Attribute) and first.attr in found else None
+                    if code is not None and kind not in found[code] and kind in (*ACTIONS, "StateStoreError"):
+                        found[code].append(kind)
+    return found
+
+
+def _texts_of_codes() -> Iterator[tuple[str, str]]:
+    """The text below each code in the source of `ErrorCode`."""
+    (body,) = [node.body for node in ast.parse(inspect.getsource(ErrorCode)).body if isinstance(node, ast.ClassDef)]
+    for code, text in pairwise(body):
+        if isinstance(code, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            yield ast.unparse(code.targets[0]), str(text.value.value)
 
 
 def _usage(parameter: Any) -> Sequence[str]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
@@ -175,7 +176,9 @@ class Source(Protocol):
         """The versions that history covers, ascending. Raises NotFoundError where there is none."""
         found = [version.number for version in self.versions(state) if version.readable and version.holds_state]
         if not found:
-            raise NotFoundError("VERSION_NOT_FOUND", f"{state} of {self.path} has no {self.version_words[0]} to read")
+            raise NotFoundError(
+                ErrorCode.VERSION_NOT_FOUND, f"{state} of {self.path} has no {self.version_words[0]} to read"
+            )
         return found
 
     def newest(self, state: str) -> int:
@@ -192,7 +195,7 @@ class Source(Protocol):
         if version not in kept:
             word, words = self.version_words
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"{self.path} has no {state} of {word} {version}; {words} {kept[0]} to {kept[-1]} can be read",
             )
 
@@ -200,7 +203,7 @@ class Source(Protocol):
         """The error for a history over a version whose time is unknown."""
         word = self.version_words[0]
         return NotFoundError(
-            "TIME_NOT_KEPT",
+            ErrorCode.TIME_NOT_KEPT,
             f"{word} {version} of {self.path} has no time, which history and changes need; read single {word}s",
         )
 

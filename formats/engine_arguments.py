@@ -9,6 +9,7 @@ from typing import Any
 
 from statestore.formats.engine import EngineOption
 from statestore.formats.engines import engines
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 
 CHANGE_FEED = "readChangeFeed"
@@ -44,11 +45,11 @@ def engine_options_of(call: str, given: Mapping[str, Any]) -> dict[str, str]:
             alike = {spelled.replace("_", ""): spelled for spelled in known}
             close = difflib.get_close_matches(name.lower().replace("_", ""), alike, 1, 0.5)
             hint = f"did you mean {alike[close[0]]}?" if close else f"engines have {', '.join(known)}"
-            raise InvalidInputError("UNKNOWN_OPTION", f"{call}(…) has no argument {name!r}; {hint}")
+            raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, f"{call}(…) has no argument {name!r}; {hint}")
         option = known[name]
         if type(value) is not _KINDS[option.kind]:
             raise InvalidInputError(
-                "INVALID_OPTION", f"{name} is {shown(value)}; expected {_KINDS[option.kind].__name__}"
+                ErrorCode.INVALID_OPTION, f"{name} is {shown(value)}; expected {_KINDS[option.kind].__name__}"
             )
         found[option.name] = str(value).lower() if option.kind == "bool" else str(value)
         if option.feed:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from statestore.formats.engine import Engine, EngineOption, Source
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
@@ -51,7 +52,8 @@ def engine_named(name: str) -> Engine:
             return engine
     known = ", ".join(engine.name for engine in engines())
     raise UnsupportedError(
-        "UNKNOWN_ENGINE", f"no engine {name!r} is installed here; there are {known}; install the package that has it"
+        ErrorCode.UNKNOWN_ENGINE,
+        f"no engine {name!r} is installed here; there are {known}; install the package that has it",
     )
 
 
@@ -75,7 +77,7 @@ def _loaded(module: str) -> Engine:
     found = importlib.import_module(module).ENGINE
     if not isinstance(found, Engine):
         raise UnsupportedError(
-            "UNKNOWN_ENGINE", f"module {module} has no Engine called ENGINE, which an engine must have"
+            ErrorCode.UNKNOWN_ENGINE, f"module {module} has no Engine called ENGINE, which an engine must have"
         )
     return found
 

@@ -12,19 +12,22 @@ The tree is grouped by what the caller would do about it::
     ├── UnsupportedError                  use another type, kind or engine
     └── ReadOnlyError                     write somewhere else
 
-Each error carries a stable upper-case ``code`` and a message that names the file or option, what was
-found, what was expected and what to do. Errors survive pickling, because they cross Spark's process border.
+Each error carries a stable upper-case ``code`` (`statestore.formats.error_codes`) and a message that names the file or
+option, what was found, what was expected and what to do. Errors survive pickling, because they cross Spark's process
+border.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from statestore.formats.error_codes import ErrorCode
+
 
 class StateStoreError(Exception):
     """Base of all errors of this package. ``str(error)`` is ``[CODE] message``."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str) -> None:
         message = message.encode(errors="backslashreplace").decode()  # text from a user may not be valid Unicode
         super().__init__(code, message)
         self.code = code
@@ -65,7 +68,7 @@ class StorageError(StateStoreError, OSError):
     ``errno`` and ``filename`` are those of the system's error (None where it has none).
     """
 
-    def __init__(self, code: str, message: str, errno: int | None = None, filename: str | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str, errno: int | None = None, filename: str | None = None) -> None:
         super().__init__(code, message)
         self.errno = errno
         self.filename = filename
@@ -85,7 +88,7 @@ class CommitUnknownError(StorageError):
     """
 
     def __init__(
-        self, code: str, message: str, errno: int | None = None, filename: str | None = None, commit: str = ""
+        self, code: ErrorCode, message: str, errno: int | None = None, filename: str | None = None, commit: str = ""
     ) -> None:
         super().__init__(code, message, errno, filename)
         self.commit = commit

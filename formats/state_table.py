@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.filters import Filter
 
@@ -119,5 +120,5 @@ def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:
         return (given,)
     found = tuple(given) if isinstance(given, Iterable) else None
     if found is None or not all(isinstance(name, str) for name in found):
-        raise InvalidInputError("INVALID_OPTION", f"{what} is {shown(given)}; expected a list of column names")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{what} is {shown(given)}; expected a list of column names")
     return found

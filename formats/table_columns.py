@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter, check_filters, resolved
@@ -14,12 +15,16 @@ from statestore.formats.values.filters import Filter, check_filters, resolved
 
 def unknown_column(name: object, table: str, columns: Iterable[str], read: str = "") -> NotFoundError:
     """The error for a column that a table (in a kind of read) does not have."""
-    return NotFoundError("COLUMN_NOT_FOUND", f"{table} has no column {shown(name)}{read}; it has {', '.join(columns)}")
+    return NotFoundError(
+        ErrorCode.COLUMN_NOT_FOUND, f"{table} has no column {shown(name)}{read}; it has {', '.join(columns)}"
+    )
 
 
 def unknown_row_column(name: object, rows: str, columns: Iterable[str]) -> InvalidInputError:
     """The error for a column that the rows which the caller passes do not have."""
-    return InvalidInputError("COLUMN_NOT_FOUND", f"{rows} have no column {shown(name)}; they have {', '.join(columns)}")
+    return InvalidInputError(
+        ErrorCode.COLUMN_NOT_FOUND, f"{rows} have no column {shown(name)}; they have {', '.join(columns)}"
+    )
 
 
 def chosen_columns(whole: pa.Schema, query: Query, table: str, hidden: Sequence[pa.Field] = ()) -> pa.Schema:

@@ -24,6 +24,7 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.maintenance import file_names
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
@@ -193,14 +194,14 @@ def _spec(storage: Storage, report: Report) -> StoreSpec | None:
 
 def _drop_overtaken(storage: Storage, log: LogFindings, report: Report) -> None:
     """Drop problems of files that are missing because another process compacted and vacuumed during the check."""
-    missing = {p.file for p in report.problems if p.code == "FILE_NOT_FOUND"} & log.references.keys()
+    missing = {p.file for p in report.problems if p.code == ErrorCode.FILE_NOT_FOUND} & log.references.keys()
     if not missing:
         return
     try:
         overtaken = missing - file_names(load_log_state(storage))
     except StateStoreError:
         return
-    report.problems[:] = [p for p in report.problems if p.code != "FILE_NOT_FOUND" or p.file not in overtaken]
+    report.problems[:] = [p for p in report.problems if p.code != ErrorCode.FILE_NOT_FOUND or p.file not in overtaken]
 
 
 def verify(
@@ -222,7 +223,7 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
     with disk_errors("look at", root):
         if not root.is_dir():
             raise NotFoundError(
-                "PATH_NOT_FOUND", f"{root} is not a directory; expected a warehouse or a store directory"
+                ErrorCode.PATH_NOT_FOUND, f"{root} is not a directory; expected a warehouse or a store directory"
             )
         if _is_store(root):
             there = [root.resolve()]
@@ -230,11 +231,13 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
             there = sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
     folders = [folder for folder in there if not folder.name.startswith(".")]
     if not folders:
-        raise NotFoundError("NOTHING_HERE", f"{root} holds no store; expected a warehouse made with statestore.connect")
+        raise NotFoundError(
+            ErrorCode.NOTHING_HERE, f"{root} holds no store; expected a warehouse made with statestore.connect"
+        )
     chosen = [folder for folder in folders if store is None or (isinstance(store, str) and folder.name == store)]
     if not chosen:
         raise NotFoundError(
-            "STORE_NOT_FOUND",
+            ErrorCode.STORE_NOT_FOUND,
             f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in folders)}",
         )
     return chosen

@@ -22,6 +22,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.maintenance import file_names
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
@@ -85,7 +86,9 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
     problems = []
     if data.size != ref.bytes:
         message = f"{ref.name} has {data.size} bytes, the commit says {ref.bytes}; restore the file from a copy"
-        problems = [Problem("SEGMENT_TRUNCATED", ref.name, message, "", expected=str(ref.bytes), found=str(data.size))]
+        problems = [
+            Problem(ErrorCode.SEGMENT_TRUNCATED, ref.name, message, "", expected=str(ref.bytes), found=str(data.size))
+        ]
     memory = memoryview(data)
     for region, start in enumerate(range(0, min(data.size, ref.bytes), REGION_BYTES)):
         stop = min(start + REGION_BYTES, ref.bytes)
@@ -100,7 +103,7 @@ def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Probl
                 f"{ref.name}: region {region} (bytes {start} to {stop}) has checksum {checksum}, "
                 f"the commit says {expected}; restore the file from a copy"
             )
-            problems.append(Problem("SEGMENT_CORRUPT", ref.name, message, "", region, expected, checksum))
+            problems.append(Problem(ErrorCode.SEGMENT_CORRUPT, ref.name, message, "", region, expected, checksum))
     report.checked.add(ref.name)
     return problems
 
@@ -198,12 +201,12 @@ def _segment_problems(
     problems: list[Problem] = []
     for name, step in steps:
         try:
-            problems += [Problem("INVARIANT", name, text, "") for text in step() or ()]
+            problems += [Problem(ErrorCode.INVARIANT, name, text, "") for text in step() or ()]
         except StateStoreError as error:
             problems.append(problem_of(error, name, ""))
             break
         except (pa.ArrowException, ValueError, IndexError, TypeError) as error:
-            problems.append(Problem("SEGMENT_CORRUPT", name, f"{name}: {type(error).__name__}: {error}", ""))
+            problems.append(Problem(ErrorCode.SEGMENT_CORRUPT, name, f"{name}: {type(error).__name__}: {error}", ""))
             break
     return problems
 
@@ -241,7 +244,7 @@ def _verify_keys(files: SegmentFiles, segments: list[SegmentWithClosures], versi
     if twice:
         message = f"version {version}: {twice} keys have two rows at one moment"
         affects = f"reads of these keys at version {version}"
-        report.add(Problem("INVARIANT", "log/", message, affects, versions=(version, version)))
+        report.add(Problem(ErrorCode.INVARIANT, "log/", message, affects, versions=(version, version)))
 
 
 def _overlaps(files: SegmentFiles, segments: list[SegmentWithClosures], version: int, part: int, bits: int) -> int:

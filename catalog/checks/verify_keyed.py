@@ -32,6 +32,7 @@ from statestore.catalog.log.entries import entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -85,7 +86,7 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
 
 def _drop_overtaken(storage: Storage, report: Report) -> None:
     """Drop problems of files that are missing because another process discarded their snapshots during the check."""
-    missing = {problem.file for problem in report.problems if problem.code == "SNAPSHOT_FILE_MISSING"}
+    missing = {problem.file for problem in report.problems if problem.code == ErrorCode.SNAPSHOT_FILE_MISSING}
     if missing:
         with contextlib.suppress(StateStoreError):
             missing -= read_log(storage).files().keys()
@@ -99,7 +100,7 @@ def _log(storage: Storage, sizes: dict[str, int], findings: KeyedFindings, repor
     for version in absent:
         name = entry_name(version)
         message = f"{name} is missing; restore the file from a copy"
-        report.add(Problem("LOG_CORRUPT", name, message, EVERYTHING, versions=(version, version)))
+        report.add(Problem(ErrorCode.LOG_CORRUPT, name, message, EVERYTHING, versions=(version, version)))
     entries: list[SnapshotEntry] = []
     for version in versions:
         name = entry_name(version)
@@ -141,7 +142,9 @@ def _wrong_entries(entries: Iterable[SnapshotEntry]) -> Iterator[Problem]:
 def _wrong(entry: SnapshotEntry, what: str) -> Problem:
     name = entry_name(entry.version)
     versions = (entry.version, entry.version)
-    return Problem("LOG_WRONG", name, f"{name} {what}", f"what version {entry.version} recorded", versions=versions)
+    return Problem(
+        ErrorCode.LOG_WRONG, name, f"{name} {what}", f"what version {entry.version} recorded", versions=versions
+    )
 
 
 def _verify_log_checkpoints(
@@ -160,7 +163,7 @@ def _verify_log_checkpoints(
         findings.log_checkpoints += 1
         if checkpoint != folded(SnapshotLog(log.entries[: checkpoint.newest])):
             message = f"{name} differs from the sum of the log entries; remove it"
-            report.add(Problem("CHECKPOINT_WRONG", name, message, EVERYTHING, versions=(0, checkpoint.newest)))
+            report.add(Problem(ErrorCode.CHECKPOINT_WRONG, name, message, EVERYTHING, versions=(0, checkpoint.newest)))
 
 
 def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
@@ -204,7 +207,7 @@ def _verify_snapshot(
             findings.rows += _verify_part(root, spec, part)
         except StateStoreError as error:
             if (
-                error.code != "SNAPSHOT_FILE_MISSING"
+                error.code != ErrorCode.SNAPSHOT_FILE_MISSING
             ):  # the file existed a moment ago: another process is discarding the snapshot
                 report.add(problem_of(error, name, affects))
 
@@ -230,11 +233,15 @@ def _verify_table(root: Path, spec: StoreSpec, part: SnapshotPart, state: str) -
     schema = next(table_schema(spec.key, described) for described in part.states if described.name == state)
     for grouped in table_rows(root, table, part.key_groups):
         if grouped.rows.schema != schema:
-            raise CorruptError("ROW_CORRUPT", f"{table.file.name}: columns {grouped.rows.schema}, expected {schema}")
+            raise CorruptError(
+                ErrorCode.ROW_CORRUPT, f"{table.file.name}: columns {grouped.rows.schema}, expected {schema}"
+            )
         _check_groups(spec, part, state, grouped)
         count += grouped.rows.num_rows
     if count != table.groups[-1]:
-        raise CorruptError("ROW_CORRUPT", f"{table.file.name} has {count} rows, the log says {table.groups[-1]}")
+        raise CorruptError(
+            ErrorCode.ROW_CORRUPT, f"{table.file.name} has {count} rows, the log says {table.groups[-1]}"
+        )
     return count
 
 
@@ -244,13 +251,13 @@ def _check_groups(spec: StoreSpec, part: SnapshotPart, state: str, grouped: Grou
     if len(wrong):
         row = grouped.rows.slice(int(wrong[0]), 1).to_pylist()[0]
         raise CorruptError(
-            "WRONG_KEY_GROUP",
+            ErrorCode.WRONG_KEY_GROUP,
             f"state {state!r}: {row} is stored in key group {grouped.groups[wrong[0]]}, expected {groups[wrong[0]]}",
         )
     outside = (grouped.groups < part.key_groups.start) | (grouped.groups >= part.key_groups.stop)
     if outside.any():
         raise CorruptError(
-            "WRONG_KEY_GROUP",
+            ErrorCode.WRONG_KEY_GROUP,
             f"state {state!r} has rows of key group {grouped.groups[outside][0]} in a "
             "part that does not contain this group",
         )

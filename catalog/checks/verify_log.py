@@ -12,6 +12,7 @@ from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_log_checkpoint
 from statestore.catalog.log.log_state import EMPTY, NUMBERS, TEXTS, LogState, Versions, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -142,7 +143,7 @@ def _verify_log_checkpoint(
     if different:
         affects = f"every read and write of the store that starts from version {folded.version}"
         message = f"{name}: {different} differ from the sum of the log entries; remove it"
-        report.add(Problem("CHECKPOINT_WRONG", name, message, affects, versions=(0, folded.version)))
+        report.add(Problem(ErrorCode.CHECKPOINT_WRONG, name, message, affects, versions=(0, folded.version)))
     return replayed
 
 
@@ -186,8 +187,10 @@ def _missing(first: int, last: int, affects: str) -> Problem:
     name = entry_name(first)
     others = "" if first == last else f" and all others to version {last}"
     message = f"{name}{others} is missing; restore the log from a copy"
-    return Problem("LOG_CORRUPT", name, message, affects, versions=(first, last))
+    return Problem(ErrorCode.LOG_CORRUPT, name, message, affects, versions=(first, last))
 
 
 def _wrong(name: str, what: str, version: int) -> Problem:
-    return Problem("LOG_WRONG", name, f"{name} {what}", f"what version {version} recorded", versions=(version, version))
+    return Problem(
+        ErrorCode.LOG_WRONG, name, f"{name} {what}", f"what version {version} recorded", versions=(version, version)
+    )

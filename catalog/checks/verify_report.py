@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
 
 
@@ -27,7 +28,7 @@ class Problem:
     last) and ``times`` (epoch microseconds from, to; to None: still valid) state the same in numbers.
     """
 
-    code: str
+    code: ErrorCode
     file: str
     message: str
     affects: str

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from statestore.formats.changelogs.changelog import Changelog, read_changelog, store_of
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, StorageError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in
@@ -294,7 +295,7 @@ def _remove(file: ChangelogWriter) -> None:
 
 def _short(changelog: Changelog, floor: int) -> CorruptError:
     return CorruptError(
-        "CHANGELOG_CORRUPT",
+        ErrorCode.CHANGELOG_CORRUPT,
         f"{changelog.path}: whole frames end at byte {changelog.end}, but {floor} bytes were acknowledged; "
         "restore the file from a copy, or close the store and move the file away to continue without "
         "its writes",

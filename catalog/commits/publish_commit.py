@@ -29,6 +29,7 @@ from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.key_index import KeyIndex
@@ -69,7 +70,7 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
         if committed is not None:
             return committed
     raise ConflictError(
-        "TOO_MANY_CONFLICTS",
+        ErrorCode.TOO_MANY_CONFLICTS,
         f"store {files.spec.name!r}: lost the race for a version {MAX_ATTEMPTS} times in a row; "
         "reduce the number of writers or retry later",
     )

@@ -9,6 +9,7 @@ import os
 import stat
 from pathlib import Path
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError
 from statestore.formats.places.disk_errors import disk_errors
 
@@ -32,7 +33,7 @@ def take_writer_lock(root: Path, store: str) -> int:
             os.close(file)
             who = "this process, by another handle" if owner == str(os.getpid()) else f"process {owner}"
             raise ConflictError(
-                "STORE_LOCKED",
+                ErrorCode.STORE_LOCKED,
                 f"store {store!r} is open for writing in {who} ({path}); close it there, or open it "
                 "here with read_only=True to read the committed state",
             ) from None
@@ -49,7 +50,8 @@ def _refuse_other_than_file(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             raise CorruptError(
-                "LOCK_FILE", f"{path} is not a regular file, so the store cannot be locked for writing; remove it"
+                ErrorCode.LOCK_FILE,
+                f"{path} is not a regular file, so the store cannot be locked for writing; remove it",
             )
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns
@@ -133,7 +134,7 @@ class MetadataTable:
         schema = TABLES[self.suffix]
         if query.mode != "state" or query.as_of is not None:
             raise InvalidInputError(
-                "INVALID_OPTION",
+                ErrorCode.INVALID_OPTION,
                 f"{self.name} is a metadata table: it has no history, no changes and no state time; ask for a version",
             )
         return chosen_columns(schema, query, self.name)
@@ -148,7 +149,7 @@ class MetadataTable:
         oldest, newest = self.source.versions()
         if query.version is not None and not oldest <= query.version <= newest:
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"{self.source.name!r} has no version {query.version}; versions {oldest} to {newest} are known",
             )
         version = newest if query.version is None else query.version

@@ -15,6 +15,7 @@ from statestore.catalog.describe.metadata_table import (
 )
 from statestore.catalog.engines.engine_table import EngineTable, version_row
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.values.types import shown_field
 
@@ -78,7 +79,7 @@ class EngineMetadata:
         before = [n for n, each in by_number.items() if n < version and each.holds_state and each.readable]
         if not before:
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"{self.name}: no {source.version_words[0]} before version {version} is kept",
             )
         return max(before)

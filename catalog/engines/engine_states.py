@@ -13,6 +13,7 @@ from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, engine_named
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from statestore.formats.places.locations import Location
 from statestore.formats.state_table import StateTable
@@ -65,7 +66,9 @@ class EngineStates:
         names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
         options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
         hint = f"; or select one by an option of the engine: {options}" if options else ""
-        raise NotFoundError("TABLE_NOT_FOUND", f"{self.location} has several tables; name one of them: {names}{hint}")
+        raise NotFoundError(
+            ErrorCode.TABLE_NOT_FOUND, f"{self.location} has several tables; name one of them: {names}{hint}"
+        )
 
     def about(self, name: str) -> TableInfo:
         return TableInfo(self.source.info(name).kind, None)
@@ -73,7 +76,7 @@ class EngineStates:
     def summary(self, name: str) -> TableSummary:
         if self.bound is not None:
             raise InvalidInputError(
-                "CONFLICTING_OPTIONS",
+                ErrorCode.CONFLICTING_OPTIONS,
                 f"{self.location} was opened as of version {self.bound}, and a summary is of all versions; leave out "
                 "the version",
             )
@@ -94,7 +97,7 @@ class EngineStates:
         return base if base in self.names else None
 
     def upkeep(self, store: str) -> NoReturn:
-        raise ReadOnlyError("READ_ONLY", f"{store!r} is an engine's state, which is read-only")
+        raise ReadOnlyError(ErrorCode.READ_ONLY, f"{store!r} is an engine's state, which is read-only")
 
 
 def state_table(table: EngineTable, suffix: str) -> StateTable:

@@ -37,6 +37,7 @@ from statestore.formats.engine import (
     StateInfo,
     Version,
 )
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns
@@ -191,13 +192,13 @@ class EngineTable:
             return query
         if query.mode == "changes":
             raise InvalidInputError(
-                "CONFLICTING_OPTIONS",
+                ErrorCode.CONFLICTING_OPTIONS,
                 f"{self.name} was opened as of version {self.bound}, which does not go with changes; open it without a "
                 "version, and give the first and the last version of the changes",
             )
         if query.version is not None and query.version > self.bound:
             raise InvalidInputError(
-                "CONFLICTING_OPTIONS",
+                ErrorCode.CONFLICTING_OPTIONS,
                 f"{self.name} was opened as of version {self.bound}, and version {query.version} was asked for; give "
                 "one of them",
             )

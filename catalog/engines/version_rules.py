@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from statestore.formats.engine import Source, Version
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import format_time
@@ -36,7 +37,7 @@ def check_numbers(query: Query, word: str) -> None:
     for version in (query.version, query.start_version, query.end_version):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
             raise InvalidInputError(
-                "INVALID_VERSION", f"version is {shown(version)}; expected an int, the number of a {word}"
+                ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int, the number of a {word}"
             )
 
 
@@ -58,7 +59,9 @@ def version_asked(source: Source, state: str, query: Query) -> int:
     words = source.version_words[1]
     first = timed[0].time if timed else None
     kept = f"no {words}" if first is None else f"{words} of {format_time(first)} or later"
-    raise NotFoundError("TIME_NOT_KEPT", f"{state} of {source.path} keeps {kept}, asked for {format_time(query.as_of)}")
+    raise NotFoundError(
+        ErrorCode.TIME_NOT_KEPT, f"{state} of {source.path} keeps {kept}, asked for {format_time(query.as_of)}"
+    )
 
 
 def _versions_until(source: Source, state: str, numbers: Sequence[int], moment: int) -> Sequence[Version]:
@@ -145,7 +148,8 @@ def _changed(source: Source, state: str, timed: list[Version], query: Query, ori
             word = source.version_words[0]
             kept = f"those of {least} to {last} are kept" if least <= last else "none are"
             raise NotFoundError(
-                "VERSION_NOT_FOUND", f"{state} of {source.path}: changes of {word} {version} are not kept; {kept}"
+                ErrorCode.VERSION_NOT_FOUND,
+                f"{state} of {source.path}: changes of {word} {version} are not kept; {kept}",
             )
     first = least if query.start_version is None else query.start_version
     stop = last if query.end_version is None else query.end_version
@@ -156,12 +160,14 @@ def _check_order(query: Query) -> None:
     start, end = query.start_time, query.end_time
     if start is not None and end is not None and start > end:
         raise InvalidInputError(
-            "INVALID_RANGE",
+            ErrorCode.INVALID_RANGE,
             f"{query.mode} from {format_time(start)} to {format_time(end)}: the start is after the end; swap them",
         )
     first, last = query.start_version, query.end_version
     if first is not None and last is not None and first > last:
-        raise InvalidInputError("INVALID_RANGE", f"changes from version {first} to {last}: the start is after the end")
+        raise InvalidInputError(
+            ErrorCode.INVALID_RANGE, f"changes from version {first} to {last}: the start is after the end"
+        )
 
 
 def _check_times(source: Source, state: str, timed: list[Version], query: Query, origin: bool) -> None:
@@ -177,7 +183,7 @@ def _check_times(source: Source, state: str, timed: list[Version], query: Query,
     if asked < first:
         since = f"after {format_time(first - 1)}" if exclusive else f"from {format_time(first)} on"
         raise NotFoundError(
-            "TIME_NOT_KEPT",
+            ErrorCode.TIME_NOT_KEPT,
             f"{state} of {source.path} keeps {source.version_words[1]} {timed[0].number} to {timed[-1].number} and "
             f"{query.mode} {since}, asked for {format_time(asked)}",
         )

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from statestore.catalog.joins.table_side import Emitted, milliseconds, table_side
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import Time, duration_ms
 
@@ -38,7 +39,9 @@ class StreamTableJoin:
         grace: int | timedelta | str | None = None,
     ) -> None:
         if how not in ("inner", "left"):
-            raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; a stream-table join is 'inner' or 'left'")
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION, f"how is {how!r}; a stream-table join is 'inner' or 'left'"
+            )
         self._table = table_side(table)
         self._joiner = joiner
         self._how = how
@@ -85,12 +88,12 @@ class StreamTableJoin:
     def _check_grace(self, grace: int) -> None:
         if not self._table.is_versioned:
             raise InvalidInputError(
-                "GRACE_TOO_LONG", "grace needs a versioned table; one without history has nothing to wait for"
+                ErrorCode.GRACE_TOO_LONG, "grace needs a versioned table; one without history has nothing to wait for"
             )
         retention = self._table.history_retention
         if retention is not None and grace > retention:
             raise InvalidInputError(
-                "GRACE_TOO_LONG",
+                ErrorCode.GRACE_TOO_LONG,
                 f"grace is {grace} ms, but the table's history_retention is {retention} ms; expected "
                 "a grace of at most that, because a record must be joined while the value of its "
                 "time is kept",

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from statestore.catalog.joins.table_side import CurrentSide, Emitted, milliseconds, table_side
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.times import Time
 
 Step = Callable[[Any, Any, Any], Any]  # (group, value, aggregate so far) -> aggregate
@@ -38,8 +39,8 @@ class TableAggregation:
         self._table = table_side(table)
         side = table_side(aggregates)
         if not isinstance(side, CurrentSide):
-            raise InvalidInputError(
-                "JOIN_KIND", f"store {aggregates.name!r} is versioned; aggregates need a key_value store"
+            raise UnsupportedError(
+                ErrorCode.JOIN_KIND, f"store {aggregates.name!r} is versioned; aggregates need a key_value store"
             )
         self._aggregates = side
         self._group, self._add, self._subtract, self._initial = group, add, subtract, initial

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.times import Time, from_us, to_us
@@ -70,12 +71,12 @@ def table_side(store: Any) -> TableSide:
         names = store.spec.value.names
         if EVENT_TIME not in names or len(names) < 2:
             raise InvalidInputError(
-                "WRONG_SCHEMA",
+                ErrorCode.WRONG_SCHEMA,
                 f"store {store.name!r} has the value columns {', '.join(names)}; as a table it needs one more: "
                 "`event_time` of type bigint, for the time of each value",
             )
         return CurrentSide(store)
-    raise UnsupportedError("JOIN_KIND", f"{store!r} is not a table; expected a versioned or key-value store")
+    raise UnsupportedError(ErrorCode.JOIN_KIND, f"{store!r} is not a table; expected a versioned or key-value store")
 
 
 @dataclass(frozen=True)

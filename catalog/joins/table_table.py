@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from statestore.catalog.joins.table_side import Change, Emitted, TableSide, milliseconds, table_side
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import Time
 
@@ -26,7 +27,7 @@ class TableTableJoin:
 
     def __init__(self, left: Any, right: Any, joiner: Joiner, how: How = "inner") -> None:
         if how not in ("inner", "left", "outer"):
-            raise InvalidInputError("INVALID_OPTION", f"how is {how!r}; expected 'inner', 'left' or 'outer'")
+            raise InvalidInputError(ErrorCode.INVALID_OPTION, f"how is {how!r}; expected 'inner', 'left' or 'outer'")
         self._left, self._right = table_side(left), table_side(right)
         self._joiner = joiner
         self._how = how

@@ -50,6 +50,7 @@ from statestore.catalog.keyed.states import (
 from statestore.catalog.keyed.timers import TimerState
 from statestore.catalog.keyed.value_columns import ValueColumns
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.local_directory import LocalDirectory, take_directory
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -135,7 +136,7 @@ class KeyedBackend:
         if group not in self.key_groups:
             first, last = self.key_groups.start, self.key_groups.stop - 1
             raise InvalidInputError(
-                "WRONG_KEY_GROUP",
+                ErrorCode.WRONG_KEY_GROUP,
                 f"key {key!r} is of key group {group}; this backend has groups {first} to {last}: use "
                 "the backend of that group",
             )
@@ -156,7 +157,7 @@ class KeyedBackend:
         """
         if self._current is None:
             self.database.check()
-            raise InvalidInputError("NO_CURRENT_KEY", "no current key; call set_current_key first")
+            raise InvalidInputError(ErrorCode.NO_CURRENT_KEY, "no current key; call set_current_key first")
         return self._current
 
     def next_position(self) -> int:
@@ -177,7 +178,7 @@ class KeyedBackend:
         self.database.check()
         spec = self._spec(state)
         if namespace is not None and not len(spec.namespace):
-            raise InvalidInputError("NO_NAMESPACE", f"state {state!r} was registered without a namespace")
+            raise InvalidInputError(ErrorCode.NO_NAMESPACE, f"state {state!r} was registered without a namespace")
         rows = state_rows(spec)
         return self._keys_of(self.database.rows(state), rows.namespace(namespace))
 
@@ -242,7 +243,9 @@ class KeyedBackend:
         Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION, NotFoundError STORE_NOT_FOUND for a dropped store.
         """
         if kind not in ("full", "incremental"):
-            raise InvalidInputError("INVALID_OPTION", f"kind of snapshot is {kind!r}; expected full or incremental")
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION, f"kind of snapshot is {kind!r}; expected full or incremental"
+            )
         self.database.check()
         self._usable_base(kind)  # a dropped store is refused before anything is written
         linked = self._linked_files()
@@ -266,7 +269,9 @@ class KeyedBackend:
         """
         self.database.check()
         if type(version) is not int:
-            raise InvalidInputError("INVALID_VERSION", f"version is {version!r}; expected an int, as commit returns it")
+            raise InvalidInputError(
+                ErrorCode.INVALID_VERSION, f"version is {version!r}; expected an int, as commit returns it"
+            )
         if self._base is not None and version <= self._base[0]:
             return
         entry = self._log().kept_snapshots().get(version)
@@ -344,7 +349,7 @@ class KeyedBackend:
         alike = [other for other in self._states if other.lower() == name.lower()]
         if alike:
             raise InvalidInputError(
-                "INVALID_NAME",
+                ErrorCode.INVALID_NAME,
                 f"state name {name!r}: there is a state {alike[0]!r}, and names in SQL "
                 "ignore case; choose another name",
             )
@@ -371,7 +376,7 @@ class KeyedBackend:
     def _spec(self, name: str) -> StateDescriptor:
         if name not in self._states:
             listed = ", ".join(sorted(self._states)) or "none"
-            raise NotFoundError("STATE_NOT_FOUND", f"no state {name!r} is registered; registered are {listed}")
+            raise NotFoundError(ErrorCode.STATE_NOT_FOUND, f"no state {name!r} is registered; registered are {listed}")
         return self._states[name]
 
 

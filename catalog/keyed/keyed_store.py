@@ -37,6 +37,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,
@@ -61,7 +62,7 @@ class KeyedStore:
     def __init__(self, storage: Storage, spec: StoreSpec, *, read_only: bool = False) -> None:
         root = local_root(storage)
         if root is None:
-            raise UnsupportedError("UNSUPPORTED_PATH", f"keyed store {spec.name!r} needs a local directory")
+            raise UnsupportedError(ErrorCode.UNSUPPORTED_PATH, f"keyed store {spec.name!r} needs a local directory")
         self.spec = spec
         self.read_only = read_only
         self._storage = storage
@@ -99,7 +100,7 @@ class KeyedStore:
             or groups.stop > self.spec.key_groups
         ):
             raise InvalidInputError(
-                "INVALID_KEY_GROUPS",
+                ErrorCode.INVALID_KEY_GROUPS,
                 f"key groups {key_groups!r}; expected a range within range(0, {self.spec.key_groups})",
             )
         while True:
@@ -118,7 +119,8 @@ class KeyedStore:
         """
         if type(tasks) is not int or not 1 <= tasks <= self.spec.key_groups:
             raise InvalidInputError(
-                "INVALID_KEY_GROUPS", f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups"
+                ErrorCode.INVALID_KEY_GROUPS,
+                f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups",
             )
         edges = [-(-number * self.spec.key_groups // tasks) for number in range(tasks + 1)]
         return [range(first, stop) for first, stop in itertools.pairwise(edges)]
@@ -182,7 +184,9 @@ class KeyedStore:
             log = self._read()
             entry = log.snapshot(_checked_version(version))
             if entry is None:
-                raise InvalidInputError("INVALID_VERSION", "version 0 is the empty store; it cannot be discarded")
+                raise InvalidInputError(
+                    ErrorCode.INVALID_VERSION, "version 0 is the empty store; it cannot be discarded"
+                )
             new = SnapshotEntry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
             published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:
@@ -317,7 +321,7 @@ class KeyedStore:
         newest = max(log.kept_snapshots(), default=0)
         if base is not None and newest != base:
             raise ConflictError(
-                "BASE_OVERTAKEN",
+                ErrorCode.BASE_OVERTAKEN,
                 f"this snapshot of store {self.spec.name!r} builds on version {base}, but {newest} is "
                 "the newest now: another writer committed or discarded a snapshot; begin again from "
                 "the newest",
@@ -334,7 +338,7 @@ class KeyedStore:
             for name in part.files():
                 if name in forsaken or (name in part.reused and name not in needed):
                     raise ConflictError(
-                        "BASE_DISCARDED",
+                        ErrorCode.BASE_DISCARDED,
                         f"{name} of store {self.spec.name!r} is no longer needed: the snapshot that "
                         "had it was discarded; take a new one, and confirm each with notify_complete",
                     )
@@ -360,14 +364,15 @@ class KeyedStore:
         self._check_open()
         if self.read_only:
             raise ReadOnlyError(
-                "READ_ONLY",
+                ErrorCode.READ_ONLY,
                 f"store {self.spec.name!r} was opened with read_only=True; to write, open it without read_only",
             )
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInputError(
-                "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
+                ErrorCode.STORE_CLOSED,
+                f"this handle on store {self.spec.name!r} was closed; open it again with open_store",
             )
 
 
@@ -377,7 +382,7 @@ def _parts(parts: Any) -> tuple[SnapshotPart, ...]:
         return (parts,)
     if not isinstance(parts, Iterable):
         raise InvalidInputError(
-            "INCOMPLETE_SNAPSHOT",
+            ErrorCode.INCOMPLETE_SNAPSHOT,
             f"found {parts!r}; expected the parts of all tasks, as snapshot(…).result() returns them",
         )
     return tuple(parts)
@@ -386,7 +391,7 @@ def _parts(parts: Any) -> tuple[SnapshotPart, ...]:
 def _checked_version(version: Any) -> int:
     if type(version) is not int:
         raise InvalidInputError(
-            "INVALID_VERSION", f"version is {version!r}; expected an int, the version of a snapshot"
+            ErrorCode.INVALID_VERSION, f"version is {version!r}; expected an int, the version of a snapshot"
         )
     return version
 

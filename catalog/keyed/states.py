@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from statestore.catalog.keyed.rows.database import LocalDatabase, Row
 from statestore.catalog.keyed.rows.row_keys import ONLY, StateRows, position_bytes, state_rows
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 Reduce = Callable[[Any, Any], Any]
@@ -76,7 +77,9 @@ class KeyedState:
         Raises InvalidInputError NULL_KEY or WRONG_KEY, and NO_NAMESPACE for a state without namespaces.
         """
         if not len(self.spec.namespace):
-            raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
+            raise InvalidInputError(
+                ErrorCode.NO_NAMESPACE, f"state {self.spec.name!r} was registered without a namespace"
+            )
         self._namespace = self._rows.namespace(namespace)
 
     def clear(self) -> None:
@@ -87,7 +90,7 @@ class KeyedState:
         key = self._owner.key_bytes()
         if self._namespace is None:
             raise InvalidInputError(
-                "NO_NAMESPACE", f"state {self.spec.name!r} has namespaces; call set_current_namespace first"
+                ErrorCode.NO_NAMESPACE, f"state {self.spec.name!r} has namespaces; call set_current_namespace first"
             )
         return key + self._namespace
 
@@ -97,7 +100,9 @@ class KeyedState:
         """
         key = self._owner.key_bytes()
         if not len(self.spec.namespace):
-            raise InvalidInputError("NO_NAMESPACE", f"state {self.spec.name!r} was registered without a namespace")
+            raise InvalidInputError(
+                ErrorCode.NO_NAMESPACE, f"state {self.spec.name!r} was registered without a namespace"
+            )
         into = key + self._rows.namespace(target)
         prefixes = dict.fromkeys(key + self._rows.namespace(source) for source in sources)
         return into, [prefix for prefix in prefixes if prefix != into]
@@ -288,11 +293,15 @@ class MapState(KeyedState):
 
 def _given(spec: StateDescriptor, elements: Iterable[Any]) -> Iterable[Any]:
     if elements is None:
-        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None is given; expected elements, or [] for none")
+        raise InvalidInputError(
+            ErrorCode.NULL_VALUE, f"state {spec.name!r}: None is given; expected elements, or [] for none"
+        )
     return elements
 
 
 def _present(spec: StateDescriptor, value: Any) -> Any:
     if value is None:
-        raise InvalidInputError("NULL_VALUE", f"state {spec.name!r}: None cannot be added; expected a {spec.value}")
+        raise InvalidInputError(
+            ErrorCode.NULL_VALUE, f"state {spec.name!r}: None cannot be added; expected a {spec.value}"
+        )
     return value

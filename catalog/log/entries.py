@@ -27,6 +27,7 @@ from statestore.catalog.log.log_checks import (
 )
 from statestore.catalog.log.storage import Guard, Storage, StorageExistsError, UnsettledError, local_root
 from statestore.catalog.log.store_identity import identity_guard
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CommitUnknownError,
     ConflictError,
@@ -124,7 +125,7 @@ def write_entry(storage: Storage, entry: CommitEntry) -> None:
     guard = identity_guard(entry.store) if entry.version and entry.store else None
     if not published(storage, name, data, guard, entry.commit_id):
         raise ConflictError(
-            "VERSION_TAKEN", f"version {entry.version} was committed by another writer; read again and retry"
+            ErrorCode.VERSION_TAKEN, f"version {entry.version} was committed by another writer; read again and retry"
         )
 
 
@@ -168,7 +169,8 @@ def split_commit_id(commit_id: str) -> tuple[int, str]:
     match = COMMIT_ID.fullmatch(commit_id) if isinstance(commit_id, str) else None
     if match is None:
         raise InvalidInputError(
-            "INVALID_COMMIT", f"commit is {commit_id!r}; expected the id that a CommitUnknownError has in .commit"
+            ErrorCode.INVALID_COMMIT,
+            f"commit is {commit_id!r}; expected the id that a CommitUnknownError has in .commit",
         )
     return int(match[1]), match[2]
 
@@ -185,7 +187,7 @@ def _may_be_there(storage: Storage, name: str, data: bytes) -> bool:
 
 def _unknown(commit_id: str, error: StorageError) -> CommitUnknownError:
     return CommitUnknownError(
-        "COMMIT_UNKNOWN",
+        ErrorCode.COMMIT_UNKNOWN,
         f"commit {commit_id} was published, and a power failure may take it back ({error.message}). "
         "Commit again with the same handle, which does not repeat a commit that took place, or call "
         f"store.was_committed({commit_id!r})",
@@ -209,7 +211,9 @@ def encode_entry(entry: CommitEntry) -> bytes:
     try:
         check_entry(entry)
     except ValueError as error:
-        raise InvalidInputError("INVALID_COMMIT", f"version {entry.version!r} cannot be recorded: {error}") from None
+        raise InvalidInputError(
+            ErrorCode.INVALID_COMMIT, f"version {entry.version!r} cannot be recorded: {error}"
+        ) from None
     commit: dict[str, Any] = {"format": FORMAT_VERSION if entry.store else OLDER_FORMAT, "id": entry.attempt}
     commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "attempt"}
     if not entry.store:
@@ -220,7 +224,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
     data = json.dumps({"checksum": _checksum(commit), "commit": commit}, indent=1).encode()
     if len(data) > MAX_METADATA_BYTES:
         raise InvalidInputError(
-            "INVALID_COMMIT",
+            ErrorCode.INVALID_COMMIT,
             f"version {entry.version} takes {len(data)} bytes of log; expected at most {MAX_METADATA_BYTES}",
         )
     return data
@@ -239,7 +243,7 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
             raise _corrupt(name, f"checksum {actual}, but the file records {expected}")
         if commit["format"] not in (FORMAT_VERSION, OLDER_FORMAT):
             raise UnsupportedError(
-                "LOG_FORMAT",
+                ErrorCode.LOG_FORMAT,
                 f"{name}: log format {commit['format']!r}, but this release reads {FORMAT_VERSION}; "
                 "use a newer release",
             )
@@ -310,6 +314,6 @@ def _checksum(commit: dict[str, Any]) -> str:
 
 def _corrupt(name: str, problem: str) -> CorruptError:
     return CorruptError(
-        "LOG_CORRUPT",
+        ErrorCode.LOG_CORRUPT,
         f"{name}: {problem}. The file was changed or damaged after it was written; restore it from a copy",
     )

@@ -16,6 +16,7 @@ from statestore.catalog.log.log_checks import check_changelog, check_closure, ch
 from statestore.catalog.log.log_state import EMPTY, NUMBERS, LogState, Versions, advance, check_layout, versions_from
 from statestore.catalog.log.storage import Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard, replaced
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.ipc_file import read_batches
@@ -95,7 +96,8 @@ def _replay(storage: Storage, start: LogState, version: int | None, at_least: in
         raise _gap(entry_name(log_state.version + 1), f"version {at_least} was committed")
     if version is not None and log_state.version != version:
         raise NotFoundError(
-            "VERSION_NOT_FOUND", f"there is no version {version}; versions 0 to {log_state.version} were committed"
+            ErrorCode.VERSION_NOT_FOUND,
+            f"there is no version {version}; versions 0 to {log_state.version} were committed",
         )
     if log_state is not start:
         check_layout(log_state)
@@ -116,7 +118,7 @@ def _check_versions(log_state: LogState) -> None:
 
 def _later(log_state: LogState, name: str) -> CorruptError:
     return CorruptError(
-        "LOG_CORRUPT",
+        ErrorCode.LOG_CORRUPT,
         f"version {log_state.version}: {name} has rows of a later version; restore the log from a copy",
     )
 
@@ -135,7 +137,7 @@ def _without_gap(storage: Storage, log_state: LogState) -> LogState:
 
 
 def _gap(name: str, evidence: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name} is missing, but {evidence}; restore the log from a copy")
+    return CorruptError(ErrorCode.LOG_CORRUPT, f"{name} is missing, but {evidence}; restore the log from a copy")
 
 
 def _following(storage: Storage, version: int, last: int | None) -> Iterator[CommitEntry]:
@@ -269,4 +271,4 @@ def _log_state(state: dict[str, Any], versions: Versions) -> LogState:
 
 
 def _corrupt(name: str, problem: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"{name}: {problem}; remove it, the log entries have the same content")
+    return CorruptError(ErrorCode.LOG_CORRUPT, f"{name}: {problem}; remove it, the log entries have the same content")

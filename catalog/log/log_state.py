@@ -14,6 +14,7 @@ import numpy as np
 
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name
 from statestore.catalog.log.store_identity import replaced
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
@@ -203,7 +204,7 @@ def advance(log_state: LogState, entry: CommitEntry) -> LogState:
     """
     if entry.version != log_state.version + 1:
         raise CorruptError(
-            "LOG_CORRUPT",
+            ErrorCode.LOG_CORRUPT,
             f"version {entry.version} follows version {log_state.version}; restore the missing log entries",
         )
     if log_state.store and entry.store not in ("", log_state.store):
@@ -258,4 +259,4 @@ def check_layout(log_state: LogState) -> None:
 
 
 def _misfit(version: int, problem: str) -> CorruptError:
-    return CorruptError("LOG_CORRUPT", f"version {version} {problem}; restore the log from a copy")
+    return CorruptError(ErrorCode.LOG_CORRUPT, f"version {version} {problem}; restore the log from a copy")

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     InvalidInputError,
     NotFoundError,
@@ -103,7 +104,7 @@ def check_name(name: str) -> str:
     """Return ``name`` if it is a plain relative path. Raises InvalidInputError INVALID_NAME otherwise."""
     parts = name.split("/")
     if not name or any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name:
-        raise InvalidInputError("INVALID_NAME", f"file name {name!r}; expected a relative path without '..'")
+        raise InvalidInputError(ErrorCode.INVALID_NAME, f"file name {name!r}; expected a relative path without '..'")
     return name
 
 
@@ -113,13 +114,13 @@ def check_folder(prefix: str) -> str:
     Raises InvalidInputError INVALID_NAME otherwise.
     """
     if prefix and not prefix.endswith("/"):
-        raise InvalidInputError("INVALID_NAME", f"folder {prefix!r}; expected a slash at its end")
+        raise InvalidInputError(ErrorCode.INVALID_NAME, f"folder {prefix!r}; expected a slash at its end")
     return prefix and check_name(prefix[:-1]) + "/"
 
 
 def missing(where: str) -> NotFoundError:
     return NotFoundError(
-        "FILE_NOT_FOUND",
+        ErrorCode.FILE_NOT_FOUND,
         f"{where} does not exist; it was removed (by vacuum, if a reader was older than its limit) or never written",
     )
 
@@ -142,7 +143,9 @@ class LocalStorage:
                 if self._created(path, data, guard):
                     break
         else:
-            raise StorageError("DISK_FAILED", f"{path}: its temporary file was removed while it was written; try again")
+            raise StorageError(
+                ErrorCode.DISK_FAILED, f"{path}: its temporary file was removed while it was written; try again"
+            )
         try:
             sync_folder(path.parent)
         except OSError as error:
@@ -162,14 +165,14 @@ class LocalStorage:
             _write_synced(temporary, data, folder)
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
-            raise StorageExistsError("FILE_EXISTS", f"{path} exists; files are never overwritten") from None
+            raise StorageExistsError(ErrorCode.FILE_EXISTS, f"{path} exists; files are never overwritten") from None
         except FileNotFoundError:
             return False
         except OSError as error:
             if error.errno not in NO_HARD_LINKS:
                 raise
             raise UnsupportedError(
-                "NO_HARD_LINKS",
+                ErrorCode.NO_HARD_LINKS,
                 f"{path}: the file system of {path.parent} has no hard links, which commits need; put "
                 "the store on another file system",
             ) from error

@@ -21,6 +21,7 @@ from statestore.catalog.log.storage import (
     check_name,
     missing,
 )
+from statestore.formats.error_codes import ErrorCode
 
 PARALLEL_PUTS = 8
 # Azure answers a failed create with PreconditionError in some releases of obstore.
@@ -45,7 +46,9 @@ class ObjectStorage:
         try:
             obstore.put(self.store, self._key(name), memoryview(data).cast("B"), mode="create")
         except EXISTS:
-            raise StorageExistsError("FILE_EXISTS", f"object {name} exists; files are never overwritten") from None
+            raise StorageExistsError(
+                ErrorCode.FILE_EXISTS, f"object {name} exists; files are never overwritten"
+            ) from None
 
     def settle(self, name: str) -> None:
         """Do nothing: an object is durable once its put is answered."""

@@ -6,6 +6,7 @@ import json
 
 from statestore.catalog.log.storage import Guard
 from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
 
 
@@ -27,13 +28,13 @@ def stored_identity(data: bytes) -> str:
             return found
     except (LookupError, TypeError, ValueError, RecursionError):
         pass
-    raise CorruptError("STORE_CORRUPT", f"{STORE_FILE}: not a store description; restore it from a copy")
+    raise CorruptError(ErrorCode.STORE_CORRUPT, f"{STORE_FILE}: not a store description; restore it from a copy")
 
 
 def replaced(where: str, store_id: str) -> NotFoundError:
     """Return the error of a handle, table or connection whose store was dropped or rebuilt since it was opened."""
     return NotFoundError(
-        "STORE_REPLACED",
+        ErrorCode.STORE_REPLACED,
         f"{where}: the store that was opened here (id {store_id}) is gone: it was dropped or rebuilt, "
         "or another store has taken its place; open it again",
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval, time_segment
 from statestore.formats.values.key_groups import MAX_PARALLELISM
@@ -130,7 +131,7 @@ def row_key(user_key: pa.Schema, kind: str, windowing: Windowing | None) -> pa.S
     taken = [field.name for field in added if field.name in set(map(str.lower, user_key.names))]
     if taken:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"key columns {taken}: a {kind} store adds columns of these names itself; rename the key columns",
         )
     return pa.schema([*user_key, *added])
@@ -140,7 +141,8 @@ def check_kind(kind: str) -> None:
     """Raise UnsupportedError UNSUPPORTED_KIND for a kind that this release does not have."""
     if not isinstance(kind, str) or kind not in KINDS:
         raise UnsupportedError(
-            "UNSUPPORTED_KIND", f"store kind {shown(kind)}: this release has {', '.join(KINDS)}; choose one of them"
+            ErrorCode.UNSUPPORTED_KIND,
+            f"store kind {shown(kind)}: this release has {', '.join(KINDS)}; choose one of them",
         )
 
 
@@ -149,29 +151,32 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
     check_kind(spec.kind)
     if not isinstance(spec.serde, str) or spec.serde not in SERDES:
         raise UnsupportedError(
-            "UNSUPPORTED_SERDE", f"serde {shown(spec.serde)}: this release has {', '.join(SERDES)}; choose one of them"
+            ErrorCode.UNSUPPORTED_SERDE,
+            f"serde {shown(spec.serde)}: this release has {', '.join(SERDES)}; choose one of them",
         )
     if type(spec.key_groups) is not int or not 1 <= spec.key_groups <= MAX_PARALLELISM:
         raise InvalidInputError(
-            "INVALID_KEY_GROUPS", f"key_groups is {shown(spec.key_groups)}; expected an int from 1 to {MAX_PARALLELISM}"
+            ErrorCode.INVALID_KEY_GROUPS,
+            f"key_groups is {shown(spec.key_groups)}; expected an int from 1 to {MAX_PARALLELISM}",
         )
     key_names = set(map(str.lower, spec.key_names))
     shared = [name for name in spec.value_names if name.lower() in key_names]
     if shared:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"columns {shared} are in the key and in the value (Spark and DuckDB ignore case); rename one of each",
         )
     if (spec.windowing is None) != (spec.kind in ("versioned", "key_value", KEYED)):
-        raise InvalidInputError("WRONG_OPTIONS", f"store kind {spec.kind!r} with windowing {spec.windowing}")
+        raise InvalidInputError(ErrorCode.WRONG_OPTIONS, f"store kind {spec.kind!r} with windowing {spec.windowing}")
     if spec.kind == "versioned" and spec.serde == "kafka" and spec.history_retention is None:
         raise InvalidInputError(
-            "MISSING_OPTION", 'a versioned store with Kafka\'s serdes needs history_retention; for example "1 day"'
+            ErrorCode.MISSING_OPTION,
+            'a versioned store with Kafka\'s serdes needs history_retention; for example "1 day"',
         )
     if spec.history_retention is not None and spec.segment_interval is None:
         return replace(spec, segment_interval=default_versioned_interval(spec.history_retention))
     if spec.segment_interval is not None and spec.segment_interval < 1:
-        raise InvalidInputError("INVALID_DURATION", "segment_interval is 0; expected at least 1 millisecond")
+        raise InvalidInputError(ErrorCode.INVALID_DURATION, "segment_interval is 0; expected at least 1 millisecond")
     return spec
 
 
@@ -206,7 +211,7 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
         version = fields["format"]
         if version != FORMAT_VERSION:
             raise UnsupportedError(
-                "UNSUPPORTED_FORMAT",
+                ErrorCode.UNSUPPORTED_FORMAT,
                 f"{where}: store format {version!r}, but this release reads {FORMAT_VERSION}; upgrade statestore",
             )
         if not fields["key"]:
@@ -228,7 +233,7 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
         return check_spec(spec)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise CorruptError(
-            "STORE_CORRUPT",
+            ErrorCode.STORE_CORRUPT,
             f"{where}: not a store description ({type(error).__name__}: {error}); restore it from a copy",
         ) from error
 

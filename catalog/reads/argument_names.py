@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 Arguments = ParamSpec("Arguments")
@@ -76,8 +77,8 @@ def _renamed(call: str, given: Mapping[str, Any], known: Sequence[str], also: Ma
     for name, value in given.items():
         present = name if name in known else also.get(name)
         if present is None:
-            raise InvalidInputError("UNKNOWN_OPTION", unknown_argument(call, name, known))
+            raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, unknown_argument(call, name, known))
         if present in found:
-            raise InvalidInputError("UNKNOWN_OPTION", f"{call}(…) is given {present} twice; write it once")
+            raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, f"{call}(…) is given {present} twice; write it once")
         found[present] = value
     return found

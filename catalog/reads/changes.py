@@ -27,6 +27,7 @@ from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, 
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, pair_ends, with_closures
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
@@ -80,17 +81,17 @@ def _plan_by_version(
     oldest = 0 if log_state.horizon is None else log_state.horizon.version + 1
     for version in (query.start_version, query.end_version):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
-            raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
+            raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     first = oldest if query.start_version is None else query.start_version
     last = log_state.version if query.end_version is None else query.end_version
     if query.start_version is not None and query.end_version is not None and first > last:
         raise InvalidInputError(
-            "INVALID_RANGE", f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
+            ErrorCode.INVALID_RANGE, f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
         )
     for version in (query.start_version, query.end_version):
         if version is not None and not oldest <= version <= log_state.version:
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"store {files.spec.name!r}: changes of version {shown(version)} are not kept; "
                 f"versions {oldest} to {log_state.version} are kept",
             )
@@ -115,11 +116,11 @@ def _plan_by_time(
     first = BEGINNING if query.start_time is None else query.start_time
     last = NOW if query.end_time is None else query.end_time
     if first > last:
-        raise InvalidInputError("INVALID_RANGE", "changes by state time: the start is after the end; swap them")
+        raise InvalidInputError(ErrorCode.INVALID_RANGE, "changes by state time: the start is after the end; swap them")
     if log_state.horizon is not None:
         if query.start_time is not None and first <= log_state.horizon.time:
             raise NotFoundError(
-                "TIME_NOT_KEPT",
+                ErrorCode.TIME_NOT_KEPT,
                 f"store {files.spec.name!r} keeps changes after {format_time(log_state.horizon.time)}, "
                 f"asked from {format_time(first)}; ask for a later start",
             )

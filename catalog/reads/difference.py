@@ -20,6 +20,7 @@ from statestore.catalog.reads.row_ends import ends_at, newest_ends
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
@@ -98,7 +99,9 @@ def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterab
     if unknown:
         raise unknown_column(unknown[0], f"the value of {name!r}", values)
     if not chosen:
-        raise InvalidInputError("INVALID_OPTION", f"columns: name value columns of {name!r}: {', '.join(values)}")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"columns: name value columns of {name!r}: {', '.join(values)}"
+        )
     return Columns(tuple(keys), chosen)
 
 
@@ -206,7 +209,7 @@ def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
         kind = widest_type(field.type, old.field(field.name).type) if field.name in old.names else field.type
         if kind is None:
             raise InvalidInputError(
-                "INCOMPATIBLE_STATE",
+                ErrorCode.INCOMPATIBLE_STATE,
                 f"column {field.name!r} of {name!r} is {old.field(field.name).type} at one point and "
                 f"{field.type} at the other, which have no common type; compare points between which "
                 "the type of the column did not change",

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.difference import Point, difference
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.filters import Filter, parse_filters
@@ -115,7 +116,7 @@ class Reads:
         than the end; the result is then the changes that undo the difference.
         """
         if start_version is None and start_time is None:
-            raise InvalidInputError("MISSING_OPTION", "diff: give start_version, start_time or both")
+            raise InvalidInputError(ErrorCode.MISSING_OPTION, "diff: give start_version, start_time or both")
         old = Point(start_version, _us(start_time, "start_time"))
         new = Point(end_version, _us(end_time, "end_time"))
         return difference(self._asked(), old, new, columns)
@@ -153,7 +154,7 @@ class Table(Reads):
         """
         table = self._asked().pin()
         if not table.key_columns:
-            raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; read its rows with scan(filter=…)")
+            raise InvalidInputError(ErrorCode.WRONG_KEY, f"{table.name} has no key; read its rows with scan(filter=…)")
         query = Query(as_of=_us(as_of, "as_of"), version=version)
         rows: list[dict[str, Any]] = []
         for batch in read(table, query, None, _key_filters(table, key)):
@@ -162,7 +163,8 @@ class Table(Reads):
                 further = [name for name in table.row_key if name not in table.key_columns]
                 hint = f"name {', '.join(further)}, too, or read them" if further else "read them"
                 raise InvalidInputError(
-                    "WRONG_KEY", f"key {shown(key)} of {table.name} has several rows; {hint} with scan(filter=…)"
+                    ErrorCode.WRONG_KEY,
+                    f"key {shown(key)} of {table.name} has several rows; {hint} with scan(filter=…)",
                 )
         return rows[0] if rows else None
 

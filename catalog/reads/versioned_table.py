@@ -24,6 +24,7 @@ from statestore.catalog.reads.scan import (
 )
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.version_rows import versions_table
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns
@@ -154,7 +155,7 @@ def window_of(name: str, log_state: LogState, query: Query) -> TimeRange:
         high = NOW if query.end_time is None else query.end_time
         if low > high:
             raise InvalidInputError(
-                "INVALID_RANGE",
+                ErrorCode.INVALID_RANGE,
                 f"history from {format_time(low)} to {format_time(high)}: the start is after the end; swap them",
             )
         if query.start_time is not None:
@@ -175,10 +176,10 @@ def check_version(name: str, log_state: LogState, version: int | None) -> int:
     if version is None:
         return log_state.version
     if isinstance(version, bool) or not isinstance(version, int | np.integer):
-        raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
+        raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     if not first <= version <= log_state.version:
         raise NotFoundError(
-            "VERSION_NOT_FOUND",
+            ErrorCode.VERSION_NOT_FOUND,
             f"store {name!r} has no version {shown(version)}; versions {first} to {log_state.version} can be read",
         )
     return int(version)
@@ -190,7 +191,7 @@ def check_time(name: str, log_state: LogState, moment: int) -> int:
     horizon = log_state.horizon
     if horizon is not None and moment < horizon.time:
         raise NotFoundError(
-            "TIME_NOT_KEPT",
+            ErrorCode.TIME_NOT_KEPT,
             f"store {name!r} keeps state from {format_time(horizon.time)} on, asked for "
             f"{format_time(moment)}; ask for a later moment (earlier history has expired)",
         )

@@ -15,6 +15,7 @@ from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.times import Time, duration_ms, from_us, to_us
@@ -84,7 +85,7 @@ class StoreHandle(Reads):
             horizon = to_us(before, "before")
         elif self.spec.history_retention is None:
             raise InvalidInputError(
-                "NO_RETENTION",
+                ErrorCode.NO_RETENTION,
                 f"store {self.spec.name!r} keeps history for ever (history_retention=None); use "
                 "expire(before=…) to drop older history",
             )
@@ -188,14 +189,15 @@ class StoreHandle(Reads):
         self._check_open()
         if self.read_only:
             raise ReadOnlyError(
-                "READ_ONLY",
+                ErrorCode.READ_ONLY,
                 f"store {self.spec.name!r} was opened with read_only=True; to write, open it without read_only",
             )
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInputError(
-                "STORE_CLOSED", f"this handle on store {self.spec.name!r} was closed; open it again with open_store"
+                ErrorCode.STORE_CLOSED,
+                f"this handle on store {self.spec.name!r} was closed; open it again with open_store",
             )
 
 
@@ -212,5 +214,5 @@ def check_transaction(transaction: Any) -> tuple[str, int] | None:
     ):
         return (transaction[0], transaction[1])
     raise InvalidInputError(
-        "INVALID_TRANSACTION", f"transaction is {shown(transaction)}; expected (application: str, batch: int)"
+        ErrorCode.INVALID_TRANSACTION, f"transaction is {shown(transaction)}; expected (application: str, batch: int)"
     )

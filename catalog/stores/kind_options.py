@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from statestore.catalog.log.store_spec import Windowing
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka_rows.time_segments import default_interval, original_retention
 from statestore.formats.values.times import duration_ms
@@ -59,13 +60,15 @@ def windowing_of(kind: str, options: Mapping[str, Any]) -> Windowing | None:
             nearest = difflib.get_close_matches(name, names, 1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise InvalidInputError(
-                "UNKNOWN_OPTION",
+                ErrorCode.UNKNOWN_OPTION,
                 f"{name}={shown(value)}: a {kind} store has the options "
                 f"{', '.join(names) or 'serde and key_groups'}{hint}",
             )
     for name in REQUIRED.get(kind, ()):
         if options.get(name) is None:
-            raise InvalidInputError("MISSING_OPTION", f'a {kind} store needs {name}; for example {name}="1 hour"')
+            raise InvalidInputError(
+                ErrorCode.MISSING_OPTION, f'a {kind} store needs {name}; for example {name}="1 hour"'
+            )
     if kind == "window":
         return _window(options)
     if kind == "join_window":
@@ -80,7 +83,7 @@ def _window(options: Mapping[str, Any]) -> Windowing:
     retention, size = _duration(options, "retention"), _duration(options, "window_size")
     if size > retention:
         raise InvalidInputError(
-            "INVALID_OPTION",
+            ErrorCode.INVALID_OPTION,
             f"window_size is {size} ms, retention is {retention} ms; expected a retention of at least the window size",
         )
     duplicates, time_ordered = _flag(options, "retain_duplicates"), _flag(options, "time_ordered")
@@ -93,7 +96,7 @@ def _join_window(options: Mapping[str, Any]) -> Windowing:
     count = DEFAULT_SEGMENTS if count is None else count
     if type(count) is not int or not 2 <= count <= MAX_SEGMENTS:
         raise InvalidInputError(
-            "INVALID_OPTION", f"num_segments is {shown(count)}; expected an int from 2 to {MAX_SEGMENTS}"
+            ErrorCode.INVALID_OPTION, f"num_segments is {shown(count)}; expected an int from 2 to {MAX_SEGMENTS}"
         )
     retention, interval = original_retention(before, after, _duration(options, "retention"), count)
     return Windowing(
@@ -110,14 +113,14 @@ def _join_window(options: Mapping[str, Any]) -> Windowing:
 def _interval(options: Mapping[str, Any], retention: int) -> int:
     interval = _duration(options, "segment_interval", default_interval(retention))
     if interval < 1:
-        raise InvalidInputError("INVALID_OPTION", "segment_interval is 0; expected at least 1 millisecond")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, "segment_interval is 0; expected at least 1 millisecond")
     return interval
 
 
 def _flag(options: Mapping[str, Any], name: str) -> bool:
     value = options.get(name)
     if value is not None and not isinstance(value, bool | np.bool_):
-        raise InvalidInputError("INVALID_OPTION", f"{name} is {shown(value)}; expected True or False")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{name} is {shown(value)}; expected True or False")
     return bool(value)
 
 

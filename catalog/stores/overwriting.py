@@ -12,6 +12,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.key_index import KeyIndex
@@ -86,7 +87,7 @@ def _refuse_older(files: SegmentFiles, records: Records, record: Ints, start: In
     if len(late):
         key = ", ".join(repr(column[int(record[late[0]])].as_py()) for column in records.keys)
         raise InvalidInputError(
-            "OVERWRITE_TOO_OLD",
+            ErrorCode.OVERWRITE_TOO_OLD,
             f"overwrite of store {files.spec.name!r}: the row of key {key} has timestamp "
             f"{format_time(int(records.times[record[late[0]]]))}, but the key has a version of "
             f"{format_time(int(start[late[0]]))}, which would remain; give it a later time, or append it",

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.times import MAX_MS, MIN_MS
@@ -37,7 +38,7 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_pandas(data, preserve_index=False).to_batches()
     else:
         raise InvalidInputError(
-            "WRONG_INPUT",
+            ErrorCode.WRONG_INPUT,
             f"put_all got {type(data).__name__}; expected a pyarrow Table, RecordBatch or RecordBatchReader, "
             "or a pandas DataFrame",
         )
@@ -53,7 +54,7 @@ def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
     names = batch.schema.names
     if "timestamp" not in names:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"the rows for store {spec.name!r} have columns {', '.join(names)}; a column `timestamp` "
             "(int64 epoch milliseconds or a timestamp with time zone) is missing; add it",
         )
@@ -67,7 +68,8 @@ def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
     for name in spec.key_names:
         if data.column(name).null_count:
             raise InvalidInputError(
-                "NULL_KEY", f"key column {name!r} of store {spec.name!r} holds a null; every row needs its whole key"
+                ErrorCode.NULL_KEY,
+                f"key column {name!r} of store {spec.name!r} holds a null; every row needs its whole key",
             )
     arrays = [*data.columns, pa.array(times).cast(TIME), pa.array(deleted)]
     result = pa.RecordBatch.from_arrays(arrays, schema=spec.record_schema())
@@ -87,19 +89,19 @@ def times_of(column: pa.Array, name: str) -> Ints:
     Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, which names the column.
     """
     if column.null_count:
-        raise InvalidInputError("NULL_TIMESTAMP", f"column `{name}` holds a null; every row needs its time")
+        raise InvalidInputError(ErrorCode.NULL_TIMESTAMP, f"column `{name}` holds a null; every row needs its time")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_integer(column.type):
         return _in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), 1, name) * TICK
     if not pa.types.is_timestamp(column.type):
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"column `{name}` is {column.type}; expected int64 epoch milliseconds or a timestamp with time zone",
         )
     if column.type.tz is None:
         raise InvalidInputError(
-            "NAIVE_DATETIME",
+            ErrorCode.NAIVE_DATETIME,
             f"column `{name}` is {column.type} without a time zone, so its moments are ambiguous; "
             "expected timestamp[us, tz=UTC] (or int64 epoch milliseconds); give it a zone before "
             "writing",
@@ -120,7 +122,7 @@ def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
     outside = np.flatnonzero((numbers < low) | (numbers > high))
     if len(outside):
         raise InvalidInputError(
-            "TIME_OUT_OF_RANGE",
+            ErrorCode.TIME_OUT_OF_RANGE,
             f"column `{name}` holds {numbers[outside[0]] * milliseconds} ms in row {outside[0]}; expected epoch "
             f"milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999); check the unit",
         )
@@ -133,7 +135,8 @@ def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
     if not known.all():
         wrong = column[int(np.flatnonzero(~known)[0])].as_py()
         raise InvalidInputError(
-            "WRONG_CHANGE_TYPE", f"column `_change_type` holds {wrong!r}; expected one of {', '.join(CHANGE_TYPES)}"
+            ErrorCode.WRONG_CHANGE_TYPE,
+            f"column `_change_type` holds {wrong!r}; expected one of {', '.join(CHANGE_TYPES)}",
         )
     deleted = pc.fill_null(pc.equal(column, "delete"), False).to_numpy(zero_copy_only=False)
     kept = pc.fill_null(pc.not_equal(column, "update_preimage"), True)

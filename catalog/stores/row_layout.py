@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.types import TIME
@@ -43,7 +44,7 @@ class RowLayout:
         lengths = pc.binary_length(row_keys).to_numpy(zero_copy_only=False)
         if len(lengths) and lengths.min() < self.suffix:
             raise CorruptError(
-                "ROW_CORRUPT",
+                ErrorCode.ROW_CORRUPT,
                 f"a row key has {lengths.min()} bytes; expected at least {self.suffix}, the length of its times",
             )
         ends = np.frombuffer(row_keys.buffers()[1], np.int32)[row_keys.offset + 1 :][: len(row_keys)]

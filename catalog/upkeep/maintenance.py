@@ -29,6 +29,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
@@ -68,7 +69,7 @@ def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
         if published is not None:
             return published
     raise ConflictError(
-        "COMPACTION_OVERTAKEN",
+        ErrorCode.COMPACTION_OVERTAKEN,
         f"store {files.spec.name!r}: other compactions removed the same segments {MAX_ATTEMPTS} times; "
         "let one process compact a store",
     )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from statestore.catalog.log.store_spec import KEYED
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
 ALIKE = (
@@ -31,13 +32,13 @@ def check_rebuild(name: str, old: str, new: str) -> None:
     """Raise UnsupportedError REBUILD_KIND if rows of one kind cannot become rows of the other."""
     if old == KEYED:
         raise UnsupportedError(
-            "REBUILD_KIND",
+            ErrorCode.REBUILD_KIND,
             f"store {name!r} is a keyed store, which has no changes to replay; read its states, and "
             "put them into a new store",
         )
     if not any({old, new} <= group for group in ALIKE):
         raise UnsupportedError(
-            "REBUILD_KIND",
+            ErrorCode.REBUILD_KIND,
             f"store {name!r} is of kind {old!r} and cannot become {new!r}: its rows have other keys; versioned and "
             "key_value stores can become each other, others keep their kind",
         )

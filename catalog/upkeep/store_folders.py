@@ -22,6 +22,7 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import sync_folder
 from statestore.catalog.log.store_identity import stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in
@@ -92,7 +93,7 @@ def replace_store(root: Path, name: str, folder: Path, store_id: str, version: i
         if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
             replaced.rename(target)
             raise ConflictError(
-                "REBUILD_OVERTAKEN",
+                ErrorCode.REBUILD_OVERTAKEN,
                 f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, "
                 "then rebuild again",
             )
@@ -165,7 +166,9 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def _busy(root: Path, name: str) -> ConflictError:
-    return ConflictError("STORE_BUSY", f"store {name!r} in {root} is being rebuilt; try again when that has ended")
+    return ConflictError(
+        ErrorCode.STORE_BUSY, f"store {name!r} in {root} is being rebuilt; try again when that has ended"
+    )
 
 
 def _claims_given_up(folder: Path) -> bool:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from statestore.catalog.stores.record_input import times_of
 from statestore.connector.asof.join_request import AsofRequest
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
@@ -266,5 +267,5 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         return cast_exactly(column, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "WRONG_KEY", f"column {name!r} is {column.type}; the key it is joined with is {kind} ({error})"
+            ErrorCode.WRONG_KEY, f"column {name!r} is {column.type}; the key it is joined with is {kind} ({error})"
         ) from error

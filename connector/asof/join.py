@@ -12,6 +12,7 @@ from statestore.connector.asof import arrow_engine
 from statestore.connector.asof.join_request import AsofRequest, On, make_request
 from statestore.connector.collated_keys import check_not_collated
 from statestore.connector.supported_spark import check_spark
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 
 PIECE_ROWS = 1 << 22
@@ -124,7 +125,7 @@ def _kind_of(left: Any) -> str:
     if package in ("duckdb", "_duckdb"):
         return "duckdb"
     raise InvalidInputError(
-        "WRONG_INPUT",
+        ErrorCode.WRONG_INPUT,
         f"left is {type(left).__name__}; expected a pyarrow Table or RecordBatchReader, a pandas or Spark DataFrame, "
         "or a DuckDB relation",
     )
@@ -132,13 +133,15 @@ def _kind_of(left: Any) -> str:
 
 def _check_engine(engine: str | None, kind: str, grace: Any) -> None:
     if engine is not None and (not isinstance(engine, str) or engine not in ENGINES):
-        raise InvalidInputError("INVALID_OPTION", f"engine is {shown(engine)}; expected one of {', '.join(ENGINES)}")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"engine is {shown(engine)}; expected one of {', '.join(ENGINES)}"
+        )
     if engine is not None and (engine == "spark") != (kind == "spark"):
         raise UnsupportedError(
-            "UNSUPPORTED_ENGINE", f"engine {engine!r} cannot join a left side of kind {kind}; leave engine out"
+            ErrorCode.UNSUPPORTED_ENGINE, f"engine {engine!r} cannot join a left side of kind {kind}; leave engine out"
         )
     if grace is not None and kind != "spark":
         raise InvalidInputError(
-            "INVALID_OPTION",
+            ErrorCode.INVALID_OPTION,
             "grace lets rows of a stream wait; a table is complete: leave it out, or use StreamTableJoin",
         )

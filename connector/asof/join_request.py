@@ -14,6 +14,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column, unknown_row_column
@@ -77,7 +78,7 @@ class AsofRequest:
         answer."""
         if self.known_from is not None and first < self.known_from:
             raise NotFoundError(
-                "TIME_NOT_KEPT",
+                ErrorCode.TIME_NOT_KEPT,
                 f"{self.table.name!r} is known from {format_time(self.known_from)} on, and column {self.left_time!r} "
                 f"begins with {format_time(first)}, when its keys may have had values that are not kept; leave out "
                 f"the left rows before {format_time(self.known_from)}",
@@ -105,7 +106,7 @@ def make_request(
     COLUMN_NOT_FOUND of the table.
     """
     if not isinstance(how, str) or how not in ("inner", "left"):
-        raise InvalidInputError("INVALID_OPTION", f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"how is {shown(how)}; an as-of join is 'inner' or 'left'")
     live = table_of(store)
     table = live.pin()
     keys = _key_pairs(table, on)
@@ -117,7 +118,7 @@ def make_request(
     clashing = [shown for _, shown in added if shown in left_names]
     if clashing:
         raise InvalidInputError(
-            "NAME_CLASH",
+            ErrorCode.NAME_CLASH,
             f"both sides have a column {clashing[0]!r}; give prefix='…' for the columns of {table.name!r}, or name "
             "the columns you want in columns",
         )
@@ -134,7 +135,8 @@ def table_of(store: Any) -> StateTable:
     if isinstance(store, StoreHandle | Table):
         return store.table
     raise InvalidInputError(
-        "WRONG_INPUT", f"store is {type(store).__name__}; expected an open store, a table of inspect(…) or a path"
+        ErrorCode.WRONG_INPUT,
+        f"store is {type(store).__name__}; expected an open store, a table of inspect(…) or a path",
     )
 
 
@@ -146,12 +148,14 @@ def _key_pairs(table: StateTable, on: On) -> tuple[tuple[str, str], ...]:
     else:
         pairs = {name: name for name in column_names(on, "on")}
     if not all(isinstance(name, str) for name in pairs.values()):
-        raise InvalidInputError("INVALID_OPTION", f"on is {shown(on)}; expected names of key columns as its values")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"on is {shown(on)}; expected names of key columns as its values"
+        )
     by_key = {column: left for left, column in pairs.items()}
     names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
     if not set(table.key_columns) <= set(by_key) <= set(names) or not by_key or len(by_key) != len(pairs):
         raise InvalidInputError(
-            "WRONG_KEY",
+            ErrorCode.WRONG_KEY,
             f"on is {shown(on)}; {table.name!r} is keyed by {', '.join(names) or 'nothing'}: name each of "
             "these, or give {left column: key column}",
         )
@@ -165,14 +169,14 @@ def _check_single_rows(table: StateTable, named: Collection[str]) -> None:
     kind = f"a {table.spec.kind} store" if isinstance(table, VersionedTable) else "state"
     if not table.row_key:
         raise UnsupportedError(
-            "JOIN_KIND",
+            ErrorCode.JOIN_KIND,
             f"{table.name!r} is {kind} in which a key may have several rows at a time, also equal ones, so no row "
             "can be chosen to join; first aggregate its rows to one a key and time (its history has all of them)",
         )
     further = [name for name in table.row_key if name not in named]
     if further:
         raise UnsupportedError(
-            "JOIN_KIND",
+            ErrorCode.JOIN_KIND,
             f"{table.name!r} is {kind} in which a key has several rows at a time, distinguished by "
             f"{', '.join(further)}; "
             f"on names {', '.join(named)}: add {', '.join(further)}, or aggregate its rows to one a key and time first",
@@ -185,7 +189,7 @@ def _added(
     schema = table.schema(Query(mode="history"))
     own = {"valid_from", "valid_to", "_commit_version", *keys}
     if not isinstance(prefix, str):
-        raise InvalidInputError("INVALID_OPTION", f"prefix is {shown(prefix)}; expected a text")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"prefix is {shown(prefix)}; expected a text")
     check_encodable(prefix, "prefix")
     asked = [name for name in schema.names if name not in own] if columns is None else column_names(columns, "columns")
     unknown = [name for name in asked if name not in schema.names]

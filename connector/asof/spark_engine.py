@@ -27,6 +27,7 @@ from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.intervals import has_calendar
 from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
@@ -52,7 +53,7 @@ def join_frame(
     stream reads the newest version each time."""
     if isinstance(left.schema[request.left_time].dataType, TimestampNTZType):
         raise InvalidInputError(
-            "NAIVE_DATETIME",
+            ErrorCode.NAIVE_DATETIME,
             f"column `{request.left_time}` is timestamp_ntz, which has no time zone; expected TIMESTAMP",
         )
     schema = _result_schema(left, request)
@@ -70,7 +71,7 @@ def _result_schema(left: DataFrame, request: AsofRequest) -> StructType:
     for field in added:
         if has_calendar(field.type):
             raise UnsupportedError(
-                "UNSUPPORTED_TYPE",
+                ErrorCode.UNSUPPORTED_TYPE,
                 f"column {field.name!r} is {shown_field(field)}, which an as-of join in Spark does not carry; name the "
                 "other columns with columns=[…]",
             )
@@ -160,7 +161,7 @@ def _as_planned(joined: pa.Table, schema: pa.Schema) -> pa.Table:
         return joined.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "SCHEMA_CHANGED",
+            ErrorCode.SCHEMA_CHANGED,
             f"the types of the state's columns have changed since the query began ({error}); restart it",
         ) from error
 
@@ -188,12 +189,12 @@ def _checked_grace(left: DataFrame, request: AsofRequest, grace: int | timedelta
     milliseconds = duration_ms(grace, "grace") or 0
     if not left.isStreaming:
         raise InvalidInputError(
-            "INVALID_OPTION", "grace lets rows of a stream wait; this DataFrame is a batch: leave it out"
+            ErrorCode.INVALID_OPTION, "grace lets rows of a stream wait; this DataFrame is a batch: leave it out"
         )
     retention = getattr(getattr(request.table, "spec", None), "history_retention", None)
     if retention is not None and milliseconds > retention:
         raise InvalidInputError(
-            "GRACE_TOO_LONG",
+            ErrorCode.GRACE_TOO_LONG,
             f"grace is {milliseconds} ms, the store's history_retention {retention} ms; expected at most that, or a "
             "row would be joined when the value at its time is no longer kept",
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import ErrorPath, canonical, nullable
@@ -33,7 +34,7 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
     """
     schema = table.schema(Query())
     if not table.key_columns:
-        raise InvalidInputError("WRONG_KEY", f"{table.name} has no key; ask for it with: statestore sql")
+        raise InvalidInputError(ErrorCode.WRONG_KEY, f"{table.name} has no key; ask for it with: statestore sql")
     choices = table.lookup_columns
     try:
         cells = _json(text)
@@ -46,19 +47,21 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
         (name,) = choices[0]
         return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
     expected = "; or ".join(", ".join(names) for names in choices)
-    raise InvalidInputError("WRONG_KEY", f"key {text!r} of {table.name!r}: expected a JSON object with {expected}")
+    raise InvalidInputError(
+        ErrorCode.WRONG_KEY, f"key {text!r} of {table.name!r}: expected a JSON object with {expected}"
+    )
 
 
 def _checked(value: Any, field: pa.Field, read: Any) -> Any:
-    error_path = ErrorPath("WRONG_KEY", field.name, field.type)
+    error_path = ErrorPath(ErrorCode.WRONG_KEY, field.name, field.type)
     try:
         cell = read(value, field.type)
         nullable(canonical(error_path))(cell)
     except StateStoreError as error:
-        raise InvalidInputError("WRONG_KEY", error.message) from error
+        raise InvalidInputError(ErrorCode.WRONG_KEY, error.message) from error
     except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:
         raise InvalidInputError(
-            "WRONG_KEY", f"key column {field.name!r}: found {value!r}, expected {field.type} ({error})"
+            ErrorCode.WRONG_KEY, f"key column {field.name!r}: found {value!r}, expected {field.type} ({error})"
         ) from error
     return cell
 

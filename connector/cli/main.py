@@ -13,6 +13,7 @@ from statestore.connector.cli import arguments as args
 from statestore.connector.cli import read_commands, upkeep_commands
 from statestore.connector.cli.engine_flags import epilog, with_engine_flags
 from statestore.connector.terminal.output import say_error
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
 app = typer.Typer(
@@ -40,7 +41,7 @@ def demo(
     from statestore.connector.demo.run import run_demo
 
     if engine not in ("spark", "duckdb"):
-        raise InvalidInputError("INVALID_OPTION", f"--engine {engine}: expected spark or duckdb")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"--engine {engine}: expected spark or duckdb")
     run_demo(engine, out, as_json=as_json)
 
 

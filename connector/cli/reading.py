@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.catalog.reads.difference import Point
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.key_text import key_filters
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.times import format_time, parse_time, to_us
@@ -69,7 +70,8 @@ def point(text: str, option: str) -> Point:
         return Point(None, moment(text, option))
     if len(text) > len(str(NO_VERSION)):
         raise InvalidInputError(
-            "INVALID_VERSION", f"{option} is {text}: a number is a version; for a time in milliseconds write {text}ms"
+            ErrorCode.INVALID_VERSION,
+            f"{option} is {text}: a number is a version; for a time in milliseconds write {text}ms",
         )
     return Point(int(text))
 
@@ -84,7 +86,8 @@ def change_range(table: StateTable, start: str | None, end: str | None, columns:
     times = (first.as_of, last.as_of) != (None, None)
     if times and (first.version, last.version) != (None, None):
         raise InvalidInputError(
-            "CONFLICTING_OPTIONS", f"changes from {start} to {end}: give two versions or two times, not one of each"
+            ErrorCode.CONFLICTING_OPTIONS,
+            f"changes from {start} to {end}: give two versions or two times, not one of each",
         )
     if times:
         return Query(mode="changes", columns=columns, start_time=first.as_of, end_time=last.as_of)
@@ -97,7 +100,9 @@ def column_names(text: str | None) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise InvalidInputError("INVALID_OPTION", f"--columns is {text!r}; expected names of columns, like a,b,c")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"--columns is {text!r}; expected names of columns, like a,b,c"
+        )
     return names
 
 

@@ -17,6 +17,7 @@ from statestore.catalog.upkeep.maintenance import run_compaction, run_expiry
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import say, say_error
 from statestore.connector.terminal.progress import progress
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.values.times import duration_ms, format_duration, format_time
 
@@ -47,7 +48,7 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
             except (StateStoreError, OSError) as error:
                 if store is not None:
                     raise
-                if isinstance(error, StateStoreError) and error.code == "SNAPSHOTS_ONLY":
+                if isinstance(error, StateStoreError) and error.code == ErrorCode.SNAPSHOTS_ONLY:
                     say(error.message)
                     continue
                 say_error(f"{name}: {error}")

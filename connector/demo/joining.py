@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.catalog import connect
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 
 Ask = Callable[[str], pa.Table]
@@ -121,7 +122,8 @@ def start_spark() -> Any:
         from pyspark.sql import SparkSession
     except ImportError:
         raise NotFoundError(
-            "SPARK_NOT_INSTALLED", "pyspark is missing; type: pip install 'statestore[spark]', or use --engine duckdb"
+            ErrorCode.SPARK_NOT_INSTALLED,
+            "pyspark is missing; type: pip install 'statestore[spark]', or use --engine duckdb",
         ) from None
     # PySpark warns about pandas releases newer than it supports; nothing here uses pandas.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
@@ -142,7 +144,7 @@ def start_spark() -> Any:
         spark = builder.getOrCreate()
     except (PySparkException, RuntimeError) as error:
         raise NotFoundError(
-            "JAVA_NOT_FOUND",
+            ErrorCode.JAVA_NOT_FOUND,
             f"Spark did not start ({error}); it needs Java 17 or newer: install it (Debian: apt-get install "
             "openjdk-17-jre-headless) or use --engine duckdb",
         ) from error

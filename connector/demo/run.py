@@ -16,6 +16,7 @@ from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, da
 from statestore.connector.demo.plot import save_plot
 from statestore.connector.sql.query import sql
 from statestore.connector.terminal.output import message_console, say, show_object, show_table
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 MARKER = ".statestore-demo"
@@ -91,10 +92,12 @@ def _late_moment(warehouse: Path) -> str:
 def _fresh_folder(out: Path) -> Path:
     """Return ``out``, emptied if a demo made it; a folder with other files is refused."""
     if out.exists() and not out.is_dir():
-        raise InvalidInputError("NOT_A_FOLDER", f"--out {out}: that is a file; name a new folder")
+        raise InvalidInputError(ErrorCode.NOT_A_FOLDER, f"--out {out}: that is a file; name a new folder")
     if out.exists() and any(out.iterdir()):
         if not (out / MARKER).is_file():
-            raise InvalidInputError("NOT_EMPTY", f"--out {out}: the folder holds other files; name a new folder")
+            raise InvalidInputError(
+                ErrorCode.NOT_EMPTY, f"--out {out}: the folder holds other files; name a new folder"
+            )
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / MARKER).touch()

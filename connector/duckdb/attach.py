@@ -13,6 +13,7 @@ from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import to_us
@@ -34,7 +35,7 @@ def attach(
     """
     moment = None if as_of is None else to_us(as_of, "as_of")
     if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
-        raise InvalidInputError("INVALID_VERSION", f"version is {shown(version)}; expected an int")
+        raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     warehouse = open_warehouse(path, engine_options_of("attach", options))
     check_names_differ(warehouse.tables())
     connection = connect()
@@ -52,7 +53,7 @@ def _left_out_before_its_time() -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        if error.code != "STATE_NOT_FOUND":
+        if error.code != ErrorCode.STATE_NOT_FOUND:
             raise
 
 
@@ -91,7 +92,7 @@ def check_names_differ(names: Iterable[str]) -> None:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise InvalidInputError(
-                "AMBIGUOUS_NAME",
+                ErrorCode.AMBIGUOUS_NAME,
                 f"tables {other!r} and {name!r} differ by case only, which DuckDB ignores; "
                 "attach the path of one of them",
             )

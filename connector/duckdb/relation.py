@@ -25,6 +25,7 @@ import pyarrow.dataset as ds
 
 from statestore.connector.duckdb.pushed_filter import read_pushed
 from statestore.connector.identifiers import quoted
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, Split, StateTable
 from statestore.formats.values.filters import Filter
@@ -91,7 +92,7 @@ class Reading:
         asked = schema.names if columns is None else list(columns)
         if pushed.pin is None:
             raise UnsupportedError(
-                "FILTER_PUSHDOWN_OFF",
+                ErrorCode.FILTER_PUSHDOWN_OFF,
                 f"table {self.table.name!r} cannot be read with DuckDB's filter pushdown switched off; "
                 "enable the optimizer again (PRAGMA enable_optimizer, SET disabled_optimizers = '')",
             )
@@ -117,7 +118,7 @@ class Reading:
             return self._pins[pin]
         if pin <= self._forgotten:
             raise UnsupportedError(
-                "TRANSACTION_TOO_OLD",
+                ErrorCode.TRANSACTION_TOO_OLD,
                 f"table {self.table.name!r}: more than {KEPT_PINS} transactions have read it since this one began; "
                 "commit and read again",
             )

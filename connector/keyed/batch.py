@@ -24,6 +24,7 @@ from statestore.connector.keyed.task import ANSWERS, run_partition
 from statestore.connector.keyed.task_results import Answer, Done, failure_of, from_json
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StateStoreError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
             continue
         if entry.transaction[1] < number - 1 or entry.version > newest:
             raise ConflictError(
-                "BATCHES_MISSING",
+                ErrorCode.BATCHES_MISSING,
                 f"batch {number} of application {application!r} cannot follow in store {store.name!r}: its last batch "
                 f"there is {entry.transaction[1]}, in version {entry.version}, and the newest snapshot is {newest}. An "
                 "older copy of the store was put back, or the newest snapshot was discarded. Put back the checkpoint "
@@ -163,7 +164,7 @@ def check_retained(retained: Any) -> None:
     """Raise InvalidInputError INVALID_OPTION unless it is None or at least 1."""
     if retained is not None and (type(retained) is not int or retained < 1):
         raise InvalidInputError(
-            "INVALID_OPTION",
+            ErrorCode.INVALID_OPTION,
             f"retained is {retained!r}; expected how many snapshots to keep, at least 1, or None for all",
         )
 
@@ -194,7 +195,7 @@ def output_schema(output: Any) -> pa.Schema:
 
 def _wrong_output(output: Any) -> InvalidInputError:
     return InvalidInputError(
-        "INVALID_OPTION", f'output is {output!r}; expected columns and types, like "user string, n bigint"'
+        ErrorCode.INVALID_OPTION, f'output is {output!r}; expected columns and types, like "user string, n bigint"'
     )
 
 

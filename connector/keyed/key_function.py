@@ -14,6 +14,7 @@ from statestore.connector.keyed.emitted import checked_row, rows_of
 from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task_results import function_failed
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.values.key_codec import ValueCodec
 
@@ -49,7 +50,7 @@ def key_function(function: Any) -> KeyFunction:
     """Return the work that calls ``function``. Raises InvalidInputError INVALID_OPTION."""
     if not callable(function):
         raise InvalidInputError(
-            "INVALID_OPTION", f"the function is {type(function).__name__}; expected one that takes a backend"
+            ErrorCode.INVALID_OPTION, f"the function is {type(function).__name__}; expected one that takes a backend"
         )
     return KeyFunction(function)
 

@@ -15,6 +15,7 @@ from statestore.catalog.catalog import connect
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.table_columns import unknown_row_column
@@ -83,7 +84,7 @@ def folder_of(store: Any) -> Path:
     """
     if not isinstance(store, str | Path):
         raise InvalidInputError(
-            "WRONG_INPUT", f'store is {type(store).__name__}; expected a path, like "warehouse/sessions"'
+            ErrorCode.WRONG_INPUT, f'store is {type(store).__name__}; expected a path, like "warehouse/sessions"'
         )
     location = parse_location(store)
     if not location.is_local:
@@ -94,12 +95,14 @@ def folder_of(store: Any) -> Path:
 def open_keyed(path: Path) -> KeyedStore:
     """Open the keyed store in a folder. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT."""
     if not path.parent.is_dir():
-        raise NotFoundError("STORE_NOT_FOUND", f'no store at {path}; make it with create_store(…, kind="keyed", key=…)')
+        raise NotFoundError(
+            ErrorCode.STORE_NOT_FOUND, f'no store at {path}; make it with create_store(…, kind="keyed", key=…)'
+        )
     store = connect(path.parent).open_store(path.name)
     if not isinstance(store, KeyedStore):
         store.close()
         raise InvalidInputError(
-            "WRONG_INPUT", f'store {path.name!r} is of kind {store.spec.kind}; expected one of kind "keyed"'
+            ErrorCode.WRONG_INPUT, f'store {path.name!r} is of kind {store.spec.kind}; expected one of kind "keyed"'
         )
     return store
 
@@ -116,12 +119,12 @@ def make_job(
     """Check the arguments of a keyed run. Raises InvalidInputError INVALID_OPTION, COLUMN_NOT_FOUND, WRONG_KEY or
     WRONG_SCHEMA, UnsupportedError UNSUPPORTED_TYPE."""
     if snapshot not in ("full", "incremental"):
-        raise InvalidInputError("INVALID_OPTION", f"snapshot is {snapshot!r}; expected full or incremental")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"snapshot is {snapshot!r}; expected full or incremental")
     spec = store.spec
     names = [key] if isinstance(key, str) else list(key)
     if len(names) != len(spec.key):
         raise InvalidInputError(
-            "WRONG_KEY",
+            ErrorCode.WRONG_KEY,
             f"key is {names}; store {spec.name!r} is keyed by {', '.join(spec.key.names)}: name a column for each of "
             "these, in order",
         )
@@ -139,13 +142,13 @@ def key_column(column: Any, field: pa.Field, name: str) -> Any:
         key = cast_exactly(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"column {name!r} is {column.type}; the store's key {field.name!r} is {type_name(field.type)} ({error}); "
             "cast it in the DataFrame",
         ) from None
     if key.null_count:
         raise InvalidInputError(
-            "NULL_KEY", f"column {name!r} is null in {key.null_count} rows; a key has no nulls: filter them out"
+            ErrorCode.NULL_KEY, f"column {name!r} is null in {key.null_count} rows; a key has no nulls: filter them out"
         )
     return key
 
@@ -163,5 +166,7 @@ def _key_index(name: Any, rows: pa.Schema) -> int:
     if not matches:
         raise unknown_row_column(name, "the rows", rows.names)
     if len(matches) > 1:
-        raise InvalidInputError("COLUMN_NOT_FOUND", f"more than one column {name!r} for the key in {rows.names}")
+        raise InvalidInputError(
+            ErrorCode.COLUMN_NOT_FOUND, f"more than one column {name!r} for the key in {rows.names}"
+        )
     return int(matches[0])

@@ -14,6 +14,7 @@ from statestore.connector.keyed.keyed_job import folder_of, make_job, open_keyed
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.supported_spark import check_frame
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def run_keyed(
     """
     check_frame(rows)
     if rows.isStreaming:
-        raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call run_keyed_stream for it")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is a stream; call run_keyed_stream for it")
     check_retained(retained)
     folder = folder_of(store)
     with open_keyed(folder) as opened:

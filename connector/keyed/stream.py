@@ -21,6 +21,7 @@ from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID
 from statestore.connector.supported_spark import check_frame
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def run_keyed_stream(
     """
     check_frame(rows)
     if not rows.isStreaming:
-        raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run_keyed for it")
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is no stream; call run_keyed for it")
     check_retained(retained)
     folder = folder_of(store)
     with open_keyed(folder) as opened:
@@ -118,6 +119,7 @@ def query_id(rows: DataFrame) -> str:
         of_query = None
     if not of_query:
         raise UnsupportedError(
-            "NO_QUERY_ID", "Spark does not report which query this batch belongs to; name it with application='…'"
+            ErrorCode.NO_QUERY_ID,
+            "Spark does not report which query this batch belongs to; name it with application='…'",
         )
     return of_query

@@ -14,6 +14,7 @@ from statestore.connector.keyed.backend_cache import keep_backend, take_backend
 from statestore.connector.keyed.emitted import batches_of, write_emitted
 from statestore.connector.keyed.keyed_job import KeyedBatch, TaskRows, key_column
 from statestore.connector.keyed.task_results import Answer, Done, Failed, to_json
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.values.key_codec import ValueCodec
 
@@ -42,7 +43,7 @@ def answers_of(batch: KeyedBatch, partition: list[pa.RecordBatch]) -> Iterator[A
     strange = set(pc.unique(rows.column(0)).to_pylist()) - {*mine, None}
     if strange:
         raise UnsupportedError(
-            "ROWS_MISPLACED",
+            ErrorCode.ROWS_MISPLACED,
             f"rows of tasks {sorted(strange)} came to a partition of tasks {mine}; set no rule that "
             "splits shuffled partitions",
         )

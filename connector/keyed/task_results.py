@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
@@ -47,7 +48,7 @@ def from_json(text: str) -> Answer:
     found = json.loads(text)
     if "failed" in found:
         kind, code, message, *notes = found["failed"]
-        error = _KINDS.get(kind, StateStoreError)(code, message)
+        error = _KINDS.get(kind, StateStoreError)(ErrorCode.__members__.get(code, code), message)
         for note in notes:
             error.add_note(note)
         return Failed(found["task"], error)
@@ -61,7 +62,7 @@ def function_failed(where: str, error: BaseException) -> InvalidInputError:
     """The error for any exception of a user's function, with the function's own stack as a note."""
     message = str(error) if isinstance(error, StateStoreError) else f"{type(error).__name__}: {error}"
     found = InvalidInputError(
-        "FUNCTION_FAILED",
+        ErrorCode.FUNCTION_FAILED,
         f"{where}: {message}; nothing of the batch was committed. Correct the function, then run again",
     )
     found.add_note("".join(traceback.format_exception(error)))

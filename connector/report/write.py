@@ -14,6 +14,7 @@ from statestore.connector.report.figures import figures_of
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 
 HEADER = ("store", "kind", "health", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit")
@@ -96,7 +97,7 @@ def _bundle() -> str:
         import vl_convert
     except ImportError:
         raise NotFoundError(
-            "REPORT_NOT_INSTALLED",
+            ErrorCode.REPORT_NOT_INSTALLED,
             "the report needs the package vl-convert-python; type: pip install 'statestore[report]'",
         ) from None
     found: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.locations import parse_location
 
@@ -19,12 +20,12 @@ def checked_path(options: Mapping[str, str]) -> str:
     provider = _option(options, "provider")
     if provider is not None and provider.lower() not in PROVIDERS:
         raise InvalidInputError(
-            "INVALID_OPTION",
+            ErrorCode.INVALID_OPTION,
             f"option provider is {provider!r}; expected builtin, for Spark's own source, or nothing",
         )
     path = _option(options, "path")
     if not path:
-        raise InvalidInputError("MISSING_PATH", "expected one path; write .load('warehouse/store') or .save(…)")
+        raise InvalidInputError(ErrorCode.MISSING_PATH, "expected one path; write .load('warehouse/store') or .save(…)")
     location = parse_location(path)
     return str(Path(location.path).absolute()) if location.is_local else location.uri
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.intervals import calendar_parts
 from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.state_table import Query, StateTable
@@ -53,7 +54,7 @@ def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
     for column, field in zip(batch.columns, schema, strict=True):
         if column.null_count and not field.nullable:  # Spark would report corrupt data
             raise InvalidInputError(
-                "NULL_NOT_EXPECTED",
+                ErrorCode.NULL_NOT_EXPECTED,
                 f"column {field.name!r} holds a null, but the schema given to the read says NOT NULL; leave that out",
             )
     columns = [
@@ -71,7 +72,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         return found
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "SCHEMA_CHANGED",
+            ErrorCode.SCHEMA_CHANGED,
             f"column {field.name!r} now holds {column.type}, but the query was planned for {field.type} ({error}); "
             "restart it, or leave out the schema given to the read",
         ) from error

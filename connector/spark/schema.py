@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from statestore.connector.spark.intervals import numbers_field
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.declared_types import COLUMN_METADATA, declared_type
 from statestore.formats.values.types import shown_field
@@ -51,7 +52,7 @@ def _column_type(field: pa.Field) -> DataType:
         return _spark_type(field)
     except PySparkException as error:
         raise UnsupportedError(
-            "UNSUPPORTED_TYPE",
+            ErrorCode.UNSUPPORTED_TYPE,
             f"column {field.name!r} is {shown_field(field)}, which Spark does not take from Python; name the other "
             "columns with option columns, or read it in Python or DuckDB",
         ) from error
@@ -103,7 +104,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     try:
         return _to_arrow(schema, **_ZONE)
     except PySparkException as error:
-        raise UnsupportedError("UNSUPPORTED_TYPE", _not_exchanged(schema)) from error
+        raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, _not_exchanged(schema)) from error
 
 
 def _not_exchanged(schema: StructType) -> str:

@@ -22,6 +22,7 @@ from statestore.connector.spark.schema import same_type, spark_schema
 from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
@@ -109,13 +110,15 @@ class FilteringReader(TableReader):
 def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
     """The query for only the columns of ``schema``, which may come from the user; their types must be the table's."""
     if not schema.names:
-        raise InvalidInputError("WRONG_SCHEMA", f"the schema given for {table.name!r} has no column; name at least one")
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA, f"the schema given for {table.name!r} has no column; name at least one"
+        )
     query = _as_spelled(table, replace(query, columns=tuple(schema.names)))
     have = spark_schema(table.schema(query))
     for asked, own in zip(schema, have, strict=True):
         if not same_type(asked.dataType, own.dataType):
             raise InvalidInputError(
-                "WRONG_SCHEMA",
+                ErrorCode.WRONG_SCHEMA,
                 f"column {asked.name!r} of {table.name!r} is {own.dataType.simpleString()}, the given schema says "
                 f"{asked.dataType.simpleString()}; give its type, or no schema",
             )

@@ -21,6 +21,7 @@ from statestore.catalog.kinds import check_columns
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, StorageError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
@@ -92,7 +93,7 @@ def commit_staged(
             return
         except ConflictError as error:
             # Live stores have one writer at a time: two streams into one store take turns, commit by commit.
-            if error.code != "STORE_LOCKED" or time.monotonic() > deadline:
+            if error.code != ErrorCode.STORE_LOCKED or time.monotonic() > deadline:
                 raise
             time.sleep(LOCK_POLL)
 
@@ -112,7 +113,7 @@ def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
             raise _gone(Path(file)) from None
         except (NotADirectoryError, ValueError) as error:
             raise CorruptError(
-                "STAGED_FILE",
+                ErrorCode.STAGED_FILE,
                 f"{file}: not the rows that a task wrote ({error}); run the write again, and keep the staging folder "
                 "until it has ended",
             ) from error
@@ -120,7 +121,7 @@ def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def _gone(path: Path) -> ConflictError:
     return ConflictError(
-        "STAGED_FILE_MISSING",
+        ErrorCode.STAGED_FILE_MISSING,
         f"{path}, where tasks of this write stage their rows, is gone: the write was aborted, or vacuum removed it "
         "(older_than is less than the time the write took). Nothing was committed; write again",
     )

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
@@ -132,7 +133,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._table.check_resumable(start["version"])
         if start.get("store") != self._table.identity or start["version"] > newest:
             raise NotFoundError(
-                "STORE_REPLACED",
+                ErrorCode.STORE_REPLACED,
                 f"the stream has read {self._table.name!r} up to version {start['version']}, but that store is no "
                 f"longer here: there is another one now, at version {newest}; start a query with a new checkpoint",
             )

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from statestore.connector.options import application_of
 from statestore.connector.spark.location import checked_path
 from statestore.connector.spark.staging import STAGING, Staged, check_target, commit_staged, remove_folder, stage
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _query_id() -> str:
 def _known(query_id: str | None) -> str:
     if not query_id:
         raise UnsupportedError(
-            "NO_QUERY_ID", "Spark does not report which query this batch belongs to; name it with the option txnAppId"
+            ErrorCode.NO_QUERY_ID,
+            "Spark does not report which query this batch belongs to; name it with the option txnAppId",
         )
     return query_id

@@ -10,6 +10,7 @@ import pyarrow as pa
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ def _check_query(query: object) -> None:
     """Raise InvalidInputError INVALID_SQL for a query that is no text, or no valid Unicode. Bytes on a command line
     that are not UTF-8 become halves of surrogate pairs, which no engine accepts."""
     if not isinstance(query, str):
-        raise InvalidInputError("INVALID_SQL", f"query is {shown(query)} ({type(query).__name__}); expected a text")
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL, f"query is {shown(query)} ({type(query).__name__}); expected a text"
+        )
     try:
         query.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInputError("INVALID_SQL", f"the query is not valid Unicode: {error}") from None
+        raise InvalidInputError(ErrorCode.INVALID_SQL, f"the query is not valid Unicode: {error}") from None

@@ -30,6 +30,7 @@ from statestore.connector.sql.sql_statement import (
 )
 from statestore.connector.sql.sql_tables import check_answerable, find_table, is_qualified
 from statestore.connector.sql.sql_times import Value, integer, literal, queries_of, zoned_time
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
@@ -135,7 +136,7 @@ class _Run:
     def _execute(self, text: str, references: Sequence[TableReference]) -> pa.Table:
         try:
             if len(self.connection.extract_statements(text)) != 1:
-                raise InvalidInputError("INVALID_SQL", "expected one SQL statement; pass several one by one")
+                raise InvalidInputError(ErrorCode.INVALID_SQL, "expected one SQL statement; pass several one by one")
             if not self.external:
                 self.connection.execute("SET lock_configuration = true")
             relation = self.connection.sql(text)
@@ -158,20 +159,22 @@ class _Run:
         extension = _IN_EXTENSION.search(said)
         if extension is not None and not self.external:
             refused = UnsupportedError(
-                "EXTERNAL_ACCESS_OFF",
+                ErrorCode.EXTERNAL_ACCESS_OFF,
                 f"the statement needs DuckDB's extension {extension[2]!r} for {extension[1]!r}; extensions are not "
                 "loaded. Pass allow_external_access=True if the statement is trusted",
             )
             return located(refused, position_of_quoted(f'"{extension[1]}"', self.text, DuckDBSQL))
         if isinstance(error, duckdb.PermissionException):
             return UnsupportedError(
-                "EXTERNAL_ACCESS_OFF", f"{said}; pass allow_external_access=True if the statement is trusted"
+                ErrorCode.EXTERNAL_ACCESS_OFF, f"{said}; pass allow_external_access=True if the statement is trusted"
             )
         if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
-            return located(InvalidInputError("INVALID_SQL", said), position_of_quoted(said, self.text, DuckDBSQL))
+            return located(
+                InvalidInputError(ErrorCode.INVALID_SQL, said), position_of_quoted(said, self.text, DuckDBSQL)
+            )
         if isinstance(error, duckdb.InterruptException):
             return error
-        return UnsupportedError("ENGINE_FAILED", f"DuckDB cannot answer the statement: {said}")
+        return UnsupportedError(ErrorCode.ENGINE_FAILED, f"DuckDB cannot answer the statement: {said}")
 
 
 class _DuckDBEvaluator:
@@ -198,7 +201,7 @@ class _DuckDBEvaluator:
         try:
             row = self.connection.sql(f"SELECT {', '.join(texts)}").to_arrow_table()
         except duckdb.Error as error:
-            raise InvalidInputError("INVALID_TIME", f"cannot evaluate {', '.join(texts)}: {error}") from error
+            raise InvalidInputError(ErrorCode.INVALID_TIME, f"cannot evaluate {', '.join(texts)}: {error}") from error
         return [_value(row.column(i)[0], text) for i, text in enumerate(texts)]
 
 
@@ -222,7 +225,7 @@ def _value(scalar: Any, text: str) -> Value:
         return Value("time", zoned_time(scalar.as_py()))
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         raise InvalidInputError(
-            "NAIVE_TIMESTAMP",
+            ErrorCode.NAIVE_TIMESTAMP,
             f"{text} has no time zone; write a zone (TIMESTAMPTZ '2013-01-01 05:00:00+00') or AT TIME ZONE 'UTC'",
         )
-    raise InvalidInputError("INVALID_TIME", f"{text} is {scalar}; expected a time with a zone or an integer")
+    raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is {scalar}; expected a time with a zone or an integer")

@@ -42,6 +42,7 @@ from statestore.connector.sql.sql_statement import (
 from statestore.connector.sql.sql_tables import check_answerable, columns_named, find_table, is_qualified
 from statestore.connector.sql.sql_times import Value, integer, literal, queries_of
 from statestore.formats.engines import engine_options
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import format_time
@@ -140,7 +141,9 @@ def _analysed(spark: SparkSession, text: str, written: str) -> DataFrame:
         return spark.sql(text)
     except PySparkException as error:
         said = _PLAN.sub("", str(error)).strip()
-        raise located(InvalidInputError("INVALID_SQL", said), position_of_quoted(said, written, SparkSQL)) from error
+        raise located(
+            InvalidInputError(ErrorCode.INVALID_SQL, said), position_of_quoted(said, written, SparkSQL)
+        ) from error
 
 
 def _needed_columns(table: StateTable, query: Query, needed: set[str]) -> list[str] | None:
@@ -211,11 +214,11 @@ class _SparkEvaluator:
             row = frame.selectExpr(*columns).first()
         except PySparkException as error:
             said = str(error).partition("\n")[0]
-            raise InvalidInputError("INVALID_TIME", f"cannot evaluate {', '.join(texts)}: {said}") from error
+            raise InvalidInputError(ErrorCode.INVALID_TIME, f"cannot evaluate {', '.join(texts)}: {said}") from error
         values = []
         for kind, value, text in zip(kinds, row or (), texts, strict=True):
             if value is None:
-                raise InvalidInputError("INVALID_TIME", f"{text} is null; expected a time or an integer")
+                raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is null; expected a time or an integer")
             values.append(Value(kind, value))
         return values
 
@@ -226,5 +229,6 @@ def _kind(type_: DataType, text: str) -> Literal["integer", "time"]:
     if isinstance(type_, _TIMES):
         return "time"
     raise InvalidInputError(
-        "INVALID_TIME", f"{text} is of type {type_.simpleString()}; expected a time or an integer of epoch milliseconds"
+        ErrorCode.INVALID_TIME,
+        f"{text} is of type {type_.simpleString()}; expected a time or an integer of epoch milliseconds",
     )

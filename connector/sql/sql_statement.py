@@ -21,6 +21,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 
 from statestore.catalog.reads.argument_names import RANGE, unknown_argument
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
 from statestore.formats.state_table import Mode
 
@@ -120,9 +121,11 @@ def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
     try:
         trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
     except SqlglotError as error:
-        raise InvalidInputError("INVALID_SQL", _describe(error)) from None
+        raise InvalidInputError(ErrorCode.INVALID_SQL, _describe(error)) from None
     if len(trees) != 1:
-        raise InvalidInputError("INVALID_SQL", f"expected one SQL statement, found {len(trees)}; pass them one by one")
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL, f"expected one SQL statement, found {len(trees)}; pass them one by one"
+        )
     return trees[0]
 
 
@@ -324,7 +327,7 @@ def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) 
     if target is not None and is_ours(full_name(target)):
         raise located(
             ReadOnlyError(
-                "READ_ONLY",
+                ErrorCode.READ_ONLY,
                 f"SQL reads {full_name(target)!r} and does not change it; write with put, put_all or write in Python, "
                 "or from Spark with df.write and writeStream",
             ),
@@ -333,7 +336,7 @@ def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) 
 
 
 def _invalid(message: str, position: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_SQL", f"{position}: {message}" if position else message)
+    return InvalidInputError(ErrorCode.INVALID_SQL, f"{position}: {message}" if position else message)
 
 
 def _describe(error: SqlglotError) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from sqlglot import exp
 
 from statestore.connector.sql.sql_statement import TableReference, located
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import parse_time, to_us
@@ -52,7 +53,9 @@ def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> li
     for (reference, key, part), value in zip(wanted, values, strict=True):
         name, number = _field(reference, key, value, part)
         if name in fields[id(reference)]:
-            raise InvalidInputError("INVALID_SQL", f"{reference.position}: {name} of {reference.name!r} is given twice")
+            raise InvalidInputError(
+                ErrorCode.INVALID_SQL, f"{reference.position}: {name} of {reference.name!r} is given twice"
+            )
         fields[id(reference)][name] = number
     return [Query(mode=reference.mode, **fields[id(reference)]) for reference in references]
 
@@ -62,7 +65,7 @@ def zoned_time(text: str) -> int:
     try:
         return parse_time(text, "time")
     except InvalidInputError as error:
-        code = "NAIVE_TIMESTAMP" if error.code == "NAIVE_DATETIME" else error.code
+        code = ErrorCode.NAIVE_TIMESTAMP if error.code == ErrorCode.NAIVE_DATETIME else error.code
         raise InvalidInputError(code, error.message) from None
 
 
@@ -86,14 +89,16 @@ def integer(text: str) -> int | None:
     if not _DIGITS.fullmatch(text):
         return None
     if len(text) > _MOST_DIGITS:
-        raise InvalidInputError("INVALID_SQL", f"a version or time has {len(text)} digits, at most {_MOST_DIGITS}")
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL, f"a version or time has {len(text)} digits, at most {_MOST_DIGITS}"
+        )
     return int(text)
 
 
 def _check_constant(reference: TableReference, part: exp.Expr) -> None:
     if part.find(exp.Column, exp.Query, exp.Subquery, exp.Placeholder) is not None:
         raise InvalidInputError(
-            "INVALID_SQL",
+            ErrorCode.INVALID_SQL,
             f"{reference.position}: the version or time of {reference.name!r} is {part.sql()}; "
             "expected a constant expression without columns and subqueries",
         )
@@ -107,7 +112,8 @@ def _field(reference: TableReference, key: str, value: Value, part: exp.Expr) ->
     if key.endswith("version"):
         if value.kind != "integer":
             raise InvalidInputError(
-                "INVALID_VERSION", f"{reference.position}: version {part.sql()} of {reference.name!r} is not an integer"
+                ErrorCode.INVALID_VERSION,
+                f"{reference.position}: version {part.sql()} of {reference.name!r} is not an integer",
             )
         return key, value.value
     if value.kind == "time":

@@ -14,6 +14,7 @@ from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.task_results import function_failed
 from statestore.connector.tracked.tracked_states import Keys, TrackedStates
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.values.exact_cast import cast_exactly
@@ -59,7 +60,7 @@ class ColumnCalls:
         whole = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
         if len(whole) > 1:
             raise InvalidInputError(
-                "BATCH_TOO_LARGE",
+                ErrorCode.BATCH_TOO_LARGE,
                 f"{rows.num_rows} rows of a task in {batch.label} have a column of more than 2 GiB, too much for one "
                 "Array; divide them among more tasks with num_partitions, or into smaller batches",
             )
@@ -105,6 +106,6 @@ def _checked(after: Any, kind: pa.DataType, count: int) -> pa.Array:
     if not isinstance(after, pa.Array) or len(after) != count:
         what = f"{len(after)} values" if isinstance(after, pa.Array) else type(after).__name__
         raise InvalidInputError(
-            "WRONG_VALUE", f"the states are {what}; expected a pyarrow Array with one for each of {count} keys"
+            ErrorCode.WRONG_VALUE, f"the states are {what}; expected a pyarrow Array with one for each of {count} keys"
         )
     return cast_exactly(after, kind)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.tracked.tracked_states import TrackedStates
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.exact_cast import cast_exactly
 
@@ -31,7 +32,7 @@ class InitialStates:
             twice = int(np.flatnonzero(np.bincount(codes) > 1)[0])
             repeated = {name: c[twice].as_py() for name, c in zip(batch.job.columns.names, keys.columns, strict=True)}
             raise InvalidInputError(
-                "WRONG_INITIAL_STATE", f"the initial state has key {repeated} twice; expected it once"
+                ErrorCode.WRONG_INITIAL_STATE, f"the initial state has key {repeated} twice; expected it once"
             )
         if len(keys):
             states.put(keys, self._states(task_rows.rows), batch.time)
@@ -43,7 +44,7 @@ class InitialStates:
         of_columns = pa.types.is_struct(self.state_type)
         if not columns or (len(columns) > 1 and not of_columns):
             raise InvalidInputError(
-                "WRONG_INITIAL_STATE",
+                ErrorCode.WRONG_INITIAL_STATE,
                 f"beside its key the initial state has the columns {', '.join(names) or '(none)'}; "
                 f"expected those of {self.state_type}",
             )
@@ -54,10 +55,11 @@ class InitialStates:
             states = cast_exactly(column, self.state_type)
         except pa.ArrowException as error:
             raise InvalidInputError(
-                "WRONG_INITIAL_STATE", f"the initial state is {column.type}, expected {self.state_type} ({error})"
+                ErrorCode.WRONG_INITIAL_STATE,
+                f"the initial state is {column.type}, expected {self.state_type} ({error})",
             ) from error
         if states.null_count:
             raise InvalidInputError(
-                "WRONG_INITIAL_STATE", f"{states.null_count} initial states are null; leave them out"
+                ErrorCode.WRONG_INITIAL_STATE, f"{states.null_count} initial states are null; leave them out"
             )
         return states

@@ -22,6 +22,7 @@ from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import spark_schema
 from statestore.connector.tracked.snapshots import INITIAL
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -85,7 +86,7 @@ class EmittedReader(DataSourceStreamReader):
             log, store = self._log()
             if start["store"] != store or start["version"] > log.newest:
                 raise NotFoundError(
-                    "STORE_REPLACED",
+                    ErrorCode.STORE_REPLACED,
                     f"the stream has read the records up to version {start['version']} of another store than the one "
                     f"at {self._folder}; restart the query with a new checkpoint",
                 )
@@ -94,7 +95,7 @@ class EmittedReader(DataSourceStreamReader):
             lost = [entry.version for entry in entries if entry.version not in kept and _may_have_emitted(entry)]
             if lost:
                 raise NotFoundError(
-                    "RECORDS_NOT_KEPT",
+                    ErrorCode.RECORDS_NOT_KEPT,
                     f"the records of version {lost[0]} were discarded with its snapshot before the stream read them; "
                     "retain more snapshots (retained=…), and restart the query with a new checkpoint",
                 )

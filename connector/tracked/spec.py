@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import duration_ms
 
@@ -52,7 +53,9 @@ class StateSpec:
         """Set the number of tasks among which keys are divided, at most the key groups of the store. It may change at a
         restart."""
         if type(count) is not int or count < 1:
-            raise InvalidInputError("INVALID_OPTION", f"num_partitions is {count!r}; expected an int of at least 1")
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION, f"num_partitions is {count!r}; expected an int of at least 1"
+            )
         return replace(self, partitions=count)
 
     def timeout(self, duration: int | timedelta | str) -> StateSpec:
@@ -60,7 +63,9 @@ class StateSpec:
         first batch that begins later, the function is called once more for such a key, and its state is removed."""
         milliseconds = duration_ms(duration, "timeout")
         if not milliseconds:
-            raise InvalidInputError("INVALID_DURATION", f"timeout is {duration!r}; expected a duration greater than 0")
+            raise InvalidInputError(
+                ErrorCode.INVALID_DURATION, f"timeout is {duration!r}; expected a duration greater than 0"
+            )
         return replace(self, timeout_ms=milliseconds)
 
 
@@ -82,5 +87,6 @@ def _parameters(function: Any) -> int:
 def _no_function(given_function: Any) -> InvalidInputError:
     name = getattr(given_function, "__name__", type(given_function).__name__)
     return InvalidInputError(
-        "INVALID_OPTION", f"the function is {name}; expected f(value, state) or f(batch_time, key, value, state)"
+        ErrorCode.INVALID_OPTION,
+        f"the function is {name}; expected f(value, state) or f(batch_time, key, value, state)",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 
 
@@ -27,7 +28,7 @@ class State:
         """Return the state. Raises NotFoundError NO_STATE if there is none."""
         if not self._exists:
             raise NotFoundError(
-                "NO_STATE", "the key has no state; check exists(), or call get_option(), which returns None"
+                ErrorCode.NO_STATE, "the key has no state; check exists(), or call get_option(), which returns None"
             )
         return self._value
 
@@ -39,7 +40,7 @@ class State:
         """Set the state. Raises InvalidInputError STATE_REMOVED, STATE_TIMING_OUT or NULL_VALUE."""
         self._check("update")
         if value is None:
-            raise InvalidInputError("NULL_VALUE", "None cannot be a state; call remove() to remove the state")
+            raise InvalidInputError(ErrorCode.NULL_VALUE, "None cannot be a state; call remove() to remove the state")
         self._value, self._exists, self._updated = value, True, True
 
     def remove(self) -> None:
@@ -68,8 +69,8 @@ class State:
 
     def _check(self, what: str) -> None:
         if self._removed:
-            raise InvalidInputError("STATE_REMOVED", f"cannot {what} the state: it was removed in this call")
+            raise InvalidInputError(ErrorCode.STATE_REMOVED, f"cannot {what} the state: it was removed in this call")
         if self._timing_out:
             raise InvalidInputError(
-                "STATE_TIMING_OUT", f"cannot {what} the state: it is timing out and is removed after this call"
+                ErrorCode.STATE_TIMING_OUT, f"cannot {what} the state: it is timing out and is removed after this call"
             )

@@ -20,6 +20,7 @@ from statestore.connector.tracked.spec import StateSpec
 from statestore.connector.tracked.tracked import Tracked
 from statestore.connector.tracked.types import record_schema
 from statestore.connector.tracked.types import state_type as parsed_state_type
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.table_columns import unknown_row_column
 
@@ -59,7 +60,9 @@ def track_state_by_key(
     """
     check_frame(rows)
     if not isinstance(spec, StateSpec):
-        raise InvalidInputError("INVALID_OPTION", f"spec is {spec!r}; expected one made with StateSpec.function(f)")
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"spec is {spec!r}; expected one made with StateSpec.function(f)"
+        )
     folder, given = folder_of(store), arrow_schema(rows.schema)
     names = [key] if isinstance(key, str) else list(key)
     check_frame_keys(rows.schema, names)
@@ -67,7 +70,8 @@ def track_state_by_key(
     values = value_indexes(given, names)
     if spec.form == "columns" and KEY in (given.names[index] for index in values):
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"the rows have a column {KEY!r}; the function gets another column of that name: rename it"
+            ErrorCode.WRONG_SCHEMA,
+            f"the rows have a column {KEY!r}; the function gets another column of that name: rename it",
         )
     _create_where_absent(folder, given, names)
     with open_keyed(folder) as opened:

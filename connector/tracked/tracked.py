@@ -19,6 +19,7 @@ from statestore.connector.tracked.initial import InitialStates
 from statestore.connector.tracked.record_stream import emitted_stream
 from statestore.connector.tracked.snapshots import INITIAL, StateSnapshot, snapshots_of
 from statestore.connector.tracked.spec import StateSpec
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import to_us
 
@@ -56,7 +57,7 @@ class Tracked:
         are those of `run_keyed_stream`.
         """
         if not self.rows.isStreaming:
-            raise InvalidInputError("INVALID_OPTION", "the DataFrame is no stream; call run()")
+            raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is no stream; call run()")
         check_retained(retained)
 
         def each(rows: DataFrame, number: int) -> None:
@@ -71,7 +72,7 @@ class Tracked:
         """Run a DataFrame as one batch and return the emitted records. If the transaction (application, number) was
         committed before, the records emitted then are returned."""
         if self.rows.isStreaming:
-            raise InvalidInputError("INVALID_OPTION", "the DataFrame is a stream; call start()")
+            raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is a stream; call start()")
         check_retained(retained)
         version = self._batch(self.rows, check_transaction(transaction), retained, keeps=False)
         return emitted_frame(self.rows.sparkSession, self.job, version)

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructField, StructType
 
 from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 VALUE = "value"
@@ -48,6 +49,6 @@ def _parsed(text: str, option: str) -> Any:
 
 def _wrong(type_: Any, option: str) -> InvalidInputError:
     return InvalidInputError(
-        "INVALID_OPTION",
+        ErrorCode.INVALID_OPTION,
         f'{option} is {type_!r}; expected a type, like "bigint", or columns, like "n bigint, at timestamp"',
     )

@@ -33,6 +33,7 @@ from statestore.formats.changelogs.changelog_frames import (
     open_changelog,
     unmasked,
 )
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.ipc_file import read_batch
@@ -199,7 +200,7 @@ class Changelog:
         if good is None:
             if position == 0 and header.startswith(NAME) and header[len(NAME) : len(NAME) + 1] not in _VERSIONS:
                 raise UnsupportedError(
-                    "CHANGELOG_FORMAT",
+                    ErrorCode.CHANGELOG_FORMAT,
                     f"{self.path} starts with {header[:8]!r}, this release reads {MAGIC!r}; use its own",
                 )
             return
@@ -284,7 +285,7 @@ class _Rows:
 
 def _corrupt(path: Path, position: int, found: str) -> CorruptError:
     return CorruptError(
-        "CHANGELOG_CORRUPT",
+        ErrorCode.CHANGELOG_CORRUPT,
         f"{path}, byte {position}: {found}. Acknowledged writes there were changed or damaged; restore the file from a "
         "copy, or move it away to continue without them",
     )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.places.disk_errors import storage_error
 
@@ -125,7 +126,7 @@ def open_changelog(path: Path, flags: int) -> int:
 
 def _no_file(path: Path) -> CorruptError:
     return CorruptError(
-        "CHANGELOG_CORRUPT",
+        ErrorCode.CHANGELOG_CORRUPT,
         f"{path} has the name of a changelog but is no regular file; restore the file from a copy, or move what "
         "is there away to continue without it",
     )

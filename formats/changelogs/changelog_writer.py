@@ -37,6 +37,7 @@ from statestore.formats.changelogs.changelog_frames import (
     masked,
     open_changelog,
 )
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StorageError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 
@@ -148,7 +149,9 @@ class ChangelogWriter:
         The batch survives the end of this process from here on, and a power cut from the next sync.
         """
         if batch.schema != self._schema:
-            raise InvalidInputError("WRONG_SCHEMA", f"{self.path}: batch of {batch.schema}, expected {self._schema}")
+            raise InvalidInputError(
+                ErrorCode.WRONG_SCHEMA, f"{self.path}: batch of {batch.schema}, expected {self._schema}"
+            )
         if not self._is_sound:
             self._mend()
         return self._write_message(batch.serialize())
@@ -241,7 +244,7 @@ class ChangelogWriter:
     def _write(self, magic: bytes, seed: int, body: pa.Buffer) -> int:
         if body.size > MAX_PAYLOAD:
             raise InvalidInputError(
-                "BATCH_TOO_LARGE", f"{self.path}: a batch of {body.size} bytes, at most {MAX_PAYLOAD}; split it"
+                ErrorCode.BATCH_TOO_LARGE, f"{self.path}: a batch of {body.size} bytes, at most {MAX_PAYLOAD}; split it"
             )
         start = self._end
         header = _pack_header(magic, body.size, _hash(body, start | seed))
@@ -307,7 +310,7 @@ class ChangelogWriter:
                 pass
             if found.end < self.end:
                 raise StorageError(
-                    "DISK_FAILED",
+                    ErrorCode.DISK_FAILED,
                     f"{self.path}: cannot write anew after a failed sync: the system has lost what was acknowledged "
                     f"from byte {found.end} on, of {self.end}; close the store and open it again to continue with what "
                     "is left",

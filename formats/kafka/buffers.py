@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka_rows.byte_reader import INT64, NULL, Reader, int32, int64, sized
 from statestore.formats.kafka_rows.headers import Header
@@ -57,7 +58,8 @@ def version_of_header(value: bytes | None) -> int:
         return 0
     if len(value) != 1 or value[0] > CURRENT_VERSION:
         raise UnsupportedError(
-            "BUFFER_VERSION", f"header v of a buffer's changelog: found {value[:8].hex()}, expected 01, 02 or 03"
+            ErrorCode.BUFFER_VERSION,
+            f"header v of a buffer's changelog: found {value[:8].hex()}, expected 01, 02 or 03",
         )
     return value[0]
 
@@ -72,7 +74,9 @@ def encode_buffered(buffered: Buffered, version: int = CURRENT_VERSION) -> bytes
     if version == 0:
         return time + change
     if buffered.context is None:
-        raise InvalidInputError("BUFFER_CONTEXT", f"a buffer value of version {version}: found no record context")
+        raise InvalidInputError(
+            ErrorCode.BUFFER_CONTEXT, f"a buffer value of version {version}: found no record context"
+        )
     context = encode_context(buffered.context)
     if version == 1:
         return time + context + sized(change)
@@ -130,7 +134,9 @@ def read_context(reader: Reader) -> RecordContext:
 def _whole(data: bytes, version: int) -> Buffered:
     decode = _DECODERS.get(version)
     if decode is None:
-        raise UnsupportedError("BUFFER_VERSION", f"buffer value of version {version}; expected 0 to {CURRENT_VERSION}")
+        raise UnsupportedError(
+            ErrorCode.BUFFER_VERSION, f"buffer value of version {version}; expected 0 to {CURRENT_VERSION}"
+        )
     reader = Reader(f"buffer value of version {version}", data)
     decoded = decode(reader)
     reader.end()

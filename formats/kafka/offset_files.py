@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
 Offsets = dict[str, dict[int, int | None]]
@@ -90,4 +91,6 @@ def _number(name: str, text: str, bits: int) -> int:
 
 
 def _corrupt(name: str, found: str) -> CorruptError:
-    return CorruptError("KAFKA_FILE", f"file {name}: {found}; restore it from a copy, or delete it to do without")
+    return CorruptError(
+        ErrorCode.KAFKA_FILE, f"file {name}: {found}; restore it from a copy, or delete it to do without"
+    )

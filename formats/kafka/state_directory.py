@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka_rows.time_segments import decode_time_segment_name
 
@@ -94,7 +95,7 @@ def decode_process_metadata(data: bytes | str) -> UUID | None:
         return None if process is None else UUID(process)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
-            "KAFKA_FILE",
+            ErrorCode.KAFKA_FILE,
             f'file {PROCESS_METADATA}: found {error}, expected JSON {{"processId": "<uuid>"}}; restore it from a copy',
         ) from error
 
@@ -112,7 +113,7 @@ def _task(name: str, path: str) -> tuple[int, int]:
 
 def _not_a_store(path: str) -> InvalidInputError:
     return InvalidInputError(
-        "STORE_PATH",
+        ErrorCode.STORE_PATH,
         f"found path {path!r}, expected <application>/<task>/rocksdb/<store> or "
         "<application>/<task>/<store>/<store>.<start>, the task as 0_3, or global",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
 INT32 = Struct(">i")
@@ -19,7 +20,8 @@ MAX_VARINT_BYTES = 5
 def corrupt(what: str, problem: str) -> CorruptError:
     """The error for bytes that do not have the binary form ``what``."""
     return CorruptError(
-        "KAFKA_BYTES", f"{what}: {problem}; choose the store's kind and serdes, or restore the directory from a copy"
+        ErrorCode.KAFKA_BYTES,
+        f"{what}: {problem}; choose the store's kind and serdes, or restore the directory from a copy",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka_rows.byte_reader import Reader, int32, sized
 from statestore.formats.kafka_rows.serdes import (
@@ -36,7 +37,9 @@ def list_serializer(inner: str) -> Serialize:
         if values is None:
             return None
         if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-            raise InvalidInputError("WRONG_VALUE", f"serde List<{inner}>: found {values!r:.60}, expected a list")
+            raise InvalidInputError(
+                ErrorCode.WRONG_VALUE, f"serde List<{inner}>: found {values!r:.60}, expected a list"
+            )
         entries = [encode(value) for value in values]
         return _fixed_to_bytes(entries) if fixed else encode_list(entries)
 

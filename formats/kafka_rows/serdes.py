@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kafka_rows.byte_reader import corrupt
 
@@ -61,7 +62,7 @@ def serde_name(name: str) -> str:
     spelled = _BY_LOWER_NAME.get(name.lower())
     if spelled is None:
         raise UnsupportedError(
-            "UNSUPPORTED_SERDE", f"serde {name!r}; expected {', '.join(NAMES)} or List<…> of one of them"
+            ErrorCode.UNSUPPORTED_SERDE, f"serde {name!r}; expected {', '.join(NAMES)} or List<…> of one of them"
         )
     return spelled
 
@@ -71,7 +72,7 @@ def serde_of(arrow_type: pa.DataType) -> str:
     serde = _BY_TYPE.get(arrow_type)
     if serde is None:
         raise UnsupportedError(
-            "UNSUPPORTED_SERDE",
+            ErrorCode.UNSUPPORTED_SERDE,
             f"Kafka has no serde for a column of type {arrow_type}; expected {', '.join(map(str, _BY_TYPE))}",
         )
     return serde
@@ -88,7 +89,8 @@ def arrow_type_of(name: str) -> pa.DataType:
 
 def _wrong(name: str, value: Any) -> InvalidInputError:
     return InvalidInputError(
-        "WRONG_VALUE", f"serde {name}: found {value!r:.60} ({type(value).__name__}), expected a value of that type"
+        ErrorCode.WRONG_VALUE,
+        f"serde {name}: found {value!r:.60} ({type(value).__name__}), expected a value of that type",
     )
 
 

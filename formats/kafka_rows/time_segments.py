@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 Spelling = Literal[".", ":", "-"]
@@ -61,7 +62,7 @@ def decode_time_segment_name(store: str, name: str, interval: int | None = None)
         start = _minutes(text)
     if start is None:
         raise InvalidInputError(
-            "SEGMENT_NAME",
+            ErrorCode.SEGMENT_NAME,
             f"found directory {name!r}, expected {store}.<ms>, {store}:<ms> or {store}-<yyyyMMddHHmm>; "
             "check the store's name",
         )
@@ -86,7 +87,7 @@ def interval_of_time_segments(retention: int, time_segments: int) -> int:
     Raises InvalidInputError below two segments.
     """
     if time_segments < 2:
-        raise InvalidInputError("SEGMENT_COUNT", f"found {time_segments} segments, expected at least 2")
+        raise InvalidInputError(ErrorCode.SEGMENT_COUNT, f"found {time_segments} segments, expected at least 2")
     return max(retention // (time_segments - 1), MINUTE)
 
 

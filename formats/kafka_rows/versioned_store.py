@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import Struct
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
 
 Value = bytes | None
@@ -78,7 +79,7 @@ class TimeSegmentRow:
                 if start <= time:
                     return position, end
                 end = start
-        raise InvalidInputError("NOT_IN_ROW", f"found time {time}, expected {self.min} to before {self.next}")
+        raise InvalidInputError(ErrorCode.NOT_IN_ROW, f"found time {time}, expected {self.min} to before {self.next}")
 
     def insert_latest(self, valid_from: int, valid_to: int, value: Value) -> None:
         """Add a version after all others; first drop versions that an interrupted write left beyond ``valid_from``."""
@@ -154,4 +155,6 @@ def decode_row(data: bytes) -> TimeSegmentRow:
 
 
 def _corrupt(found: str) -> CorruptError:
-    return CorruptError("VERSIONED_ROW", f"not a row of a versioned store: {found}; restore the directory from a copy")
+    return CorruptError(
+        ErrorCode.VERSIONED_ROW, f"not a row of a versioned store: {found}; restore the directory from a copy"
+    )

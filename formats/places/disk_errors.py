@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Iterator
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StorageError
 
 _ADVICE = {
@@ -25,7 +26,9 @@ def storage_error(error: OSError, doing: str, path: object) -> StorageError:
         return error
     reason = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0, "repeat the call once the disk works again")
-    return StorageError("DISK_FAILED", f"{path}: cannot {doing}: {reason}; {advice}", error.errno, os.fspath(str(path)))
+    return StorageError(
+        ErrorCode.DISK_FAILED, f"{path}: cannot {doing}: {reason}; {advice}", error.errno, os.fspath(str(path))
+    )
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from typing import IO, cast
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.fetched_parts import is_settled
 from statestore.formats.places.locations import Location, no_access, open_location
@@ -35,11 +36,11 @@ GONE = "no such file any more: it was removed after it was listed; read again"
 
 
 def _missing(path: str, found: str) -> NotFoundError:
-    return NotFoundError("FILE_NOT_FOUND", f"{path}: {found}")
+    return NotFoundError(ErrorCode.FILE_NOT_FOUND, f"{path}: {found}")
 
 
 def _corrupt(path: str, found: str) -> CorruptError:
-    return CorruptError("FILE_DAMAGED", f"{path}: {found}; restore the file from a copy")
+    return CorruptError(ErrorCode.FILE_DAMAGED, f"{path}: {found}; restore the file from a copy")
 
 
 def _as_is(stream: IO[bytes], path: str) -> IO[bytes]:

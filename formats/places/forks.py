@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
 
@@ -52,7 +53,7 @@ def writing_rocksdb() -> None:
 def forked_error(what: str) -> UnsupportedError:
     """The error for an operation that a forked child cannot do."""
     return UnsupportedError(
-        "FORKED",
+        ErrorCode.FORKED,
         f"{what} in process {os.getpid()}: it was forked from a process that had used RocksDB, whose threads are not "
         'in the fork; start processes with multiprocessing\'s method "spawn" or "forkserver", or fork before the first '
         "live store or keyed backend is used",

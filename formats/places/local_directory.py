@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.forks import leave_in_forks, nothing_to_leave
@@ -73,7 +74,7 @@ def take_directory(parent: str | Path | None = None) -> LocalDirectory:
                     continue  # the directory was removed meanwhile
                 if parent is None and not _is_own_folder(root):
                     raise InvalidInputError(
-                        "FOREIGN_DIRECTORY",
+                        ErrorCode.FOREIGN_DIRECTORY,
                         f"{root} belongs to another user, who could change the state in it; set TMPDIR, or give a "
                         "directory=",
                     )

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 LOCAL_SCHEME = "file"
@@ -107,7 +108,7 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
     bucket = _BUCKETS.get(ARROW_SCHEMES.get(scheme, ""))
     if bucket and not authority.rpartition("@")[2]:
         raise InvalidInputError(
-            "INVALID_LOCATION", f"{scheme}:{bare} has no {bucket}; expected {scheme}://{bucket}/folder"
+            ErrorCode.INVALID_LOCATION, f"{scheme}:{bare} has no {bucket}; expected {scheme}://{bucket}/folder"
         )
     return Location(path.strip("/"), scheme, authority, options)
 
@@ -116,7 +117,9 @@ def _checked(text: object) -> str:
     """Refuse paths that no file system has, or that cannot be passed to one."""
     path = os.fspath(text) if isinstance(text, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise InvalidInputError("INVALID_LOCATION", f"path is a {type(text).__name__}; expected a str or pathlib.Path")
+        raise InvalidInputError(
+            ErrorCode.INVALID_LOCATION, f"path is a {type(text).__name__}; expected a str or pathlib.Path"
+        )
     reason = ""
     if "\0" in path:
         reason = "it holds a NUL character"
@@ -126,7 +129,7 @@ def _checked(text: object) -> str:
         reason = "it is too long"
     if reason:
         shown = repr(path[:200])
-        raise InvalidInputError("INVALID_LOCATION", f"path {shown}: {reason}; give the path of a folder")
+        raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"path {shown}: {reason}; give the path of a folder")
     return path
 
 
@@ -147,7 +150,7 @@ def no_access(where: str, error: BaseException) -> InvalidInputError:
     """The error for a location that this user cannot read, or that cannot be reached from here."""
     said = " ".join(str(error).split())[:500]
     return InvalidInputError(
-        "NO_ACCESS", f"{where} cannot be read ({said}); check credentials, region, endpoint and permissions"
+        ErrorCode.NO_ACCESS, f"{where} cannot be read ({said}); check credentials, region, endpoint and permissions"
     )
 
 
@@ -161,7 +164,7 @@ def _local_path(uri: str, rest: str) -> str:
         host, slash, path = rest[2:].partition("/")
         path = f"{slash}{path}"
     if host not in _LOCAL_HOSTS:
-        raise InvalidInputError("INVALID_LOCATION", f"{uri} names the host {host!r}; expected file:///folder")
+        raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{uri} names the host {host!r}; expected file:///folder")
     literal, decoded = Path(path), Path(unquote(path))
     return str(decoded if literal != decoded and decoded.exists() and not literal.exists() else literal)
 
@@ -191,14 +194,16 @@ def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:
         filesystem, base = _opened(uri)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(
-            "UNSUPPORTED_PATH", f"{location}: this build of pyarrow has no {scheme} file system ({error})"
+            ErrorCode.UNSUPPORTED_PATH, f"{location}: this build of pyarrow has no {scheme} file system ({error})"
         ) from error
     except (pa.ArrowInvalid, ValueError) as error:
-        raise InvalidInputError("INVALID_LOCATION", f"{location}: {_without_secrets(str(error), location)}") from None
+        raise InvalidInputError(
+            ErrorCode.INVALID_LOCATION, f"{location}: {_without_secrets(str(error), location)}"
+        ) from None
     except OSError as error:
         if scheme in ("hdfs", "viewfs") and "lib" in str(error):
             raise UnsupportedError(
-                "UNSUPPORTED_PATH",
+                ErrorCode.UNSUPPORTED_PATH,
                 f"{location}: pyarrow found no Java or Hadoop client ({' '.join(str(error).split())[:200]}); set "
                 "JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob)",
             ) from error
@@ -216,14 +221,14 @@ def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
     schemes = ", ".join(["file", *ARROW_SCHEMES])
     if importlib.util.find_spec("fsspec") is None:
         raise UnsupportedError(
-            "UNSUPPORTED_PATH",
+            ErrorCode.UNSUPPORTED_PATH,
             f"{location}: unknown scheme {location.scheme!r}; expected one of {schemes}, or install fsspec for others",
         )
     try:
         filesystem, path = importlib.import_module("fsspec.core").url_to_fs(location.uri)
     except (ImportError, ValueError) as error:
         raise UnsupportedError(
-            "UNSUPPORTED_PATH",
+            ErrorCode.UNSUPPORTED_PATH,
             f"{location}: {_without_secrets(str(error), location)}; expected one of {schemes}, or a scheme that the "
             "installed fsspec opens",
         ) from error
@@ -235,6 +240,6 @@ def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
 def not_local(location: Location, what: str) -> UnsupportedError:
     """The error for operations that need a local directory: writing, and reading stores of our own."""
     return UnsupportedError(
-        "UNSUPPORTED_PATH",
+        ErrorCode.UNSUPPORTED_PATH,
         f"{location}: {what} a local directory; elsewhere only checkpoints of Structured Streaming can be read",
     )

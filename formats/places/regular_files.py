@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.places.disk_errors import storage_error
 
@@ -105,14 +106,15 @@ def is_mapping() -> bool:
     value = os.environ.get(MAPPING, "on")
     if value not in ("on", "off"):
         raise InvalidInputError(
-            "INVALID_OPTION", f"the environment variable {MAPPING} is {value!r}; set it to on or off, or unset it"
+            ErrorCode.INVALID_OPTION,
+            f"the environment variable {MAPPING} is {value!r}; set it to on or off, or unset it",
         )
     return value == "on"
 
 
 def too_large(path: object, size: int, most: int) -> CorruptError:
     return CorruptError(
-        "FILE_TOO_LARGE", f"{path} has {size} bytes, expected at most {most}; restore the file from a copy"
+        ErrorCode.FILE_TOO_LARGE, f"{path} has {size} bytes, expected at most {most}; restore the file from a copy"
     )
 
 
@@ -126,7 +128,7 @@ def _errors(doing: str, path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         raise _irregular_file(path, error) or storage_error(error, doing, path) from error
     except ValueError as error:  # a NUL in the path
-        raise InvalidInputError("INVALID_LOCATION", f"{os.fspath(path)!r} is no path ({error})") from None
+        raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{os.fspath(path)!r} is no path ({error})") from None
 
 
 def _irregular_file(path: str | os.PathLike[str], error: OSError) -> CorruptError | None:
@@ -145,4 +147,6 @@ def _kind(mode: int) -> str:
 
 
 def _not_a_file(path: object, found: str) -> CorruptError:
-    return CorruptError("NOT_A_FILE", f"{path} is {found}, expected a regular file; restore the file from a copy")
+    return CorruptError(
+        ErrorCode.NOT_A_FILE, f"{path} is {found}, expected a regular file; restore the file from a copy"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
 
@@ -14,4 +15,4 @@ class Unreadable(Exception):
 
 def corrupt(path: str, found: str) -> CorruptError:
     """The error for a damaged file of RocksDB."""
-    return CorruptError("ROCKSDB_FILE", f"{path}: {found}; the file is damaged, restore it from a copy")
+    return CorruptError(ErrorCode.ROCKSDB_FILE, f"{path}: {found}; the file is damaged, restore it from a copy")

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.disk_errors import disk_errors
@@ -86,7 +87,7 @@ def _scanned(
     except ImportError as error:  # numba also refuses to load beside a numpy that is newer than it supports
         if os.environ.get(READER):
             raise InvalidInputError(
-                "INVALID_SETTING",
+                ErrorCode.INVALID_SETTING,
                 f"{READER} is {_SCANNER!r}, which needs numba ({error}); install statestore[fast] or unset it",
             ) from error
         return ranges
@@ -107,7 +108,9 @@ def _scanned(
 def _wants_scanner(directory: Path) -> bool:
     forced = os.environ.get(READER, "")
     if forced not in ("", _SCANNER, _ROCKSDICT):
-        raise InvalidInputError("INVALID_SETTING", f"{READER} is {forced!r}; expected {_SCANNER} or {_ROCKSDICT}")
+        raise InvalidInputError(
+            ErrorCode.INVALID_SETTING, f"{READER} is {forced!r}; expected {_SCANNER} or {_ROCKSDICT}"
+        )
     if forced:
         return forced == _SCANNER
     with disk_errors("list", directory):

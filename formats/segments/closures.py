@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file
@@ -110,4 +111,4 @@ def _slices(ref: FileRef, parts: Sequence[tuple[str, int, Rows, Ints]], counts: 
 
 
 def _invalid(found: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_CLOSURES", f"a closure list cannot be written: {found}")
+    return InvalidInputError(ErrorCode.INVALID_CLOSURES, f"a closure list cannot be written: {found}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyarrow import ipc
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.segments.column_checks import check_values
 from statestore.formats.segments.regions import VerifiedBytes, checksum_regions, corrupt
@@ -208,7 +209,7 @@ def _read_messages(
 def _message_end(data: pa.Buffer, start: int) -> int:
     marker, length = struct.unpack_from("<Ii", data, start)
     if marker != _CONTINUATION:
-        raise CorruptError("SEGMENT_CORRUPT", f"no Arrow message at byte {start}")
+        raise CorruptError(ErrorCode.SEGMENT_CORRUPT, f"no Arrow message at byte {start}")
     return start + _PREFIX_BYTES + int(length)
 
 

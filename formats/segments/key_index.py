@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file
@@ -195,7 +196,7 @@ class KeyIndex:
             raise self._corrupt(f"it has row {most} of a segment of {self._count}")
 
     def _corrupt(self, found: str) -> CorruptError:
-        return CorruptError("SEGMENT_CORRUPT", f"{self._name}: {found}; restore the file from a copy")
+        return CorruptError(ErrorCode.SEGMENT_CORRUPT, f"{self._name}: {found}; restore the file from a copy")
 
 
 def _check_schema(ref: FileRef, stored: pa.Schema) -> None:
@@ -210,7 +211,9 @@ def _ascending(hashes: Hashes) -> bool:
 def _with_rows(hashes: Hashes) -> tuple[Hashes, Rows]:
     """The hashes in ascending order and the position of each; equal hashes in ascending order of position."""
     if len(hashes) >= MAX_ROWS:
-        raise InvalidInputError("INVALID_SEGMENT", f"{len(hashes)} rows do not fit a key index; write fewer than 2^32")
+        raise InvalidInputError(
+            ErrorCode.INVALID_SEGMENT, f"{len(hashes)} rows do not fit a key index; write fewer than 2^32"
+        )
     order = np.argsort(hashes)
     ordered = hashes[order]
     # numpy's stable sort of 64-bit integers is four times slower than sorting twice without stability.

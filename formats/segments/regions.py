@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import xxhash
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -91,7 +92,7 @@ class VerifiedBytes:
 
 def corrupt(ref: FileRef, problem: str) -> CorruptError:
     """The error SEGMENT_CORRUPT for this file; ``problem`` describes the damage."""
-    return CorruptError("SEGMENT_CORRUPT", f"{ref.name}: {problem}; restore the file from a copy")
+    return CorruptError(ErrorCode.SEGMENT_CORRUPT, f"{ref.name}: {problem}; restore the file from a copy")
 
 
 def check_length(ref: FileRef, actual: int) -> None:
@@ -100,7 +101,7 @@ def check_length(ref: FileRef, actual: int) -> None:
     if actual != ref.bytes:
         change = "truncated" if actual < ref.bytes else "too long"
         raise CorruptError(
-            "SEGMENT_TRUNCATED",
+            ErrorCode.SEGMENT_TRUNCATED,
             f"{ref.name}: {change}: {actual} bytes found, the commit says {ref.bytes}; restore the file from a copy",
         )
     digits = -(-ref.bytes // REGION_BYTES) * CHECKSUM_DIGITS

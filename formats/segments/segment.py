@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import open_file, verify_column, verify_everything
@@ -178,7 +179,7 @@ def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
 def _wrong_format(ref: FileRef, key: bytes, actual: bytes | None, expected: bytes) -> CorruptError | UnsupportedError:
     if key == FORMAT_KEY and actual is not None and actual.startswith(b"segment/"):
         return UnsupportedError(
-            "UNSUPPORTED_FORMAT",
+            ErrorCode.UNSUPPORTED_FORMAT,
             f"{ref.name}: format {actual.decode(errors='replace')}, this release reads {FORMAT}; upgrade statestore",
         )
     return corrupt(ref, f"{key.decode()} is {actual!r}, expected {expected!r}")

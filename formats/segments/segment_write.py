@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import encode_file
@@ -183,4 +184,4 @@ def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequ
 
 
 def _invalid(problem: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_SEGMENT", f"a segment cannot be written: {problem}")
+    return InvalidInputError(ErrorCode.INVALID_SEGMENT, f"a segment cannot be written: {problem}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.serdes.numbers import as_number, number_bytes
 from statestore.formats.serdes.row_errors import corrupt
@@ -41,7 +42,7 @@ def compact(kind: pa.DataType) -> Cell:
         return _many(nullable_cell(compact(kind.value_type)))
     if types.is_map(kind):
         return _many(_row([compact(kind.key_type), nullable_cell(compact(kind.item_type))]))
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"type {kind} has no form as bytes")
+    raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"type {kind} has no form as bytes")
 
 
 def ordered(kind: pa.DataType) -> Cell:
@@ -57,7 +58,7 @@ def ordered(kind: pa.DataType) -> Cell:
         return _row([nullable_cell(ordered(field.type)) for field in kind])
     if types.is_list(kind):
         return _ordered_list(nullable_cell(ordered(kind.value_type)))
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"type {kind} cannot be part of a key")
+    raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"type {kind} cannot be part of a key")
 
 
 def nullable_cell(cell: Cell) -> Cell:

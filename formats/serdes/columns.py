@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.serdes.row_errors import corrupt
@@ -152,7 +153,8 @@ def valid_flags(column: pa.Array) -> Bools:
 def _check_size(size: int) -> None:
     if size > MAX_BYTES:
         raise InvalidInputError(
-            "BATCH_TOO_LARGE", f"the rows of one batch take {size} bytes, expected at most {MAX_BYTES}; split it"
+            ErrorCode.BATCH_TOO_LARGE,
+            f"the rows of one batch take {size} bytes, expected at most {MAX_BYTES}; split it",
         )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.serdes.cells import decoded_text
 from statestore.formats.serdes.columns import (
@@ -45,7 +46,7 @@ def kafka_kind(schema: pa.Schema, what: str) -> pa.DataType:
     if kind is None or not (_form(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)):
         columns = ", ".join(f"{field.name} {field.type}" for field in schema) or "no column"
         raise UnsupportedError(
-            "UNSUPPORTED_SERDE",
+            ErrorCode.UNSUPPORTED_SERDE,
             f'serde "kafka": the {what} is ({columns}); Kafka has serdes for one column of type {TYPES}; '
             'use one of these, or serde="natural"',
         )
@@ -71,7 +72,7 @@ def value_encoder(codec: ValueCodec) -> Encode:
         cell = normalize(value)[0]
         if cell is None:
             raise InvalidInputError(
-                "WRONG_VALUE",
+                ErrorCode.WRONG_VALUE,
                 f"Column {field.name!r}: found null, expected {field.type}; in Kafka's serdes null is a delete: "
                 "put None.",
             )

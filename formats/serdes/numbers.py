@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.serdes.row_errors import corrupt
 
@@ -91,7 +92,7 @@ def _datetime(epoch: datetime) -> Callable[[int], datetime]:
 
 def _no_time(since: str) -> UnsupportedError:
     return UnsupportedError(
-        "TIME_OUT_OF_RANGE",
+        ErrorCode.TIME_OUT_OF_RANGE,
         f"a stored time is {since} from 1970, outside the years 1 to 9999 that Python holds; read it with scan()",
     )
 

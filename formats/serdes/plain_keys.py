@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.serdes.cells import Cell, decoded_text, escaped, ordered, sign_bit
 from statestore.formats.serdes.cells import Decode as CellDecode
 from statestore.formats.serdes.numbers import as_number
@@ -137,7 +138,7 @@ def _plain_encoder(field: pa.Field, encode: Encode) -> Encode:
     if pa.types.is_integer(kind):
         pack, half = _unsigned(kind).pack, sign_bit(kind)
         return lambda value: pack(value + half)
-    checked = canonical(ErrorPath("WRONG_KEY", field.name, kind))
+    checked = canonical(ErrorPath(ErrorCode.WRONG_KEY, field.name, kind))
     return lambda value: encode(checked(value))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.serdes.value_layout import Column, ValueLayout
 from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.key_codec import ValueCodec
@@ -165,6 +166,6 @@ def _packable(name: str, column: Column) -> Callable[[Any], Any]:
     to = column.to
     if plain_type(column.kind) in (Decimal, datetime, timedelta):
         # Not every value of these types can be stored: the zone, the digits and the length matter.
-        checked = canonical(ErrorPath("WRONG_VALUE", name, column.kind))
+        checked = canonical(ErrorPath(ErrorCode.WRONG_VALUE, name, column.kind))
         return lambda value: to(checked(value))
     return to

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.serdes import kafka_rows, natural_keys, natural_values, plain_keys, plain_values
 from statestore.formats.serdes.value_layout import value_layout
@@ -50,7 +51,7 @@ def row_serde(serde: str, key: pa.Schema, value: pa.Schema) -> RowSerde:
     if serde == "natural":
         return _natural(KeyCodec(key), ValueCodec(value))
     if serde != "kafka":
-        raise UnsupportedError("UNSUPPORTED_SERDE", f'serde {serde!r}; expected "natural" or "kafka"')
+        raise UnsupportedError(ErrorCode.UNSUPPORTED_SERDE, f'serde {serde!r}; expected "natural" or "kafka"')
     key_kind, value_kind = kafka_rows.kafka_kind(key, "key"), kafka_rows.kafka_kind(value, "value")
     return _kafka(KeyCodec(key), key_kind, ValueCodec(value), value_kind)
 

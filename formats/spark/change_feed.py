@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
@@ -55,7 +56,7 @@ def read_changes(
     if not 0 <= first_batch <= last_batch:
         asked = f"found batches {first_batch} to {last_batch}"
         raise InvalidInputError(
-            "SPARK_STATE_RANGE", f"change feed: {asked}; expected a first batch from 0 to the last one"
+            ErrorCode.SPARK_STATE_RANGE, f"change feed: {asked}; expected a first batch from 0 to the last one"
         )
     if state_view.shape == "map" and not state_view.flat:
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")

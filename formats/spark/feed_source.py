@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.change_feed import feed_schema, partitions_of_feed, read_changes
@@ -122,7 +123,7 @@ class FeedAt(StateAt):
 
 def _no_moments() -> InvalidInputError:
     return InvalidInputError(
-        "STATE_SELECTION",
+        ErrorCode.STATE_SELECTION,
         "option changeStartBatchId asks for the changes of batches; it does not go with options that ask for a "
         "version, a time or the history",
     )

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.locations import Location
@@ -109,7 +110,7 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
 
 def explained(error: NotFoundError, location: Location, state_view: StateView, batch: int) -> NotFoundError:
     """The error SPARK_STATE_NOT_FOUND for files that were removed while they were read, with the batches kept now."""
-    if error.code != "SPARK_STATE_NOT_FOUND":
+    if error.code != ErrorCode.SPARK_STATE_NOT_FOUND:
         return error
     kept = "no batch can be read now"
     with contextlib.suppress(StateStoreError):

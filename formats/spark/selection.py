@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
@@ -47,7 +48,7 @@ def _batch(newest: Checkpoint, location: Location, selection: StateSelection) ->
     if number is not None and number not in batches:
         name = "batchId" if selection.feed is None else "changeEndBatchId"
         raise NotFoundError(
-            "VERSION_NOT_FOUND",
+            ErrorCode.VERSION_NOT_FOUND,
             f"option {name} is {number}; {location} has the committed batches {batches[0]} to {batches[-1]} "
             "(Spark: STDS_COMMITTED_BATCH_UNAVAILABLE)",
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
@@ -161,7 +162,7 @@ class CheckpointSource(Source):
             return
         kept = self.kept(state)
         raise NotFoundError(
-            "VERSION_NOT_FOUND",
+            ErrorCode.VERSION_NOT_FOUND,
             f"{self.path} has no state of batch {version}; batches {kept[0]} to {kept[-1]} can be read",
         )
 
@@ -199,7 +200,7 @@ class CheckpointSource(Source):
         shown = self.shown[state]
         if shown.snapshot is not None or not shown.flat:
             raise UnsupportedError(
-                "CHECKPOINT_READ",
+                ErrorCode.CHECKPOINT_READ,
                 f"history and changes of {state} of {self.path} are those of single rows and of all batches that are "
                 "kept; leave out flattenCollectionTypes=false and snapshotStartBatchId",
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statestore.formats.engine import EngineOption
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 OPTIONS = (
@@ -58,7 +59,7 @@ _SIDES: dict[str, JoinSide] = {"left": "left", "right": "right", "none": "none"}
 
 def wrong(found: str, spark_class: str = "STDS_INVALID_OPTION_VALUE") -> InvalidInputError:
     """The error for options of a state read that are wrong or conflict."""
-    return InvalidInputError("STATE_SELECTION", f"option {found} (Spark: {spark_class})")
+    return InvalidInputError(ErrorCode.STATE_SELECTION, f"option {found} (Spark: {spark_class})")
 
 
 def selection_of(given: Mapping[str, str]) -> StateSelection | None:

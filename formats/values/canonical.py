@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 
 Convert = Callable[[Any], Any]
@@ -49,7 +50,7 @@ _MICROSECOND = timedelta(microseconds=1)
 class ErrorPath:
     """The path and type of a value, for an error about it."""
 
-    code: str
+    code: ErrorCode
     path: str
     kind: pa.DataType
 
@@ -86,7 +87,9 @@ def canonical(error_path: ErrorPath) -> Convert:
     ):
         if is_kind(kind):
             return make(error_path)
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"Column {error_path.path!r} has type {kind}, which no column can have.")
+    raise UnsupportedError(
+        ErrorCode.UNSUPPORTED_TYPE, f"Column {error_path.path!r} has type {kind}, which no column can have."
+    )
 
 
 def nullable(convert: Convert) -> Convert:

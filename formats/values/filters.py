@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.canonical import ErrorPath
 from statestore.formats.values.comparison import any_of, compare, match_text
@@ -155,7 +156,7 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
         return pc.is_null(column)
     if item.op == "is_not_null":
         return None if column.null_count == 0 else pc.is_valid(column)
-    error_path = ErrorPath("INVALID_FILTER", item.name, column.type)
+    error_path = ErrorPath(ErrorCode.INVALID_FILTER, item.name, column.type)
     if item.op == "in":
         return any_of(column, item.value, error_path)
     if item.op in TEXT_OPERATORS:
@@ -252,4 +253,4 @@ def _distinct(values: list[Any]) -> list[Any] | None:
 
 
 def _invalid(found: str) -> InvalidInputError:
-    return InvalidInputError("INVALID_FILTER", f"filter: {found}")
+    return InvalidInputError(ErrorCode.INVALID_FILTER, f"filter: {found}")

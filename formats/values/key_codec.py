@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.canonical import Convert, ErrorPath, canonical, members_of, nullable, plain
 from statestore.formats.values.key_hash import hash_of_hashes, scalar_hash
@@ -25,7 +26,7 @@ _BARE = frozenset((str, int, bytes, bool, float, Decimal, date, datetime, np.int
 class _RowCodec(ABC):
     """The part that codecs of keys and of values have in common."""
 
-    _code: str
+    _code: ErrorCode
     _what: str
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -108,7 +109,7 @@ class _RowCodec(ABC):
 class KeyValues(_RowCodec):
     """Keys of one schema, of any type, for lookups; `KeyCodec` also hashes them. Picklable."""
 
-    _code = "WRONG_KEY"
+    _code = ErrorCode.WRONG_KEY
     _what = "The key"
 
     def _convert(self, field: pa.Field) -> Convert:
@@ -116,7 +117,9 @@ class KeyValues(_RowCodec):
 
         def not_null(value: Any) -> Any:
             if value is None:
-                raise InvalidInputError("NULL_KEY", f"Key column {field.name!r} is null; expected {field.type}.")
+                raise InvalidInputError(
+                    ErrorCode.NULL_KEY, f"Key column {field.name!r} is null; expected {field.type}."
+                )
             return convert(value)
 
         return not_null
@@ -131,7 +134,7 @@ class KeyValues(_RowCodec):
         if type(key) in self._bare:
             return (self._converts[0](key),)
         if key is None:
-            raise InvalidInputError("NULL_KEY", f"A key cannot be null; expected {', '.join(self._names)}.")
+            raise InvalidInputError(ErrorCode.NULL_KEY, f"A key cannot be null; expected {', '.join(self._names)}.")
         return self._row(key)
 
 
@@ -154,7 +157,7 @@ class KeyCodec(KeyValues):
 class ValueCodec(_RowCodec):
     """Values of one schema; any column may be null. Picklable."""
 
-    _code = "WRONG_VALUE"
+    _code = ErrorCode.WRONG_VALUE
     _what = "The value"
 
     def _convert(self, field: pa.Field) -> Convert:

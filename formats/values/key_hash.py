@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.xxh64 import U64s, xxh64_strings, xxh64_words
 
@@ -126,7 +127,7 @@ def _buffer(column: pa.Array, number: int, kind: npt.DTypeLike, start: int, coun
 def unsupported_key_type(kind: pa.DataType) -> UnsupportedError:
     """The error for a type without a key hash."""
     return UnsupportedError(
-        "UNSUPPORTED_KEY_TYPE",
+        ErrorCode.UNSUPPORTED_KEY_TYPE,
         f"A key cannot hold type {kind}; use string, binary, boolean, a signed integer, decimal, date, timestamp "
         "in microseconds, or a struct or list of these.",
     )

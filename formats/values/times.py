@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import SupportsIndex
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 
 MIN_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
@@ -56,7 +57,7 @@ def to_us(time: int | datetime, what: str) -> int:
     if not MIN_MS <= milliseconds <= MAX_MS:
         finer = isinstance(time, int) and time > 0
         raise InvalidInputError(
-            "TIME_OUT_OF_RANGE",
+            ErrorCode.TIME_OUT_OF_RANGE,
             f"{what} is {shown(time)}; expected epoch milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999)"
             + ("; this looks like microseconds or nanoseconds" if finer else ""),
         )
@@ -65,10 +66,12 @@ def to_us(time: int | datetime, what: str) -> int:
 
 def _of_datetime(time: datetime, what: str) -> int:
     if time != time:  # pandas' NaT is a datetime that is unequal to itself
-        raise InvalidInputError("INVALID_TIME", f"{what} is {time!r}, which is no time; give one, or leave it out")
+        raise InvalidInputError(
+            ErrorCode.INVALID_TIME, f"{what} is {time!r}, which is no time; give one, or leave it out"
+        )
     if time.utcoffset() is None:
         raise InvalidInputError(
-            "NAIVE_DATETIME",
+            ErrorCode.NAIVE_DATETIME,
             f"{what} is {time!r}, which names no moment without a time zone; give it one, "
             "for example datetime(…, tzinfo=timezone.utc)",
         )
@@ -78,7 +81,7 @@ def _of_datetime(time: datetime, what: str) -> int:
 def _of_integer(time: object, what: str) -> int:
     if isinstance(time, bool) or not isinstance(time, SupportsIndex):
         raise InvalidInputError(
-            "INVALID_TIME",
+            ErrorCode.INVALID_TIME,
             f"{what} is {shown(time)} ({type(time).__name__}); expected an int of epoch milliseconds or an aware "
             "datetime",
         )
@@ -89,7 +92,7 @@ def _index(value: SupportsIndex, what: str) -> int:
     try:
         return value.__index__()
     except TypeError:  # an array of numbers, or a class
-        raise InvalidInputError("INVALID_TIME", f"{what} is {shown(value)}; expected one int") from None
+        raise InvalidInputError(ErrorCode.INVALID_TIME, f"{what} is {shown(value)}; expected one int") from None
 
 
 def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
@@ -105,14 +108,14 @@ def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInputError(
-            "INVALID_TIME",
+            ErrorCode.INVALID_TIME,
             f"{what} is {text!r}; expected ISO-8601 with a zone, like 2013-01-01T05:00:00Z, or epoch milliseconds",
         ) from None
     if moment.utcoffset() is None:
         if default_zone is None:
             zoned = f"{text}Z" if ":" in text else f"{text}T00:00:00Z"
             raise InvalidInputError(
-                "NAIVE_DATETIME",
+                ErrorCode.NAIVE_DATETIME,
                 f"{what} is {text!r} without a time zone, so the moment is not known; add one, like {zoned}",
             )
         moment = moment.replace(tzinfo=default_zone)
@@ -172,7 +175,7 @@ def _parse_duration(text: str, what: str) -> int:
 
 def _invalid(value: object, what: str) -> InvalidInputError:
     return InvalidInputError(
-        "INVALID_DURATION",
+        ErrorCode.INVALID_DURATION,
         f"{what} is {shown(value)}; expected milliseconds as an int (not negative), a timedelta of whole ones, "
         'or a text with units ms, s, min, h, d, w like "30 days" or "1h 30m"',
     )

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.values.declared_types import declared_type
 from statestore.formats.values.exact_cast import cast_exactly
@@ -99,7 +100,7 @@ def parse_type(name: str) -> pa.DataType:
         return _type_of(parse_type_text(name))
     except ValueError as error:
         shown = name if len(name) <= 200 else f"{name[:200]}…"
-        raise UnsupportedError("UNSUPPORTED_TYPE", f"type {shown!r}: {error}") from None
+        raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"type {shown!r}: {error}") from None
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -134,7 +135,7 @@ def _name(kind: pa.DataType, names: Mapping[pa.DataType, str], *, exact: bool) -
         return f"struct<{','.join(fields)}>"
     if exact:
         what = f"type {kind} has no name here; expected a type a Spark DataFrame holds"
-        raise UnsupportedError("UNSUPPORTED_TYPE", what)
+        raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, what)
     return str(kind)
 
 
@@ -150,17 +151,18 @@ def make_schema(spec: Mapping[str, str | pa.DataType] | pa.Schema, role: Role) -
         columns = list(spec.items())
     else:
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"{role} is {shown(spec)}; expected a dict of column name -> type name, or a pyarrow.Schema"
+            ErrorCode.WRONG_SCHEMA,
+            f"{role} is {shown(spec)}; expected a dict of column name -> type name, or a pyarrow.Schema",
         )
     if role == "key" and not columns:
-        raise InvalidInputError("WRONG_SCHEMA", "the key has no column; expected at least one")
+        raise InvalidInputError(ErrorCode.WRONG_SCHEMA, "the key has no column; expected at least one")
     fields: list[pa.Field] = []
     for name, given in columns:
         _check_column_name(name, [f.name for f in fields], role)
         kind = parse_type(given) if isinstance(given, str) else given
         if not isinstance(kind, pa.DataType):
             raise InvalidInputError(
-                "WRONG_SCHEMA",
+                ErrorCode.WRONG_SCHEMA,
                 f"{role} column {name!r} has type {shown(given)}; expected a type name or a pyarrow.DataType",
             )
         kind = normal_type(kind, f"{role} column {name!r}")
@@ -200,14 +202,16 @@ def normal_type(kind: pa.DataType, what: str) -> pa.DataType:
         )
     if pa.types.is_struct(kind):
         if not kind.num_fields:
-            raise UnsupportedError("UNSUPPORTED_TYPE", f"{what} is a struct without fields; give it at least one")
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE, f"{what} is a struct without fields; give it at least one"
+            )
         if len({field.name.lower() for field in kind}) < kind.num_fields:
             raise InvalidInputError(
-                "WRONG_SCHEMA",
+                ErrorCode.WRONG_SCHEMA,
                 f"{what} has two struct fields of one name ({kind}; Spark and DuckDB ignore case); rename one",
             )
         return pa.struct([pa.field(f.name, normal_type(f.type, f"{what}.{f.name}")) for f in kind])
-    raise UnsupportedError("UNSUPPORTED_TYPE", f"{what} has type {kind}; {_instead(kind)}")
+    raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"{what} has type {kind}; {_instead(kind)}")
 
 
 def schema_to_json(schema: pa.Schema) -> list[dict[str, str]]:
@@ -234,7 +238,7 @@ def conform(data: Tabular, schema: pa.Schema) -> Tabular:
         parts = [("missing", missing), ("unknown", extra), ("given twice", twice)]
         found = "; ".join(f"{label}: {', '.join(columns)}" for label, columns in parts if columns)
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"columns do not match ({found}); found {', '.join(names)}, expected {', '.join(schema.names)}",
         )
     columns = [_cast(data.column(names.index(field.name)), field) for field in schema]
@@ -247,7 +251,7 @@ def _cast(column: Any, field: pa.Field) -> Any:
         return cast_exactly(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"column {field.name!r} is {column.type}; expected {type_name(field.type)} ({error}); "
             "convert it before writing",
         ) from None
@@ -255,16 +259,18 @@ def _cast(column: Any, field: pa.Field) -> Any:
 
 def _check_column_name(name: Any, before: list[str], role: Role) -> None:
     if not isinstance(name, str) or not name:
-        raise InvalidInputError("WRONG_SCHEMA", f"{role} column name {shown(name)}; expected a text that is not empty")
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA, f"{role} column name {shown(name)}; expected a text that is not empty"
+        )
     check_encodable(name, f"{role} column name")
     if name.lower() in RESERVED_COLUMNS:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"{role} column {name!r}: the name is reserved ({', '.join(sorted(RESERVED_COLUMNS))}); rename it",
         )
     if name.lower() in map(str.lower, before):
         raise InvalidInputError(
-            "WRONG_SCHEMA", f"{role} column {name!r} is given twice (Spark and DuckDB ignore case); rename one"
+            ErrorCode.WRONG_SCHEMA, f"{role} column {name!r} is given twice (Spark and DuckDB ignore case); rename one"
         )
 
 
@@ -276,14 +282,15 @@ def check_encodable(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(
-            "INVALID_TEXT", f"{what} is {text!r}, which holds half a surrogate pair; give text that is valid Unicode"
+            ErrorCode.INVALID_TEXT,
+            f"{what} is {text!r}, which holds half a surrogate pair; give text that is valid Unicode",
         ) from None
 
 
 def _check_key_type(kind: pa.DataType, name: str) -> None:
     if pa.types.is_floating(kind) or pa.types.is_map(kind):
         raise UnsupportedError(
-            "UNSUPPORTED_TYPE",
+            ErrorCode.UNSUPPORTED_TYPE,
             f"key column {name!r} holds {type_name(kind)}; floating point numbers and maps have no one equality, "
             "use decimal, string or a list of structs",
         )

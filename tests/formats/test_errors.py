@@ -9,6 +9,7 @@ import pickle
 import pytest
 
 from statestore.formats import errors
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CommitUnknownError,
     ConflictError,
@@ -59,11 +60,11 @@ def test_text_is_code_and_message(kind: type[StateStoreError]) -> None:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickling(kind: type[StateStoreError], protocol: int) -> None:
     """Type, code, text and what was added to the error arrive."""
-    error = kind("SOME_CODE", "a message")
+    error = kind(ErrorCode.LOG_CORRUPT, "a message")
     error.add_note("seen by worker 3")
     for arrived in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
         assert type(arrived) is kind
-        assert (arrived.code, arrived.message, str(arrived)) == ("SOME_CODE", "a message", str(error))
+        assert (arrived.code, arrived.message, str(arrived)) == (ErrorCode.LOG_CORRUPT, "a message", str(error))
         assert arrived.__notes__ == ["seen by worker 3"]
 
 

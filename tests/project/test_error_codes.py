@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import ast
+import json
+import pickle
 import re
+from functools import cache
+from itertools import pairwise
 
+from support.paths import DATA, ROOT
 from support.source_tree import modules
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
 
-NAMES = {"StateStoreError", *(kind.__name__ for kind in StateStoreError.__subclasses__())}
+RAISED = {"StateStoreError", *(kind.__name__ for kind in StateStoreError.__subclasses__())}
 CODE = re.compile(r"[A-Z]+(_[A-Z]+)*")
+LIST = ROOT / "formats" / "error_codes.py"
+TWO_CLASSES = {"COLUMN_NOT_FOUND", "TIME_OUT_OF_RANGE", "WRONG_KEY_GROUP"}
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    return {module: ast.parse(path.read_text("utf-8")) for module, path in modules().items() if path != LIST}
 
 
 def raised_calls() -> list[tuple[str, ast.Call]]:
     return [
         (f"{module}:{node.lineno}", node)
-        for module, path in modules().items()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES
+        for module, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RAISED
     ]
+
+
+def named(node: ast.AST) -> str | None:
+    """The code of ``ErrorCode.CODE``."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ErrorCode":
+        return node.attr
+    return None
+
+
+def texts() -> dict[str, str]:
+    """The text below each code."""
+    (found,) = [node for node in ast.walk(ast.parse(LIST.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
+    return {
+        code.targets[0].id: str(text.value.value)
+        for code, text in pairwise(found.body)
+        if isinstance(code, ast.Assign) and isinstance(code.targets[0], ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
 
 
 def test_every_error_has_a_code_and_a_message() -> None:
@@ -29,6 +60,56 @@ def test_every_error_has_a_code_and_a_message() -> None:
 
 
 def test_codes_are_words_in_capitals() -> None:
-    codes = {c.args[0].value: where for where, c in raised_calls() if isinstance(c.args[0], ast.Constant)}
-    assert len(codes) > 30
-    assert not {code: where for code, where in codes.items() if not CODE.fullmatch(str(code))}
+    assert len(ErrorCode) > 30
+    assert not [code for code in ErrorCode if code.name != code.value or not CODE.fullmatch(code)]
+
+
+def test_codes_are_those_of_the_list() -> None:
+    """mypy refuses a text where a code is expected; a text that is compared with a code would escape it."""
+    codes = {code.value for code in ErrorCode}
+    texts = [
+        f"{module}:{node.lineno} {node.value}"
+        for module, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in codes
+    ]
+    assert texts == []
+
+
+def test_every_code_is_in_use() -> None:
+    used = {named(node) for tree in sources().values() for node in ast.walk(tree)}
+    assert {code.name for code in ErrorCode} - used == set()
+
+
+def test_every_code_says_what_is_wrong_and_what_to_do() -> None:
+    assert texts().keys() == ErrorCode.__members__.keys()
+    assert [code for code, text in texts().items() if not text.endswith(".") or ". " not in text] == []
+
+
+def test_a_released_code_stays() -> None:
+    """Programs compare codes. A new code is added to the list of ``tests/data`` with its release."""
+    released = (DATA / "error-codes.txt").read_text("utf-8").split()
+    assert len(released) > 100
+    assert [code for code in released if code not in ErrorCode.__members__] == []
+
+
+def test_a_code_has_one_class() -> None:
+    """Where it has two, its text explains both."""
+    classes: dict[str, set[str]] = {}
+    for _, call in raised_calls():
+        code = named(call.args[0])
+        if code is not None and isinstance(call.func, ast.Name):
+            classes.setdefault(code, set()).add(call.func.id)
+    several = {code: kinds for code, kinds in classes.items() if len(kinds) > 1}
+    assert several.keys() == TWO_CLASSES
+    assert not [code for code, kinds in several.items() if not all(kind in texts()[code] for kind in kinds)]
+
+
+def test_a_code_is_its_text() -> None:
+    """In messages, comparisons, sets and JSON, and in processes of Spark."""
+    code = ErrorCode.LOG_CORRUPT
+    assert code == "LOG_CORRUPT" and "LOG_CORRUPT" in {code} and {"LOG_CORRUPT": 1}[code] == 1
+    assert (str(code), repr(code), f"{code}") == ("LOG_CORRUPT", "'LOG_CORRUPT'", "LOG_CORRUPT")
+    assert json.dumps({code: code}) == '{"LOG_CORRUPT": "LOG_CORRUPT"}'
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(code, protocol)) is code

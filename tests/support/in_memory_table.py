@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import mask
@@ -79,7 +80,7 @@ class MemoryTable:
         newest = self.kept_versions()[1]
         version = newest if query.version is None else query.version
         if not 0 <= version <= newest:
-            raise NotFoundError("VERSION_NOT_FOUND", f"no version {version}; 0 to {newest} can be read")
+            raise NotFoundError(ErrorCode.VERSION_NOT_FOUND, f"no version {version}; 0 to {newest} can be read")
         rows = len(self.commits[version])
         return [MemorySplit(version, rows, True), MemorySplit(version, rows, False)]
 
@@ -115,7 +116,7 @@ class MemoryWarehouse:
 
     def open(self, name: str) -> MemoryTable:
         if name not in self.held:
-            raise NotFoundError("TABLE_NOT_FOUND", f"no table {name!r}; there are {', '.join(self.tables())}")
+            raise NotFoundError(ErrorCode.TABLE_NOT_FOUND, f"no table {name!r}; there are {', '.join(self.tables())}")
         return self.held[name]
 
 

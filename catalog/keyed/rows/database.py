@@ -21,6 +21,7 @@ from rocksdict import (
 )
 
 from statestore.catalog.keyed.rows.database_options import Cursor, database_options
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, StorageError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
@@ -350,7 +351,7 @@ class LocalDatabase:
         if refusal is not None:
             return storage_error(refusal, "use the local database", self.directory)
         return CorruptError(
-            "LOCAL_STATE",
+            ErrorCode.LOCAL_STATE,
             f"{self.directory}: {error}; the backend's local files are damaged: dispose it and open "
             "another one, which has the rows of the snapshot",
         )
@@ -361,5 +362,5 @@ class LocalDatabase:
             if self._left:
                 raise forked_error(f"the keyed backend in {self.directory} cannot be used")
             raise InvalidInputError(
-                "BACKEND_CLOSED", f"the keyed backend in {self.directory} is closed; open another one"
+                ErrorCode.BACKEND_CLOSED, f"the keyed backend in {self.directory} is closed; open another one"
             )

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from statestore.catalog.log.log_checks import check_choice, check_text
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.types import schema_from_json, schema_to_json, type_name
 from statestore.formats.values.wider_types import widest_type
@@ -124,7 +125,7 @@ def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
 
 def _incompatible(old: StateDescriptor, new: StateDescriptor, why: str) -> InvalidInputError:
     return InvalidInputError(
-        "INCOMPATIBLE_STATE",
+        ErrorCode.INCOMPATIBLE_STATE,
         f"state {old.name!r}: {why}; stored is {description(old)}, asked for is {description(new)}",
     )
 
@@ -148,7 +149,7 @@ def check_name(name: Any) -> str:
         or len(name.encode()) > _MAX_NAME_BYTES
     ):
         raise InvalidInputError(
-            "INVALID_NAME",
+            ErrorCode.INVALID_NAME,
             f"state name {name!r}; expected a text of 1 to {_MAX_NAME_BYTES} bytes without dot, "
             f"slash, dollar or control character, other than {DEFAULT!r}, which RocksDB reserves",
         )
@@ -161,6 +162,6 @@ def check_columns(key: pa.Schema, namespace: pa.Schema, state: str) -> None:
     shared = [name for name in namespace.names if name.lower() in taken]
     if shared:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"state {state!r}: its table already has the columns {shared}; rename these namespace columns",
         )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 
@@ -33,7 +34,7 @@ def commit_lock(root: Path, *, alone: bool) -> Iterator[None]:
             if time.monotonic() > deadline:
                 holder = "a commit" if alone else "a vacuum"
                 raise ConflictError(
-                    "STORE_BUSY",
+                    ErrorCode.STORE_BUSY,
                     f"{path} has been held by {holder} for more than {LOCK_WAIT:.0f} seconds; try again later",
                 )
             time.sleep(POLL)

@@ -10,6 +10,7 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_identity import stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 
 KEPT = 64
@@ -51,7 +52,7 @@ def _check_identity(storage: LocalStorage, store_id: str) -> None:
         identity = None
     if identity != store_id:
         raise NotFoundError(
-            "STORE_NOT_FOUND",
+            ErrorCode.STORE_NOT_FOUND,
             f"the keyed store that was opened in {storage.root} no longer exists: it was dropped, or "
             "another store has taken its place; open it again",
         )

@@ -24,6 +24,7 @@ from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.storage import Guard, Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CorruptError,
     InvalidInputError,
@@ -104,7 +105,7 @@ class SnapshotLog:
         entry = self.with_outputs().get(version)
         if entry is None:
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"version {version!r} is neither a kept snapshot nor the last batch of an "
                 "application: only the outputs of these are kept",
             )
@@ -122,7 +123,7 @@ class SnapshotLog:
             return kept[max(kept)]
         if version not in kept:
             listed = ", ".join(map(str, kept)) or "none"
-            raise NotFoundError("VERSION_NOT_FOUND", f"no snapshot {version!r} is kept; kept are {listed}")
+            raise NotFoundError(ErrorCode.VERSION_NOT_FOUND, f"no snapshot {version!r} is kept; kept are {listed}")
         return kept[version]
 
     def last_batches(self) -> list[SnapshotEntry]:
@@ -157,7 +158,7 @@ def _check_no_gap(storage: Storage, newest: int) -> None:
     later = [item.name for item in storage.list("log/", after=entry_name(newest)) if ENTRY.fullmatch(item.name)]
     if later and not storage.exists(entry_name(newest + 1)):  # it may have been committed meanwhile
         raise CorruptError(
-            "LOG_CORRUPT",
+            ErrorCode.LOG_CORRUPT,
             f"{entry_name(newest + 1)} is missing, but there is {later[0]}; restore the file from a copy",
         )
 
@@ -252,7 +253,7 @@ def check_complete(parts: Sequence[SnapshotPart], max_parallelism: int) -> None:
     for part in parts:
         if not isinstance(part, SnapshotPart):
             raise InvalidInputError(
-                "INCOMPLETE_SNAPSHOT",
+                ErrorCode.INCOMPLETE_SNAPSHOT,
                 f"a part is a {type(part).__name__}; expected the results of snapshot(…).result() of each backend",
             )
     at = 0
@@ -265,7 +266,7 @@ def check_complete(parts: Sequence[SnapshotPart], max_parallelism: int) -> None:
             return
     listed = ", ".join(f"{part.key_groups.start} to {part.key_groups.stop - 1}" for part in parts) or "none"
     raise InvalidInputError(
-        "INCOMPLETE_SNAPSHOT",
+        ErrorCode.INCOMPLETE_SNAPSHOT,
         f"parts with key groups {listed}; expected each of 0 to {max_parallelism - 1} once: commit all parts",
     )
 
@@ -296,7 +297,7 @@ def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEn
             raise ValueError(f"checksum {_checksum(log)}, but the file records {document['checksum']}")
         if log["format"] != FORMAT_VERSION:
             raise UnsupportedError(
-                "LOG_FORMAT",
+                ErrorCode.LOG_FORMAT,
                 f"{name}: log format {log['format']!r}, but this release reads {FORMAT_VERSION}; use a newer release",
             )
         entries = [_entry(each) for each in log["versions"]]
@@ -305,7 +306,7 @@ def _decoded(name: str, data: bytes, versions: Sequence[int]) -> list[SnapshotEn
         return entries
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptError(
-            "LOG_CORRUPT",
+            ErrorCode.LOG_CORRUPT,
             f"{name}: not a log entry ({type(error).__name__}: {error}). The file was changed or damaged after it was "
             "written; restore it from a copy",
         ) from error

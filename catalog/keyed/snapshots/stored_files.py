@@ -18,6 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.catalog.log.storage import sync_folder
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StorageError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.regular_files import map_regular
@@ -109,7 +110,7 @@ def new_file(folder: Path, subfolder: str, suffix: str, check: Callable[[], None
                 left.unlink(missing_ok=True)
         if isinstance(error, StorageError) and error.errno == errno.ENOENT and error.filename == str(folder / name):
             raise NotFoundError(
-                "SNAPSHOT_FILE_MISSING",
+                ErrorCode.SNAPSHOT_FILE_MISSING,
                 f"{unfinished} was removed while it was written, by vacuum(older_than=0) or with the whole store; "
                 "repeat the call",
             ) from error
@@ -241,7 +242,7 @@ def _there(folder: Path, file: FileRef, doing: str) -> Iterator[None]:
                 gone = not path.exists()
             if gone:
                 raise NotFoundError(
-                    "SNAPSHOT_FILE_MISSING",
+                    ErrorCode.SNAPSHOT_FILE_MISSING,
                     f"{path} is missing, but a snapshot needs it; restore it from a copy, or use another snapshot",
                 ) from None
         raise storage_error(error, doing, path) from error

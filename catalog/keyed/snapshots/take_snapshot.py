@@ -32,6 +32,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import (
     StateSegment,
 )
 from statestore.catalog.keyed.snapshots.stored_files import remove_if_possible, store_batches, store_copy
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors, storage_error
@@ -81,7 +82,7 @@ def start(
 
     def check() -> None:
         if running.cancelled.is_set():
-            raise ConflictError("SNAPSHOT_CANCELLED", "the snapshot was cancelled; none of it was kept")
+            raise ConflictError(ErrorCode.SNAPSHOT_CANCELLED, "the snapshot was cancelled; none of it was kept")
 
     def work(_owner: object) -> None:
         written: list[FileRef] = []

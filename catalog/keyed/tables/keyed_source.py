@@ -28,6 +28,7 @@ from statestore.catalog.keyed.tables.keyed_size import size_of
 from statestore.catalog.keyed.tables.keyed_versions import entry_facts
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.reading_threads import processors
@@ -120,7 +121,7 @@ class KeyedSource(Source):
     def kept(self, state: str) -> Sequence[int]:
         if not self.kept_snapshots:
             raise NotFoundError(
-                "NO_SNAPSHOT", f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
+                ErrorCode.NO_SNAPSHOT, f"keyed store {self.spec.name!r} has no snapshot yet; take and commit one"
             )
         return list(self.kept_snapshots)
 
@@ -128,7 +129,8 @@ class KeyedSource(Source):
         if self.log.snapshot(version) is None:
             self.kept(state)
             raise NotFoundError(
-                "VERSION_NOT_FOUND", f"{self.spec.name}.{state}: version 0 is the empty store; read a later version"
+                ErrorCode.VERSION_NOT_FOUND,
+                f"{self.spec.name}.{state}: version 0 is the empty store; read a later version",
             )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
@@ -190,7 +192,7 @@ class KeyedSource(Source):
         if read and read[-1] not in self.kept_snapshots:
             kept = ", ".join(map(str, self.kept_snapshots)) or "none"
             raise NotFoundError(
-                "VERSION_NOT_FOUND",
+                ErrorCode.VERSION_NOT_FOUND,
                 f"changes of {self.spec.name}.{state} were read up to snapshot {read[-1]}, which was "
                 f"discarded since; kept are {kept}: restart the query with a new checkpoint, and "
                 "retain snapshots until the stream has read them",
@@ -200,7 +202,7 @@ class KeyedSource(Source):
         """Return VERSION_NOT_FOUND for a missing file of a snapshot that was discarded meanwhile, other errors
         unchanged.
         """
-        if error.code != "SNAPSHOT_FILE_MISSING":
+        if error.code != ErrorCode.SNAPSHOT_FILE_MISSING:
             return error
         kept = shared_log(self.root, self.spec.store_id).kept_snapshots()
         gone = [str(version) for version in versions if version not in kept]
@@ -208,7 +210,7 @@ class KeyedSource(Source):
             return error
         listed = ", ".join(map(str, kept)) or "none"
         return NotFoundError(
-            "VERSION_NOT_FOUND",
+            ErrorCode.VERSION_NOT_FOUND,
             f"snapshot {', '.join(gone)} of {self.spec.name}.{state} was discarded while it was read; "
             f"kept are {listed}: read again",
         )
@@ -227,7 +229,7 @@ class KeyedSource(Source):
             others = [str(each.version) for each in self.kept_snapshots.values() if _has_state(each, state)]
             hint = f"; version {', '.join(others)} has it" if others else ""
             raise NotFoundError(
-                "STATE_NOT_FOUND",
+                ErrorCode.STATE_NOT_FOUND,
                 f"version {entry.version} of keyed store {self.spec.name!r} has no state {state!r}; it has "
                 f"{names}{hint}",
             )

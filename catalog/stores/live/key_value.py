@@ -19,6 +19,7 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import Time
 
@@ -141,7 +142,7 @@ class KeyValueStore(LiveStore):
         start = prefix.encode() if isinstance(prefix, str) else prefix
         if not isinstance(start, bytes):
             raise InvalidInputError(
-                "WRONG_KEY", f"prefix is {type(prefix).__name__}; expected text, or bytes of the serialized key"
+                ErrorCode.WRONG_KEY, f"prefix is {type(prefix).__name__}; expected text, or bytes of the serialized key"
             )
         return self._pairs(start, after(start), backwards=False)
 

@@ -30,6 +30,7 @@ from statestore.catalog.stores.live.tier_handle import TierHandle
 from statestore.catalog.stores.live.tier_owner import FOLDER
 from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.record_input import TICK, batches_of
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
 from statestore.formats.places.disk_errors import disk_errors
 
@@ -100,7 +101,7 @@ class LiveStore(TierHandle):
         ``overwrite``: afterwards the current state is exactly these rows; history stays.
         """
         if mode not in ("append", "overwrite"):
-            raise InvalidInputError("INVALID_MODE", f"write mode {mode!r}; expected 'append' or 'overwrite'")
+            raise InvalidInputError(ErrorCode.INVALID_MODE, f"write mode {mode!r}; expected 'append' or 'overwrite'")
         transaction = check_transaction(transaction)
         with self._mutex:
             self._own()

@@ -17,6 +17,7 @@ from statestore.catalog.stores.live.live_rows import RowForms
 from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, change_types, times_of
 from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.types import TIME, conform
@@ -150,7 +151,8 @@ def _rows(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
     for name in spec.user_key.names:
         if data.column(name).null_count:
             raise InvalidInputError(
-                "NULL_KEY", f"key column {name!r} of store {spec.name!r} holds a null; every row needs its whole key"
+                ErrorCode.NULL_KEY,
+                f"key column {name!r} of store {spec.name!r} holds a null; every row needs its whole key",
             )
     if "timestamp" in names and spec.windowing is None:
         times = times_of(batch.column(names.index("timestamp")), "timestamp")
@@ -186,7 +188,7 @@ def _time_column(spec: StoreSpec, batch: pa.RecordBatch, name: str) -> pa.Array:
     names = batch.schema.names
     if name not in names:
         raise InvalidInputError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             f"the rows for store {spec.name!r} have columns {', '.join(names)}; a {spec.kind} store needs `{name}` "
             "(int64 epoch milliseconds or a timestamp with time zone); add it",
         )

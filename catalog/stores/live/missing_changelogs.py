@@ -12,6 +12,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.tier_position import FILE, TierPosition, this_boot
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
 
@@ -52,7 +53,7 @@ def missing(storage: Storage, extent: Extent, found: int | None) -> CorruptError
     root = local_root(storage) or Path()
     there = "it is missing" if found is None else f"there are {found}"
     return CorruptError(
-        "CHANGELOG_CORRUPT",
+        ErrorCode.CHANGELOG_CORRUPT,
         f"{root / FOLDER / extent.name}: {extent.end} bytes of acknowledged writes were there when "
         f"{root / 'live' / FILE} was written, {there} now. Restore the file from a copy; or move {root / 'live'} away, "
         "which is a cache, to go on without the writes that are missing",

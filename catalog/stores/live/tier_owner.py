@@ -32,6 +32,7 @@ from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.forks import leave_in_forks, writing_rocksdb
@@ -54,7 +55,7 @@ class TierOwner(StoreHandle):
         root = local_root(storage)
         if root is None:
             raise UnsupportedError(
-                "NOT_LOCAL",
+                ErrorCode.NOT_LOCAL,
                 f"store {spec.name!r} is not on a local disk; a {spec.kind} store needs one for its hot tier",
             )
         self._root: Path = root

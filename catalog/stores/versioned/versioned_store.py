@@ -33,6 +33,7 @@ from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
 from statestore.formats.places.forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
@@ -245,7 +246,9 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._check_writable()
         if not isinstance(mode, str) or mode not in ("append", "overwrite"):
-            raise InvalidInputError("INVALID_MODE", f"write mode {shown(mode)}; expected 'append' or 'overwrite'")
+            raise InvalidInputError(
+                ErrorCode.INVALID_MODE, f"write mode {shown(mode)}; expected 'append' or 'overwrite'"
+            )
         batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
         table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
         checked = check_transaction(transaction)

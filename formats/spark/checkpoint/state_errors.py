@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 
 
 def corrupt_row(problem: str) -> CorruptError:
     """The error for a row that does not follow its schema; ``problem`` names what was found and expected."""
     return CorruptError(
-        "SPARK_STATE_ROW", f"{problem}; the state or its schema file is damaged: restore both from a copy"
+        ErrorCode.SPARK_STATE_ROW, f"{problem}; the state or its schema file is damaged: restore both from a copy"
     )
 
 
 def corrupt_file(path: str, problem: str) -> CorruptError:
     """The error for a damaged file of the checkpoint."""
     return CorruptError(
-        "SPARK_STATE_FILE", f"{path}: {problem}; restore the file from a copy, or read an earlier batch"
+        ErrorCode.SPARK_STATE_FILE, f"{path}: {problem}; restore the file from a copy, or read an earlier batch"
     )
 
 
 def missing(what: str, problem: str) -> NotFoundError:
     """The error for a part of the checkpoint that does not exist."""
-    return NotFoundError("SPARK_STATE_NOT_FOUND", f"{what}: {problem}")
+    return NotFoundError(ErrorCode.SPARK_STATE_NOT_FOUND, f"{what}: {problem}")
 
 
 def unsupported(what: str) -> UnsupportedError:
     """The error for a type, encoding or provider that cannot be read."""
-    return UnsupportedError("SPARK_STATE_UNSUPPORTED", what)
+    return UnsupportedError(ErrorCode.SPARK_STATE_UNSUPPORTED, what)

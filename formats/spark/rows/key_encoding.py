@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.spark.checkpoint.spark_schema import (
@@ -84,7 +85,7 @@ def pinned(schema: StructOf, pins: Pins) -> list[Any]:
         elif pin is UNKNOWN or pin is None:
             values.append(pin)
         else:
-            values.append(canonical(ErrorPath("INVALID_FILTER", field.name, arrow_type(field.type)))(pin))
+            values.append(canonical(ErrorPath(ErrorCode.INVALID_FILTER, field.name, arrow_type(field.type)))(pin))
     return values
 
 

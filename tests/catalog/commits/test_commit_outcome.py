@@ -19,6 +19,7 @@ from statestore.catalog.log import storage
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.upkeep import compaction, maintenance
+from statestore.formats.error_codes import ErrorCode
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 KINDS: dict[str, dict[str, Any]] = {
@@ -290,7 +291,9 @@ def test_the_outcome_of_a_commit_can_be_asked_for_anywhere(tmp_path: Path, disk:
                 reader.was_committed(wrong)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOSPC, "full"), statestore.CorruptError("X", "y")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.ENOSPC, "full"), statestore.CorruptError(ErrorCode.LOG_CORRUPT, "y")]
+)
 @every_kind
 def test_a_commit_answers_its_version_though_the_compaction_after_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, error: Exception

@@ -25,6 +25,7 @@ from statestore.catalog.log.entries import (
 )
 from statestore.catalog.log.storage import Data, Guard, LocalStorage, Storage, StorageExistsError
 from statestore.catalog.log.storage_objects import ObjectStorage
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
 
 FULL = entry(
@@ -184,7 +185,7 @@ class Unreliable(LocalStorage):
             super().create(name, data, guard)
         else:
             super().create("log/noise", b"")
-        raise StorageExistsError("FILE_EXISTS", name)
+        raise StorageExistsError(ErrorCode.FILE_EXISTS, name)
 
 
 def test_a_lost_answer_is_no_lost_race(tmp_path: Path) -> None:

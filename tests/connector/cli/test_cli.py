@@ -17,6 +17,7 @@ from support import command_line
 from support.command_line import Run
 
 import statestore
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 
 SCRIPT = Path(sys.executable).parent / "statestore"
@@ -280,7 +281,7 @@ def test_demo_on_duckdb(run: Run, tmp_path: Path) -> None:
 
 def test_demo_without_its_data_says_what_to_install(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
-        raise NotFoundError("DEMO_NOT_INSTALLED", "type: pip install 'statestore[demo]'")
+        raise NotFoundError(ErrorCode.DEMO_NOT_INSTALLED, "type: pip install 'statestore[demo]'")
 
     monkeypatch.setattr("statestore.connector.demo.run.load", missing)
     found = run("demo", "--engine", "duckdb", "--out", tmp_path / "demo")

@@ -22,6 +22,7 @@ from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, make_job,
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task import answers_of
 from statestore.connector.keyed.task_results import Answer, Done, Failed, from_json, to_json
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.types import make_schema
 
@@ -207,7 +208,7 @@ def test_a_key_that_is_null(driver: Driver) -> None:
 
 
 def test_errors_keep_kind_code_and_notes_on_their_way() -> None:
-    error = InvalidInputError("FUNCTION_FAILED", "it failed")
+    error = InvalidInputError(ErrorCode.FUNCTION_FAILED, "it failed")
     error.add_note("where")
     back = from_json(to_json(Failed(3, error)))
     assert isinstance(back, Failed)

@@ -19,6 +19,7 @@ from statestore.catalog.log import entries as log
 from statestore.catalog.log import log_state as log_states
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, made_at, read_changelog
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StorageError
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -308,7 +309,7 @@ def test_a_take_over_that_fails_holds_no_lock(tmp_path: Path) -> None:
     (file,) = changelogs(tmp_path)
 
     def failing(names: Any) -> Any:
-        raise CorruptError("LOG_CORRUPT", "an entry of the log")
+        raise CorruptError(ErrorCode.LOG_CORRUPT, "an entry of the log")
 
     found = Changelogs(tmp_path / "s", ROW_SCHEMA, store=store_id)
     with pytest.raises(CorruptError):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.key_strategies import SCALARS, key_tables, key_types
 from support.properties import few_or_many
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka_rows.serdes import serde_of, serializer
 from statestore.formats.serdes.plain_keys import key_cells
@@ -290,7 +291,7 @@ def first_row(codec: KeyCodec | ValueCodec, columns: list[pa.Array]) -> tuple[An
     try:
         cells = [column[0].as_py() for column in columns]
     except (OverflowError, ValueError) as error:
-        raise UnsupportedError("TIME_OUT_OF_RANGE", "columns hold times that Python does not") from error
+        raise UnsupportedError(ErrorCode.TIME_OUT_OF_RANGE, "columns hold times that Python does not") from error
     to_canonical = [from_arrow(column.type) or (lambda cell: cell) for column in columns]
     return codec.normalize(codec.to_user(tuple([to(cell) for to, cell in zip(to_canonical, cells, strict=True)])))
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.canonical import ErrorPath, canonical, plain
 
@@ -42,7 +43,7 @@ class NotATime(datetime):
 
 
 def _convert(kind: pa.DataType, value: object) -> Any:
-    return canonical(ErrorPath("WRONG_KEY", "k", kind))(value)
+    return canonical(ErrorPath(ErrorCode.WRONG_KEY, "k", kind))(value)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_every_nan_is_one_object() -> None:
 )
 def test_types_without_canonical_values(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedError, match="UNSUPPORTED_TYPE"):
-        canonical(ErrorPath("WRONG_KEY", "k", kind))
+        canonical(ErrorPath(ErrorCode.WRONG_KEY, "k", kind))
 
 
 def test_plain_forms() -> None:

@@ -21,6 +21,7 @@ import statestore
 from faults.library import Faults
 from faults.subjects import SUBJECTS, Rows, Subject, WrongAnswer, key_of, rebuild_options
 from statestore import CommitUnknownError, ConflictError, CorruptError, NotFoundError, StateStoreError
+from statestore.formats.error_codes import ErrorCode
 
 BASE = tuple(range(1, 9))  # committed before: by threes, then what is left
 PENDING = (9, 10, 11)  # put before the operation
@@ -174,7 +175,7 @@ def _verify(scene: Scene) -> None:
         codes = {problem.code for problem in report.problems}
         if codes - {"DISK_FAILED"}:
             raise WrongAnswer(f"verify reports {codes} of an undamaged store: {report.problems[0].message[:120]}")
-        raise statestore.StorageError("DISK_FAILED", "reported by verify")
+        raise statestore.StorageError(ErrorCode.DISK_FAILED, "reported by verify")
 
 
 def _create(scene: Scene) -> None:
