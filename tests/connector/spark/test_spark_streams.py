@@ -153,7 +153,7 @@ def dying_source(when: str, batch: int, once: Path) -> type[StateStoreSource]:
     return Source
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_death_around_the_commit_is_repaired_by_the_restart(
     spark: SparkSession, warehouse: Path, tmp_path: Path, when: str
 ) -> None:
@@ -354,7 +354,7 @@ STARTS: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, STARTS[:2]))
+@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, STARTS[:1]))
 def test_where_a_stream_begins(
     spark: SparkSession, filled: Path, tmp_path: Path, options: dict[str, Any], versions: list[int]
 ) -> None:
