@@ -416,6 +416,7 @@ def test_what_a_stream_can_not_read(spark: SparkSession, filled: Path, tmp_path:
     assert "INVALID_OPTION" in failing(lambda: start(readChangeFeed="true", maxVersionsPerTrigger=0))
 
 
+@pytest.mark.slow
 def test_a_feed_streams_into_another_store(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     statestore.connect(filled.parent).create_store("copy", key={"item": "string"}, value={"price": "double"}).close()
     columns = "item,price,valid_from,_change_type,_commit_version"
