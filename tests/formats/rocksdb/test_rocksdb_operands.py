@@ -122,7 +122,7 @@ def test_operands_of_a_key_over_many_blocks(options: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("version", "index_restarts"), mostly_slow(product((2, 3, 4, 5, 6), (1, 3)), [(2, 1), (4, 3), (6, 1)])
+    ("index_restarts", "version"), mostly_slow(product((1, 3), (2, 3, 4, 5, 6)), [(1, 2), (3, 4), (1, 6)])
 )
 def test_long_keys_in_indexes(version: int, index_restarts: int, options: str, tmp_path: Path) -> None:
     """Separators that share a long beginning: together they are far larger than the index."""
