@@ -60,7 +60,7 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize(("name", "shown"), SOME)
+@pytest.mark.parametrize(("name", "shown"), mostly_slow(SOME, SOME[::2]))
 def test_history_and_changes_in_python_and_in_sql(name: str, shown: str) -> None:
     path = checkpoint_path(name)
     table = tables(path)[shown]

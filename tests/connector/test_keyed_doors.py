@@ -13,6 +13,7 @@ import duckdb
 import pytest
 from support.command_line import run
 from support.keyed.keyed_made import STATES, Made, Rows, make, prices, rows
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
@@ -37,7 +38,7 @@ def in_duckdb(connection: duckdb.DuckDBPyConnection, text: str) -> Rows:
 # Reading
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", mostly_slow(STATES, STATES[:1]))
 def test_every_kept_version_through_every_door(made: Made, state: str) -> None:
     table = made.table(state)
     for version, states in made.kept.items():

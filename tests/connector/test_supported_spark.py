@@ -59,7 +59,7 @@ print("complete", all(hasattr(statestore, name) for name in statestore.__all__))
     [
         (ABSENT, "no pyspark"),
         (OLD.format(version="3.5.7"), "PySpark 3.5.7"),
-        (OLD.format(version="4.0.1"), "PySpark 4.0.1"),
+        pytest.param(OLD.format(version="4.0.1"), "PySpark 4.0.1", marks=pytest.mark.slow),
     ],
     ids=["absent", "3.5", "4.0"],
 )

@@ -51,9 +51,9 @@ def test_the_tree_is_complete() -> None:
 @every_error
 def test_text_is_code_and_message(kind: type[StateStoreError]) -> None:
     """The text is not the quoted repr that KeyError would show."""
-    error = kind("SOME_CODE", "file 'a': found 1, expected 2")
-    assert str(error) == "[SOME_CODE] file 'a': found 1, expected 2"
-    assert (error.code, error.message) == ("SOME_CODE", "file 'a': found 1, expected 2")
+    error = kind(ErrorCode.DISK_FAILED, "file 'a': found 1, expected 2")
+    assert str(error) == "[DISK_FAILED] file 'a': found 1, expected 2"
+    assert (error.code, error.message) == ("DISK_FAILED", "file 'a': found 1, expected 2")
 
 
 @every_error

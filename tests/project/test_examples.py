@@ -20,6 +20,7 @@ def example(name: str) -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
 
 
+@pytest.mark.slow
 def test_incidents_are_the_islands_between_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = example("delay_incidents")["main"](tmp_path)
     flights = load().flights  # noqa: F841  DuckDB finds it by name

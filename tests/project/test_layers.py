@@ -105,7 +105,7 @@ def test_no_room_has_too_many_files() -> None:
 
 
 def test_every_test_and_helper_has_a_room() -> None:
-    assert list((ROOT / "tests").glob("*.py")) == []
+    assert [path.name for path in (ROOT / "tests").glob("*.py")] == ["conftest.py"]
 
 
 def test_the_catalog_is_a_house_of_few_rooms_and_floors() -> None:

@@ -34,7 +34,7 @@ TASKS = (
     "operate-a-store",
 )
 PAGES = {"README": README, **{name: ROOT / "docs" / f"{name}.md" for name in TASKS}}
-WITHOUT_SPARK = ("operate-a-store", "time-travel", "point-in-time-features")
+QUICK = ("time-travel",)
 FILE = re.compile(r"`((?:formats|catalog|connector|tests|benchmarks|examples|docs)/[\w./-]+)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -107,7 +107,7 @@ def test_every_fence_is_of_a_kind_that_is_checked() -> None:
     assert {language for _, language in kinds} <= {"python", "text", "console"}
 
 
-@pytest.mark.parametrize("name", mostly_slow(PAGES, WITHOUT_SPARK))
+@pytest.mark.parametrize("name", mostly_slow(PAGES, QUICK))
 def test_examples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     """The ``python`` blocks run in order as one script, and each ``text`` block is what the one before it prints; then
     each ``console`` block, which holds ``$ command`` and its output, finds the files that the script has made."""

@@ -81,4 +81,4 @@ def test_the_process_may_be_killed_at_any_call_and_moment(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["versioned", "key_value"])
 def test_the_process_may_be_killed_now_and_then(kind: str) -> None:
     """A few of the trials above, for every run of the tests."""
-    sweep_kind(kind, most=8)
+    sweep_kind(kind, most=4)

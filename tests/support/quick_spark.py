@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from support.paths import TESTS
 
+JVM = [
+    # The second compiler of the JVM and its parallel collector cost more than they save in minutes of small queries.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    # Spark's classes are those of an installed package, and checking their code is a fifth of a start.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+]
+if sys.platform == "linux":
+    # For each file of a checkpoint Hadoop runs `chmod`: without a helper process in between.
+    JVM.append("-Djdk.lang.Process.launchMechanism=VFORK")
+
 _INHERITED = filter(None, [os.environ.get("PYTHONPATH")])
 ENVIRONMENT = {
-    # The second compiler of the JVM and its parallel collector cost more than they save in minutes of small queries.
-    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "SPARK_SUBMIT_OPTS": " ".join(JVM),
     # For Spark's Python workers: see the file there.
     "PYTHONPATH": os.pathsep.join([str(TESTS / "support" / "workers"), *_INHERITED]),
 }

@@ -52,15 +52,16 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(module: str, path: Path) -> list[Import]:
+@functools.cache
+def imports(module: str, path: Path) -> tuple[Import, ...]:
     """Every import of ``module``, those inside functions and under TYPE_CHECKING too."""
-    found = []
+    found: list[Import] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found += [Import(module, alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             found += [Import(module, _module_of(node, alias.name), node.lineno) for alias in node.names]
-    return found
+    return tuple(found)
 
 
 def _module_of(statement: ast.ImportFrom, name: str) -> str:

@@ -153,7 +153,7 @@ def dying_source(when: str, batch: int, once: Path) -> type[StateStoreSource]:
     return Source
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_death_around_the_commit_is_repaired_by_the_restart(
     spark: SparkSession, warehouse: Path, tmp_path: Path, when: str
 ) -> None:
@@ -354,7 +354,7 @@ STARTS: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, STARTS[:2]))
+@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, STARTS[:1]))
 def test_where_a_stream_begins(
     spark: SparkSession, filled: Path, tmp_path: Path, options: dict[str, Any], versions: list[int]
 ) -> None:
@@ -416,6 +416,7 @@ def test_what_a_stream_can_not_read(spark: SparkSession, filled: Path, tmp_path:
     assert "INVALID_OPTION" in failing(lambda: start(readChangeFeed="true", maxVersionsPerTrigger=0))
 
 
+@pytest.mark.slow
 def test_a_feed_streams_into_another_store(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     statestore.connect(filled.parent).create_store("copy", key={"item": "string"}, value={"price": "double"}).close()
     columns = "item,price,valid_from,_change_type,_commit_version"

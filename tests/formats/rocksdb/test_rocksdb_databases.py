@@ -20,6 +20,7 @@ from rocksdict import (
     Options,
     Rdict,
 )
+from support.parameters import mostly_slow
 from support.rocksdb.rocksdb_scans import Rows, scanned
 
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -183,7 +184,7 @@ def differences(layout: Layout) -> str:
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=differences)
+@pytest.mark.parametrize("layout", mostly_slow(LAYOUTS, LAYOUTS[::2]), ids=differences)
 def test_rows_are_those_of_a_dictionary(layout: Layout, tmp_path: Path) -> None:
     models = filled(tmp_path / "db", layout)
     levels = {entry.level for entry in read_families(tmp_path / "db")["default"].files}

@@ -240,6 +240,7 @@ def test_a_folder_that_is_given(homes: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert folder() is None
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once(homes: Path) -> None:
     """Processes share the folder, and a later one uses what they left."""
     program = (

@@ -19,7 +19,7 @@ from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.places import regular_files
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
-ROWS = 200_000
+ROWS = 70_000
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def counted(batches: list[pa.RecordBatch], last: tuple[str, str]) -> Counter[tup
     return found
 
 
-@pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), set(QUICK) - {"spark4.3.0-twsttl__rkav"}))
 def test_every_batch_of_every_checkpoint(name: str) -> None:
     checkpoint = opened(name)
     for state_view in shown(name):

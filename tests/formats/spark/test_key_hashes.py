@@ -38,7 +38,7 @@ CASES = mostly_slow(
 )
 SOME = 3
 A_FEW_ROWS = 4000
-KEYS = pa.array([b"%d" % number for number in range(5000)], pa.large_binary())
+KEYS = pa.array([b"%d" % number for number in range(2000)], pa.large_binary())
 VALUES = pa.array([b"value"] * len(KEYS), pa.large_binary())
 
 

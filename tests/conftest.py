@@ -1,0 +1,99 @@
+"""One Spark session for all tests in a process, and few processes with one.
+
+A session takes as long to start and warm up as a hundred small queries, and uses more than one core itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.quick_spark import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from xdist.scheduler import LoadFileScheduling
+
+os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
+
+ZONE = "America/New_York"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": ZONE,
+    "spark.log.level": "OFF",
+    # The default one runs `readlink` twenty times a batch.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
+    ".FileSystemBasedCheckpointFileManager",
+}
+
+
+ASKS_FOR_A_SESSION = re.compile(r"\bspark: SparkSession")
+
+
+@cache
+def has_spark(file: Path) -> bool:
+    return ASKS_FOR_A_SESSION.search(file.read_text()) is not None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Ignore PySpark's warnings about pandas 3, which these tests do not use, and about its own sockets at exit.
+
+    Several processes begin with Spark, the longest piece of work, so that none is left with it in the end.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not has_spark(item.path))
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Keep the tests of a file together, as ``--dist loadfile`` does, and the files with Spark in half the
+    processes."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class SharedSessions(LoadFileScheduling):  # type: ignore[misc]
+        """Gives the files with Spark to one process of two."""
+
+        def __init__(self) -> None:
+            super().__init__(config, log)
+            self._sessions: dict[str, str] = {}
+
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            if not has_spark(config.rootpath / file):
+                return file
+            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % max(1, self.numnodes // 2)}")
+
+    return SharedSessions()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A registered session, in a time zone that is not UTC."""
+    from pyspark.sql import SparkSession
+
+    from statestore.connector.spark.register import register, unregister
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName("statestore tests").master("local[2]")
+    folder = tmp_path_factory.mktemp("spark")
+    for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder), "spark.local.dir": str(folder)}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    yield session
+    unregister(session)
+    session.stop()
