@@ -72,14 +72,15 @@ class StoreTables:
         base, _, suffix = name.partition("$")
         keyed = self._state(base)
         if keyed is not None:
-            return MetadataTable(EngineMetadata(keyed), suffix) if suffix else keyed
+            return metadata_of(keyed, suffix) if suffix else keyed
         storage, spec = self._located(base)
         if spec.kind == KEYED:
             store, _, state = base.rpartition(".")
             return (
                 only_state(self.root / base, spec) if base in self.stores else state_at(self.root / store, spec, state)
             )
-        return MetadataTable(StoreMetadata(storage, spec), suffix) if suffix else VersionedTable(storage, spec)
+        table = VersionedTable(storage, spec)
+        return metadata_of(table, suffix) if suffix else table
 
     def about(self, name: str) -> TableInfo:
         keyed = self._state(name)
@@ -163,6 +164,14 @@ def _spec(folder: Path) -> StoreSpec | None:
         return decode_spec(data, str(folder / STORE_FILE))
     except (OSError, StateStoreError):
         return None
+
+
+def metadata_of(table: StateTable, suffix: str) -> MetadataTable:
+    """Return the metadata table of an opened table; nothing of the store is read again."""
+    if isinstance(table, EngineTable):
+        return MetadataTable(EngineMetadata(table), suffix)
+    assert isinstance(table, VersionedTable)
+    return MetadataTable(StoreMetadata(table.storage, table.spec), suffix)
 
 
 def only_state(folder: Path, spec: StoreSpec) -> EngineTable:

@@ -9,6 +9,8 @@ from typing import Any, SupportsIndex
 
 import duckdb
 
+from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
@@ -40,10 +42,11 @@ def attach(
     check_names_differ(warehouse.tables())
     connection = connect()
     for name in warehouse.tables():
+        table = warehouse.open(name)
         with _left_out_before_its_time():
-            create_view(connection, name, warehouse.open(name), Query(as_of=moment, version=version))
-    for name in warehouse.metadata_tables():  # these describe the store, not its state at a moment
-        create_view(connection, name, warehouse.open(name), Query())
+            create_view(connection, name, table, Query(as_of=moment, version=version))
+        for suffix in TABLES:  # these describe the store, not its state at a moment
+            create_view(connection, f"{name}${suffix}", metadata_of(table, suffix), Query())
     create_schemas(connection, warehouse)
     return connection
 

@@ -97,6 +97,16 @@ def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
     return _compiled(source, "encode", slowly, known)
 
 
+def row_encoder(layout: ValueLayout, codec: ValueCodec) -> Callable[[tuple[Any, ...]], bytes]:
+    """A function from a canonical row (``codec.normalize``) to bytes; it checks nothing again where that takes time."""
+    if any(plain_type(column.kind) is None for column in layout.columns):
+        return layout.encode
+    encode = value_encoder(layout, codec)
+    if len(layout.columns) != 1:
+        return encode
+    return lambda row: layout.encode(row) if row[0] is None else encode(row[0])
+
+
 def value_decoder(layout: ValueLayout, codec: ValueCodec) -> Decode:
     """A function from bytes to the value as users see it. It raises CorruptError ROW_CORRUPT."""
     to_user, decode = codec.to_user, layout.decode

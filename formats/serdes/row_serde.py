@@ -26,15 +26,18 @@ class ValuesToBytes(Protocol):
 class RowSerde:
     """Keys and values of one store as bytes and back.
 
-    Single keys and values are as users write and see them (`KeyCodec.normalize` and ``to_user``). A wrong one raises
-    the codecs' errors (NULL_KEY, WRONG_KEY, WRONG_VALUE), bytes that are not a row CorruptError ROW_CORRUPT, a time
-    outside the years that Python has UnsupportedError TIME_OUT_OF_RANGE. Columns are of the schema's types; a null in a
-    column of value bytes (a delete) is a row of nulls.
+    ``key_row_bytes`` and ``value_row_bytes`` take canonical rows, the other functions single keys and values as users
+    write and see them (`KeyCodec.normalize` and ``to_user``). A wrong one raises the codecs' errors (NULL_KEY,
+    WRONG_KEY, WRONG_VALUE), bytes that are not a row CorruptError ROW_CORRUPT, a time outside the years that Python has
+    UnsupportedError TIME_OUT_OF_RANGE. Columns are of the schema's types; a null in a column of value bytes (a delete)
+    is a row of nulls.
     """
 
     key_bytes: Callable[[Any], bytes]
+    key_row_bytes: Callable[[tuple[Any, ...]], bytes]
     key_of: Callable[[bytes], Any]
     value_bytes: Callable[[Any], bytes]
+    value_row_bytes: Callable[[tuple[Any, ...]], bytes]
     value_of: Callable[[bytes], Any]
     keys_to_bytes: Callable[[list[pa.Array]], pa.BinaryArray]
     keys_from_bytes: Callable[[pa.BinaryArray], list[pa.Array]]
@@ -60,8 +63,10 @@ def _natural(key: KeyCodec, value: ValueCodec) -> RowSerde:
     layout = value_layout(value.schema)
     return RowSerde(
         plain_keys.key_encoder(key),
+        plain_keys.row_encoder(key),
         plain_keys.key_decoder(key),
         plain_values.value_encoder(layout, value),
+        plain_values.row_encoder(layout, value),
         plain_values.value_decoder(layout, value),
         partial(natural_keys.keys_to_bytes, key.schema),
         partial(natural_keys.keys_from_bytes, key.schema),
@@ -75,9 +80,11 @@ def _kafka(key: KeyCodec, key_kind: pa.DataType, value: ValueCodec, value_kind: 
         return kafka_rows.column_to_bytes(columns[0])
 
     return RowSerde(
-        kafka_rows.key_encoder(key),
+        (key_bytes := kafka_rows.key_encoder(key)),
+        lambda row: key_bytes(row[0]),
         kafka_rows.decoder(key_kind),
-        kafka_rows.value_encoder(value),
+        (value_bytes := kafka_rows.value_encoder(value)),
+        lambda row: value_bytes(row[0]),
         kafka_rows.decoder(value_kind),
         to_bytes,
         lambda cells: [kafka_rows.column_from_bytes(cells, key_kind)],

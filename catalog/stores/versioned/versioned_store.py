@@ -126,7 +126,7 @@ class NaturalVersionedStore(VersionedStore):
         with self._view:
             timeline = self._live.timeline_for_put(name, moment)
         if self._changelogs.is_local:
-            row = self._serde.key_bytes(name), None if cells is None else self._serde.value_bytes(cells)
+            row = self._serde.key_row_bytes(name), None if cells is None else self._serde.value_row_bytes(cells)
             self._changelogs.writer().append_row(*row, moment // 1000)
         with self._view:
             self._pending.put(name, (moment, cells))

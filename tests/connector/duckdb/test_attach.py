@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from statestore.catalog.catalog import connect
+from statestore.catalog.catalog import Catalog, connect
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.connector.duckdb.attach import attach
 from statestore.connector.sql.query import sql
@@ -31,6 +33,24 @@ def prices(tmp_path: Path) -> VersionedStore:
 def test_every_table_and_its_metadata_is_a_view(prices: VersionedStore, tmp_path: Path) -> None:
     names = {name for (name,) in attach(str(tmp_path)).sql("SHOW TABLES").fetchall()}
     assert {"prices", "prices$versions", "prices$segments", "prices$snapshots", "prices$schema"} == names
+
+
+def test_attaching_opens_each_store_once(
+    prices: VersionedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata tables are of the same opened store."""
+    connect(tmp_path).create_store("other", kind="versioned", key={"k": "string"}, value={"v": "bigint"}).close()
+    opened: list[str] = []
+    locate = Catalog.locate
+
+    def counting(catalog: Catalog, name: str) -> tuple[Storage, StoreSpec]:
+        opened.append(name)
+        return locate(catalog, name)
+
+    monkeypatch.setattr(Catalog, "locate", counting)
+    connection = attach(str(tmp_path))
+    assert sorted(opened) == ["other", "prices"]
+    assert connection.sql('SELECT count(*) FROM "other$versions"').fetchall() == [(1,)]
 
 
 def test_an_attached_view_follows_the_store(prices: VersionedStore, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_keys_come_back_and_columns_agree(table: tuple[pa.Schema, list[tuple[Any
     schema, keys = table
     serde, codec = row_serde("natural", schema, ONE_VALUE), KeyCodec(schema)
     single = [serde.key_bytes(codec.to_user(key)) for key in keys]
+    assert [serde.key_row_bytes(key) for key in keys] == single
     assert [codec.normalize(serde.key_of(data)) for data in single] == keys
     columns = codec.to_columns(keys)
     rows = serde.keys_to_bytes(columns)
@@ -83,6 +84,7 @@ def test_values_come_back_and_columns_agree(table: tuple[pa.Schema, list[tuple[A
     schema, values = table
     serde, codec = row_serde("natural", ONE_KEY, schema), ValueCodec(schema)
     single = [serde.value_bytes(row) for row in values]
+    assert [serde.value_row_bytes(codec.normalize(row)) for row in values] == single
     assert [repr(codec.normalize(serde.value_of(data))) for data in single] == [without_fold(row) for row in values]
     columns = codec.to_columns(values)
     rows = serde.values_to_bytes(columns)
