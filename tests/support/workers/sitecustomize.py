@@ -1,8 +1,9 @@
 """Settings of Spark's Python workers: modules are loaded once, and only new objects are searched for garbage.
 
 Spark forks its workers from a daemon, and a worker that reports an error is not used again: the next one would load the
-project and its dependencies anew, which is half of the cost of a test. After each task a worker searches all objects
-for garbage, which is half of the cost of a small query. Python imports this file when a process starts.
+project and its dependencies anew, which is half of the cost of a test. pandas is one of them, because pyarrow looks for
+it. After each task a worker searches all objects for garbage, which is half of the cost of a small query. Python
+imports this file when a process starts.
 """
 
 from __future__ import annotations
@@ -15,4 +16,6 @@ from functools import partial
 if "pyspark.daemon" in sys.orig_argv:
     gc.collect = partial(gc.collect, 0)
     with suppress(ImportError):  # processes of tests that install the project elsewhere
+        import pandas  # noqa: F401
+
         import statestore.connector.spark.source  # noqa: F401
