@@ -20,7 +20,6 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
 from statestore.catalog.keyed.keyed_spec import check_keyed_spec
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.kinds import open_handle
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import LocalStorage, StorageExistsError, make_directories
@@ -34,6 +33,7 @@ from statestore.catalog.log.store_spec import (
     encode_spec,
     row_key,
 )
+from statestore.catalog.store_kinds import open_handle
 from statestore.catalog.stores.kind_options import windowing_of
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore

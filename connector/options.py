@@ -159,7 +159,8 @@ def checked_options(options: Mapping[str, str], *uses: Use) -> dict[str, str]:
             continue
         if lowered not in names and not ("read" in uses and engine_options(lowered)):
             meant = [_RANGE[word] for word in right_names(name, RANGE) if _RANGE[word] in names.values()]
-            close = meant or [names[word] for word in difflib.get_close_matches(lowered, names, 1, 0.5)]
+            near, alike = (difflib.get_close_matches(lowered, names, 1, least) for least in (0.8, 0.5))
+            close = [names[word] for word in near] or meant or [names[word] for word in alike]
             hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names.values())}"
             raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, f"option {name!r} does not exist for a {uses[0]}; {hint}")
         checked[lowered] = value

@@ -15,7 +15,7 @@ import typer
 
 import statestore
 from statestore.catalog.stores import kind_options
-from statestore.catalog.stores.handle import StoreHandle
+from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS, options_of_engines
 from statestore.formats.error_codes import ErrorCode

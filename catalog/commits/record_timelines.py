@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
-from statestore.catalog.commits.open_row_match import match_open_rows, sorted_with_positions
+from statestore.catalog.commits.open_row_lookup import match_open_rows, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows, take_index
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
 from statestore.catalog.log.log_state import LogState

@@ -35,7 +35,7 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table import Table
-from statestore.catalog.stores.handle import check_transaction
+from statestore.catalog.stores.store_handle import check_transaction
 from statestore.catalog.upkeep.maintenance import Unneeded
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (

@@ -23,7 +23,7 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.places.forks import leave_in_forks
+from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.closures import read_closures
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.regions import check_length, corrupt

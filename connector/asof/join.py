@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.asof import arrow_engine
+from statestore.connector.asof import join_on_arrow as arrow_engine
 from statestore.connector.asof.join_request import AsofRequest, On, make_request
 from statestore.connector.collated_keys import check_not_collated
 from statestore.connector.supported_spark import check_spark
@@ -67,7 +67,7 @@ def asof_join(
     names = list(left.columns) if kind in ("pandas", "spark", "duckdb") else left.schema.names
     request = make_request(names, store, on, left_time, how, columns, prefix, version)
     if kind == "spark":
-        from statestore.connector.asof.spark_engine import join_frame
+        from statestore.connector.asof.join_on_spark import join_frame
         from statestore.connector.spark.collations import check_frame_keys
         from statestore.connector.spark.intervals import with_intervals
 
@@ -88,7 +88,7 @@ def asof_join(
 
 def _joined(left: pa.Table, request: AsofRequest, engine: str | None) -> pa.Table:
     if engine == "duckdb":
-        from statestore.connector.asof import duckdb_engine
+        from statestore.connector.asof import join_on_duckdb as duckdb_engine
 
         return duckdb_engine.join_table(left, request)
     return arrow_engine.join_table(left, request)

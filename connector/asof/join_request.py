@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.handle import StoreHandle
+from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.error_codes import ErrorCode

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.connector.keyed.emitted import checked_row, rows_of
+from statestore.connector.keyed.emitted_records import checked_row, rows_of
 from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task_results import function_failed

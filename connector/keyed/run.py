@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
-from statestore.catalog.stores.handle import check_transaction
+from statestore.catalog.stores.store_handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.keyed_job import folder_of, make_job, open_keyed

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.connector.keyed.backend_cache import keep_backend, take_backend
-from statestore.connector.keyed.emitted import batches_of, write_emitted
+from statestore.connector.keyed.emitted_records import batches_of, write_emitted
 from statestore.connector.keyed.keyed_job import KeyedBatch, TaskRows, key_column
 from statestore.connector.keyed.task_results import Answer, Done, Failed, to_json
 from statestore.formats.error_codes import ErrorCode

@@ -6,12 +6,14 @@ They are options of a read, or settings of the session with ``spark.hadoop.`` be
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from statestore.connector.options import S3A
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.locations import ARROW_SCHEMES, Location, parse_location
 
 if TYPE_CHECKING:
@@ -37,6 +39,12 @@ def session_settings(spark: SparkSession | None, path: object) -> dict[str, str]
     if not isinstance(path, str) or not path.lower().startswith(("s3:", "s3a:", "s3n:")):
         return {}
     session: Any = spark
+    with contextlib.suppress(InvalidInputError):  # what is wrong with a path is reported by the source
+        return _settings(session, parse_location(path))
+    return {}
+
+
+def _settings(session: Any, location: Location) -> dict[str, str]:
     if session is None:
         return {}
     context = getattr(session, "_sc", None)
@@ -44,7 +52,7 @@ def session_settings(spark: SparkSession | None, path: object) -> dict[str, str]
         conf = {name.removeprefix("spark.hadoop."): value for name, value in session.conf.getAll.items()}
         return {name: value for name, value in conf.items() if name.startswith(S3A)}
     hadoop = context._jsc.hadoopConfiguration()
-    bucket = _bucket(parse_location(path))
+    bucket = _bucket(location)
     found = {name: hadoop.get(name) for each in _NAMES for name in _spellings(each, bucket)}
     return {name: str(value) for name, value in found.items() if value}
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.kinds import check_columns
+from statestore.catalog.store_kinds import check_columns
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.backend import KeyedBackend
-from statestore.connector.keyed.emitted import checked_row
+from statestore.connector.keyed.emitted_records import checked_row
 from statestore.connector.keyed.keyed_job import Emitted, KeyedBatch, TaskRows
 from statestore.connector.keyed.task_results import function_failed
 from statestore.connector.tracked.column_calls import EPOCH

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
-from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import spark_schema

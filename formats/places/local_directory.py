@@ -22,7 +22,7 @@ from pathlib import Path
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.forks import leave_in_forks, nothing_to_leave
+from statestore.formats.places.rocksdb_forks import leave_in_forks, nothing_to_leave
 
 _FOLDER = "statestore-local"
 _LOCK = "owner.lock"

@@ -10,7 +10,7 @@ import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
 from statestore.formats.places.disk_errors import storage_error
-from statestore.formats.places.forks import using_rocksdb
+from statestore.formats.places.rocksdb_forks import using_rocksdb
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.native_errors import system_error
 from statestore.formats.rocksdb.reader_errors import corrupt

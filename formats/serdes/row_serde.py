@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.serdes import kafka_rows, natural_keys, natural_values, plain_keys, plain_values
+from statestore.formats.serdes import kafka_serde as kafka_rows
+from statestore.formats.serdes import natural_keys, natural_values, plain_keys, plain_values
 from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 

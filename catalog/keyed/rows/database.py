@@ -24,7 +24,7 @@ from statestore.catalog.keyed.rows.database_options import Cursor, database_opti
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, StorageError
 from statestore.formats.places.disk_errors import storage_error
-from statestore.formats.places.forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
+from statestore.formats.places.rocksdb_forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
 from statestore.formats.rocksdb.key_ranges import successor
 from statestore.formats.rocksdb.native_errors import system_error
 

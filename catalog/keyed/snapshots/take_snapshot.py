@@ -36,7 +36,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors, storage_error
-from statestore.formats.places.forks import forked_error
+from statestore.formats.places.rocksdb_forks import forked_error
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.segments.segment_meta import FileRef
 

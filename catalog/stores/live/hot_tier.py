@@ -29,7 +29,7 @@ from statestore.catalog.stores.live.database_marks import DatabaseMark, Marker, 
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.live.tier_scan import Row, TierScan
 from statestore.formats.errors import StateStoreError
-from statestore.formats.places.forks import keep_for_ever, leave_in_forks, writing_rocksdb
+from statestore.formats.places.rocksdb_forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
 ONE = 0  # the segment number of a tier with one database
 WRITE_BUFFER_BYTES = 64 << 20

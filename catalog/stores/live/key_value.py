@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.handle import PutAllResult
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
+from statestore.catalog.stores.store_handle import PutAllResult
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import Time

@@ -20,7 +20,6 @@ import pyarrow as pa
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.publish_commit import Change, commit_change, commit_time
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.stores.handle import PutAllResult, check_transaction
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
@@ -30,6 +29,7 @@ from statestore.catalog.stores.live.tier_handle import TierHandle
 from statestore.catalog.stores.live.tier_owner import FOLDER
 from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.record_input import TICK, batches_of
+from statestore.catalog.stores.store_handle import PutAllResult, check_transaction
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
 from statestore.formats.places.disk_errors import disk_errors

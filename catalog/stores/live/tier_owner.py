@@ -23,7 +23,6 @@ from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.latency import Latencies
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
@@ -31,12 +30,13 @@ from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
+from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.forks import leave_in_forks, writing_rocksdb
 from statestore.formats.places.local_directory import take_directory
+from statestore.formats.places.rocksdb_forks import leave_in_forks, writing_rocksdb
 
 Answer = TypeVar("Answer")
 

@@ -13,7 +13,7 @@ from typing import Any
 from rocksdict import ReadOptions
 
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
-from statestore.formats.places.forks import keep_for_ever
+from statestore.formats.places.rocksdb_forks import keep_for_ever
 
 SCAN_ROWS = 256
 

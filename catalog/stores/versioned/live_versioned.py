@@ -23,7 +23,7 @@ from statestore.catalog.stores.live.live_recovery import Content, TierState
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.live_tables import Accepted
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
-from statestore.catalog.stores.overwriting import overwrite_records
+from statestore.catalog.stores.overwrite_mode import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.row_layout import TICK

@@ -9,7 +9,7 @@ from statestore.catalog.commits.record_timelines import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.stores.overwriting import overwrite_records
+from statestore.catalog.stores.overwrite_mode import overwrite_records
 from statestore.catalog.stores.pending_writes import records_of
 from statestore.catalog.stores.record_input import latest_time
 from statestore.catalog.stores.retention import Retention

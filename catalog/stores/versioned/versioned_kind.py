@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from statestore.catalog.stores.handle import PutAllResult, StoreHandle
+from statestore.catalog.stores.store_handle import PutAllResult, StoreHandle
 from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.formats.values.times import Time
 

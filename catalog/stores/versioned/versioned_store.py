@@ -24,18 +24,18 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.point_lookup import PointLookup
-from statestore.catalog.stores.handle import NO_STREAM_TIME, PutAllResult, check_transaction
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
+from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
-from statestore.formats.places.forks import leave_in_forks
+from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec

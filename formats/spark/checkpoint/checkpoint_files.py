@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folder, Seen
 from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.spark.checkpoint.side_checksums import VerifiedStream, side_checksums
+from statestore.formats.spark.checkpoint.crc_files import VerifiedStream, side_checksums
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 
 AHEAD_BYTES = 4 << 20

@@ -24,12 +24,12 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, pa
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
-from statestore.formats.spark.providers.changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
 from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
+from statestore.formats.spark.providers.rocksdb_changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,
     family_range,

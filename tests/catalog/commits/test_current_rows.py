@@ -17,7 +17,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.commits import open_rows as module
-from statestore.catalog.commits.open_row_match import sorted_with_positions
+from statestore.catalog.commits.open_row_lookup import sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows
 from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN

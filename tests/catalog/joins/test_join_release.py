@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.stores.kafka_vectors import Case, cases
 
 import statestore
+from statestore.connector.asof.join_on_spark import release
 from statestore.connector.asof.join_request import make_request
-from statestore.connector.asof.spark_engine import release
 
 GRACE_CASES = [case for case in cases("joins") if case["kind"] == "stream-table" and case["grace_ms"] is not None]
 

@@ -16,7 +16,8 @@ from support.properties import few_or_many
 
 import statestore
 from statestore.catalog.reads.table import Table
-from statestore.connector.asof import arrow_engine, key_numbers
+from statestore.connector.asof import join_on_arrow as arrow_engine
+from statestore.connector.asof import key_numbers
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.state_table import Query
 from statestore.formats.values.declared_types import DECLARED

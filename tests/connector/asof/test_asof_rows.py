@@ -17,7 +17,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.reads.table import Table
-from statestore.connector.asof import arrow_engine
+from statestore.connector.asof import join_on_arrow as arrow_engine
 from statestore.formats.state_table import Query
 
 TIME = pa.timestamp("us", "UTC")

@@ -16,7 +16,7 @@ import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed import backend_cache as kept_backends
-from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.key_function import key_function
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, make_job, part_id
 from statestore.connector.keyed.rows_by_key import rows_by_key

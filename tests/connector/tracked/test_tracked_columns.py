@@ -14,7 +14,7 @@ from support.keyed.tracked_scripts import LOOK, REMOVE, SEEN, ordered, scripted
 from support.keyed.tracked_tasks import Tracking, as_table
 from support.parameters import mostly_slow
 
-from statestore import StateSpec
+from statestore.tracked import StateSpec
 
 pytest_plugins = ["support.keyed.tracked_fixtures"]
 pytestmark = pytest.mark.usefixtures("workers")

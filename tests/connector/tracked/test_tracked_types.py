@@ -16,8 +16,8 @@ from support.keyed.tracked_cases import count
 from support.keyed.tracked_scripts import LOOK, SEEN, scripted
 from support.keyed.tracked_tasks import Tracking
 
-from statestore import StateSpec
 from statestore.connector.tracked.state import State
+from statestore.tracked import StateSpec
 
 pytest_plugins = ["support.keyed.tracked_fixtures"]
 pytestmark = pytest.mark.usefixtures("workers")

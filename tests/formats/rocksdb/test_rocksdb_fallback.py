@@ -221,7 +221,7 @@ def test_types_of_entries_for_rocksdb_alone(kind: int, tmp_path: Path) -> None:
 def test_operands_without_an_operator(tmp_path: Path) -> None:
     entries: list[Entry] = [(b"a", 1, MERGE, b"1")]
     directory = write_directory(tmp_path / "db", [(0, entries, table(entries))])
-    with pytest.raises(Unreadable, match="merge operands"):
+    with pytest.raises(Unreadable, match="operands to merge"):
         scanned(directory)
     assert scanned(directory, delimiter=b",") == [(b"a", b"1")]
 

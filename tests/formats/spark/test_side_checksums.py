@@ -16,7 +16,7 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 
 import statestore
 from statestore.formats.errors import CorruptError
-from statestore.formats.spark.checkpoint.side_checksums import SideChecksums, VerifiedStream, side_checksums
+from statestore.formats.spark.checkpoint.crc_files import SideChecksums, VerifiedStream, side_checksums
 
 CHUNK = 512
 

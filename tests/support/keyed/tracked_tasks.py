@@ -13,11 +13,11 @@ import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.connector.keyed.batch import _begun, _committed
-from statestore.connector.keyed.emitted import read_emitted
+from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import KeyedJob, Work, make_job
 from statestore.connector.keyed.task import run_partition
 from statestore.connector.keyed.task_results import Answer, from_json
-from statestore.connector.tracked.initial import InitialStates
+from statestore.connector.tracked.initial_state import InitialStates
 from statestore.connector.tracked.track import _work
 from statestore.connector.tracked.tracked_states import STATE
 from statestore.connector.tracked.types import state_type

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType, TimestampNTZType
 
 from statestore.catalog.stores.record_input import times_of
-from statestore.connector.asof.arrow_engine import join_table, prepared_keys
+from statestore.connector.asof.join_on_arrow import join_table, prepared_keys
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.errors import message_only

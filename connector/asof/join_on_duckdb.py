@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from statestore.connector.asof import arrow_engine
-from statestore.connector.asof.arrow_engine import left_times, prepared_keys, result_schema, whole
+from statestore.connector.asof import join_on_arrow as arrow_engine
+from statestore.connector.asof.join_on_arrow import left_times, prepared_keys, result_schema, whole
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.duckdb.attach import connect
@@ -21,7 +21,7 @@ ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
-    """Join like `statestore.connector.asof.arrow_engine.join_table`."""
+    """Join like `statestore.connector.asof.join_on_arrow.join_table`."""
     numbered_rows = _known_rows(left, request)
     if numbered_rows is None:
         return arrow_engine.join_table(left, request)

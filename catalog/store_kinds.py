@@ -7,13 +7,13 @@ import pyarrow as pa
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
-from statestore.catalog.stores.handle import StoreHandle
 from statestore.catalog.stores.live import live_tables
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
+from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 
