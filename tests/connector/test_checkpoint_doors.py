@@ -264,7 +264,10 @@ SQL_FILTERS = [
 ]
 
 
-@pytest.mark.parametrize("where", [*SQL_FILTERS, "_commit_version = 3", "valid_to IS NULL AND _commit_version < 5"])
+SQL_WHERE = [*SQL_FILTERS, "_commit_version = 3", "valid_to IS NULL AND _commit_version < 5"]
+
+
+@pytest.mark.parametrize("where", mostly_slow(SQL_WHERE, SQL_WHERE[1::3]))
 def test_sql_filters_select_what_duckdb_selects(where: str) -> None:
     """Pushed into the read or not, they mean the same."""
     path = str(checkpoint_path(AGGREGATION))
@@ -339,6 +342,7 @@ def test_the_command_line_tells_the_same() -> None:
         assert run("changes", checkpoint_path(AGGREGATION), "state", *arguments).code in (1, 2)
 
 
+@pytest.mark.slow
 def test_a_report_of_a_checkpoint(tmp_path: Path) -> None:
     for name in (AGGREGATION, JOIN):
         out = tmp_path / f"{name}.html"

@@ -280,6 +280,7 @@ def test_bytes_that_are_no_text_on_a_command_line(root: Path, arguments: list[st
     assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_times_at_both_ends_of_the_calendar_in_every_door(tmp_path: Path) -> None:
     """The first and last moments that state time can have are written, read and shown."""
     first, last = -62_135_596_800_000, 253_402_300_799_999

@@ -14,6 +14,7 @@ import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
 from support.command_line import run
 from support.object_store import BUCKET, ObjectStore, object_store
+from support.parameters import mostly_slow
 from support.refusals import refused
 
 import statestore
@@ -112,7 +113,7 @@ def test_opening_waits_for_few_answers_and_again_for_one(store: ObjectStore) -> 
     assert store.listed == ["waits/commits/"] * 2
 
 
-@pytest.mark.parametrize("name", [ROCKSDB, DELTAS, FORMAT_2])
+@pytest.mark.parametrize("name", mostly_slow([ROCKSDB, DELTAS, FORMAT_2], [ROCKSDB]))
 def test_what_cannot_change_is_fetched_once(store: ObjectStore, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One GET a file and no HEAD; a repeated read lists each folder once and fetches nothing."""
     monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", -60)

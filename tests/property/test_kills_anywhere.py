@@ -11,6 +11,7 @@ import pytest
 from faults.campaign import ONLY, SEED, Sweep, scratch
 from faults.children import Ended, Zygote, children
 from faults.subjects import SUBJECTS
+from support.parameters import mostly_slow
 
 KINDS = (*SUBJECTS, "keyed")
 SHARE = 0.12 / len(KINDS)
@@ -78,7 +79,7 @@ def test_the_process_may_be_killed_at_any_call_and_moment(kind: str) -> None:
     sweep_kind(kind)
 
 
-@pytest.mark.parametrize("kind", ["versioned", "key_value"])
+@pytest.mark.parametrize("kind", mostly_slow(["versioned", "key_value"], ["versioned"]))
 def test_the_process_may_be_killed_now_and_then(kind: str) -> None:
     """A few of the trials above, for every run of the tests."""
     sweep_kind(kind, most=4)

@@ -13,6 +13,7 @@ from faults.children import Zygote, children
 from faults.disks import HELD, MODELS, Cut, disk_after, make_disk
 from faults.subjects import SUBJECTS
 from faults.trace import Step, read_trace
+from support.parameters import mostly_slow
 
 KINDS = (*SUBJECTS, "keyed")
 SHARE = 0.2 / len(KINDS)
@@ -82,7 +83,7 @@ def test_the_power_may_be_cut_at_any_moment(kind: str) -> None:
     sweep_kind(kind, BIG)
 
 
-@pytest.mark.parametrize("kind", ["versioned", "key_value"])
+@pytest.mark.parametrize("kind", mostly_slow(["versioned", "key_value"], ["key_value"]))
 def test_the_power_may_be_cut_now_and_then(kind: str) -> None:
     """A few of the trials above, for every run of the tests."""
     sweep_kind(kind, big=3, most=10)

@@ -62,6 +62,7 @@ def model_of(store: VersionedStore, done: Done) -> Model:
     return model
 
 
+@pytest.mark.slow
 def test_processes(catalog: statestore.Catalog) -> None:
     processes = [
         subprocess.Popen(

@@ -237,7 +237,8 @@ def _expected_files(store: VersionedStore) -> set[str]:
 FIRST, LAST = 2, 32
 
 
-@pytest.mark.parametrize("step", [4, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [4, 2])
 def test_processes_that_kill_themselves(step: int, tmp_path: Path) -> None:
     """Processes that really die before system calls leave every acknowledged put and whole versions."""
     kept = OPERATIONS["full compaction"]

@@ -65,6 +65,7 @@ def test_every_door_of_a_checkpoint(tmp_path: Path) -> None:
     assert all(row["valid_from"] is not None for row in shown[1:])
 
 
+@pytest.mark.slow
 def test_a_report_has_them_without_a_start(tmp_path: Path) -> None:
     path = purged(NAME, tmp_path, 4)
     rows = tables(path)["state"].history().read_all().to_pylist()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.keyed.keyed_backends import local, refused
 from support.keyed.keyed_gates import KINDS, WAIT
+from support.parameters import mostly_slow
 
 import statestore
 from statestore import NotFoundError, StorageError
@@ -185,7 +186,9 @@ def _break(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "Checkpoint", of)
 
 
-@pytest.mark.parametrize("call", ["update", "clear", "add_all", "snapshot", "register"])
+@pytest.mark.parametrize(
+    "call", mostly_slow(["update", "clear", "add_all", "snapshot", "register"], ["update", "snapshot"])
+)
 def test_a_backend_goes_on_when_the_disk_does(
     call: str, store: KeyedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

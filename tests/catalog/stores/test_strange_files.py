@@ -31,6 +31,7 @@ def _wrong(folder: Path, share: str) -> list[str]:
     return [line for line in lines if line.startswith("raw")] + ([] if lines[-1:] == ["done"] else [done.stderr])
 
 
+@pytest.mark.slow
 def test_nothing_in_the_place_of_a_file_hangs(tmp_path: Path) -> None:
     """A FIFO in the place of each kind of file, in every way to use the store."""
     assert not _wrong(tmp_path, "FIFO")

@@ -260,6 +260,7 @@ def test_a_reader_that_stops_reading_is_no_crash(warehouse: Path) -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.slow
 def test_demo_on_duckdb(run: Run, tmp_path: Path) -> None:
     """The demo shows every airport's weather, the errors of arrival order and a plot, and leaves a warehouse to
     explore."""

@@ -185,6 +185,7 @@ def test_vacuum_takes_what_no_snapshot_names_once(tmp_path: Path) -> None:
         assert rows(made.table("counts").scan(version=version).read_all()) == states["counts"]
 
 
+@pytest.mark.slow
 def test_the_report_shows_states(made: Made, tmp_path: Path) -> None:
     answer = run("report", made.path, "-o", tmp_path / "report.html")
     assert answer.code == 0, answer.err

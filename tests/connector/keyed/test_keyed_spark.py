@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "w" / "users"
 
 
-@pytest.mark.parametrize("adaptive", mostly_slow(["true", "false"], ["true"]))
+@pytest.mark.parametrize("adaptive", mostly_slow(["true", "false"], []))
 def test_batches_with_other_numbers_of_tasks(spark: SparkSession, store: Path, adaptive: str) -> None:
     """Every user's rows in the DataFrame's order, whatever the tasks; all key groups are in each version."""
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
@@ -55,6 +55,7 @@ def test_batches_with_other_numbers_of_tasks(spark: SparkSession, store: Path, a
     assert versions(store) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_full_and_incremental_snapshots_follow_each_other(spark: SparkSession, store: Path) -> None:
     model = Model()
     kinds: list[SnapshotKind] = ["full", "incremental", "incremental", "full", "incremental"]
@@ -67,6 +68,7 @@ def test_full_and_incremental_snapshots_follow_each_other(spark: SparkSession, s
         assert state(store) == model.amounts
 
 
+@pytest.mark.slow
 def test_tasks_without_rows_keep_their_state(spark: SparkSession, store: Path) -> None:
     model = Model()
     for rows in (some_rows(0), [("user-3", 5)], [], some_rows(1)):

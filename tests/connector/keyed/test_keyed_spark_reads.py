@@ -42,7 +42,7 @@ def collected(frame: DataFrame) -> Rows:
     return rows(frame.toArrow())
 
 
-@pytest.mark.parametrize("state", mostly_slow(STATES, ["attrs"]))
+@pytest.mark.parametrize("state", mostly_slow(STATES, []))
 def test_versions_times_and_filters(spark: SparkSession, made: Made, state: str) -> None:
     path = f"{made.path}/sessions/{state}"
     assert collected(load(spark, path)) == made.newest[state]
@@ -110,6 +110,7 @@ def test_a_path_that_is_several_tables(spark: SparkSession, made: Made) -> None:
         load(spark, f"{made.path}/sessions")
 
 
+@pytest.mark.slow
 def test_rows_are_not_written(spark: SparkSession, made: Made) -> None:
     frame = spark.createDataFrame([("x", 1)], "user string, value long")
     for path in ("sessions", "sessions/counts"):

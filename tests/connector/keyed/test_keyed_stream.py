@@ -112,6 +112,7 @@ def test_batches_restarts_and_other_numbers_of_tasks(stream: Stream, tmp_path: P
     assert len({entry.transaction[0] for entry in log.entries if entry.transaction}) == 1
 
 
+@pytest.mark.slow
 def test_only_the_newest_snapshots_stay(stream: Stream, tmp_path: Path) -> None:
     model = Model()
     for number in range(5):
@@ -190,6 +191,7 @@ def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -
     assert state(stream.store) == model.amounts
 
 
+@pytest.mark.slow
 def test_two_queries_on_one_store_take_turns(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     """Each query adds to the commits of the other."""
     streams = [Stream(spark, tmp_path / name, store) for name in ("left", "right")]

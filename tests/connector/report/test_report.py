@@ -161,6 +161,7 @@ def test_script_json_stays_in_its_element(text: str) -> None:
     assert json.loads(written) == {text: text}
 
 
+@pytest.mark.slow
 def test_the_command(warehouse: Path, tmp_path: Path) -> None:
     code, out, err = run("report", warehouse, "-o", tmp_path / "r.html", "--store", "windows", "--json")
     assert (code, err) == (0, "")

@@ -65,6 +65,7 @@ def shown(frame: DataFrame) -> Counter[Any]:
     return Counter(map(str, frame.collect()))
 
 
+@pytest.mark.slow
 def test_each_batch_is_what_spark_reads(spark: SparkSession, checkpoint: Path) -> None:
     spark.conf.set(f"{PREFIX}checkpointFormatVersion", "2")
     try:

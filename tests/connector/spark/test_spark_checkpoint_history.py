@@ -192,6 +192,7 @@ def test_what_is_refused(spark: SparkSession, name: str, options: dict[str, Any]
     assert re.search(said, refusal(spark, name, **options), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_purged_batches(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     shutil.copytree(checkpoint_path(AGGREGATION), path)
@@ -234,6 +235,7 @@ def stream(spark: SparkSession, path: Path, checkpoint: Path, **options: Any) ->
     return seen
 
 
+@pytest.mark.slow
 def test_a_stream_of_the_changes_of_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """The stream begins with the first batch, resumes at its position, and reads new batches."""
     path = tmp_path / "growing"

@@ -227,6 +227,7 @@ def test_aggregations(spark: SparkSession, warehouse: Path, tmp_path: Path, mode
         assert [row["rows"] for row in store.versions().to_pylist()[1:]] == [2, 1, 2]
 
 
+@pytest.mark.slow
 def test_windows_of_a_stream_in_a_window_store(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     statestore.connect(warehouse).create_store(
         "counts",
@@ -337,6 +338,7 @@ def test_the_change_feed_goes_on_where_it_stopped(spark: SparkSession, filled: P
     assert {row[0] for row in seen[1]} == {4, 6}
 
 
+@pytest.mark.slow
 def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled, maxVersionsPerTrigger=1), tmp_path / "cp", seen)
@@ -354,7 +356,7 @@ STARTS: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, STARTS[:1]))
+@pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, []))
 def test_where_a_stream_begins(
     spark: SparkSession, filled: Path, tmp_path: Path, options: dict[str, Any], versions: list[int]
 ) -> None:
@@ -380,6 +382,7 @@ def failing(start: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_version_that_is_gone_names_the_oldest_left(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled, maxVersionsPerTrigger=1), tmp_path / "cp", seen)
@@ -395,6 +398,7 @@ def test_a_version_that_is_gone_names_the_oldest_left(spark: SparkSession, fille
     assert "VERSION_NOT_FOUND" in text and f"to {newest}" in text
 
 
+@pytest.mark.slow
 def test_a_store_that_was_made_anew_is_not_taken_for_the_old_one(
     spark: SparkSession, filled: Path, tmp_path: Path
 ) -> None:

@@ -70,7 +70,7 @@ class Model:
         return emitted
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(4), [0]))
+@pytest.mark.parametrize("seed", mostly_slow(range(4), []))
 def test_random_schedules(tmp_path: Path, seed: int) -> None:
     """Puts, looks, removals, timeouts, initial states, failures, idle batches and other numbers of tasks."""
     random = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
+from support.parameters import mostly_slow
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -101,7 +102,7 @@ STRETCHES: list[list[KeyBounds]] = [
 
 
 @pytest.mark.parametrize("reader", ["scanner", "rocksdict"])
-@pytest.mark.parametrize("ranges", STRETCHES)
+@pytest.mark.parametrize("ranges", mostly_slow(STRETCHES, STRETCHES[::3]))
 def test_a_look_up_needs_few_blocks(
     database: Path, tmp_path: Path, ranges: list[KeyBounds], reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import xxhash
+from support.parameters import mostly_slow
 
 from statestore.formats.kernels.checksum_kernels import CRC32C, XXH3, XXHASH, XXHASH64, block_checksums, crc32c
 from statestore.formats.kernels.compiled import SLACK
@@ -43,7 +44,7 @@ TRUTH: dict[int, Callable[[bytes, bytes], int]] = {
 
 
 @pytest.mark.parametrize("kind", TRUTH)
-@pytest.mark.parametrize("compression", [0, 4, 255])
+@pytest.mark.parametrize("compression", mostly_slow([0, 4, 255], [4]))
 def test_blocks_of_all_lengths(kind: int, compression: int) -> None:
     chance = random.Random(kind)
     sizes = [size for size in SIZES if size < 4096] if kind == CRC32C else SIZES

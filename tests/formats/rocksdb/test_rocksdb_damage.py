@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.parameters import mostly_slow
 from support.rocksdb.rocksdb_scans import outcome
 from support.rocksdb.rocksdb_tables import (
     CRC32C,
@@ -87,7 +88,10 @@ def check_damage(directory: Path, form: Form, name: str, rounds: int, seed: int)
     return refused
 
 
-@pytest.mark.parametrize("form", [*FORMS, Form(checksum=NO_CHECKSUM), Form(checksum=NO_CHECKSUM, version=6, codec=LZ4)])
+EACH_FORM = [*FORMS, Form(checksum=NO_CHECKSUM), Form(checksum=NO_CHECKSUM, version=6, codec=LZ4)]
+
+
+@pytest.mark.parametrize("form", mostly_slow(EACH_FORM, EACH_FORM[::3]))
 def test_table_files_with_bytes_changed(form: Form, tmp_path: Path) -> None:
     refused = check_damage(stored(tmp_path / "db", form), form, "000010.sst", 60, 1)
     assert refused > (20 if form.checksum == NO_CHECKSUM else 40)

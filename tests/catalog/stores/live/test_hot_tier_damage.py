@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
@@ -265,7 +266,7 @@ def trial(root: Path, copy: Path, kind: str, seed: int) -> None:
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, list(KINDS)[:2]))
 def test_no_damage_shortens_a_read(root: Path, tmp_path: Path, kind: str) -> None:
     for seed in range(6):
         trial(root, tmp_path / "copy", kind, seed)
@@ -327,7 +328,7 @@ def test_an_iterator_goes_on_where_it_met_the_damage(tmp_path: Path, backwards: 
     assert [row.key for row in found[1]] == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, list(KINDS)[:2]))
 def test_writes_go_on_where_a_compaction_meets_the_damage(root: Path, tmp_path: Path, kind: str) -> None:
     """RocksDB merges table files on its own, and refuses writes for ever once that has failed."""
     shutil.copytree(made(root, kind), tmp_path / "copy")

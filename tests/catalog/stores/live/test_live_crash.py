@@ -84,6 +84,7 @@ def test_killed_from_outside(tmp_path: Path) -> None:
     assert found in (rows, rows | under_way)
 
 
+@pytest.mark.slow
 def test_several_deaths_in_a_row(tmp_path: Path) -> None:
     """Each writer takes over the rows that the one before had acknowledged."""
     catalog = statestore.connect(tmp_path)

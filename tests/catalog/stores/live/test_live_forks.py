@@ -132,6 +132,7 @@ def test_a_fork_does_not_hold_the_lock_when_its_parent_gives_it_up(tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_processes_of_multiprocessing(tmp_path: Path) -> None:
     """multiprocessing forks by default before Python 3.14: the child fails at once, even if the parent has closed its
     stores; a spawned child works."""
@@ -232,6 +233,7 @@ def test_what_a_fork_inherited_stays_the_parents(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_versioned_store_goes_on_in_a_fork_with_a_changelog_of_its_own(tmp_path: Path) -> None:
     """Pending rows of the parent belong to the parent; each row is committed once, by the process that put it, also
     below a fork."""
