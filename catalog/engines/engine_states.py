@@ -83,8 +83,9 @@ class EngineStates:
         return summarize_state(EngineTable(self.opening, name, name, self.source))
 
     def address(self, name: str) -> str:
-        """Return the path of a state; options that select it go with the path of all states."""
-        return self.location.uri if self.opening.options else self.location.at(name).uri
+        """Return the path of a state; options that select it go with the path of all states. A metadata table is that
+        of the state by its name."""
+        return self.location.uri if self.opening.options and "$" not in name else self.location.at(name).uri
 
     @property
     def options(self) -> Mapping[str, str]:

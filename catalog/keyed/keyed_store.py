@@ -87,7 +87,7 @@ class KeyedStore:
         many tasks wrote it. ``directory`` is for its local files (default: the system's temporary directory); files
         that killed processes left there are removed.
 
-        Raises NotFoundError VERSION_NOT_FOUND or SNAPSHOT_FILE_MISSING, CorruptError SNAPSHOT_FILE_CORRUPT,
+        Raises NotFoundError VERSION_NOT_FOUND or SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT,
         InvalidInputError INVALID_KEY_GROUPS.
         """
         self._check_writable()
@@ -208,7 +208,7 @@ class KeyedStore:
         """Return one row per version, oldest first: time, operation, writer, transaction, bytes.
 
         The columns are those of the metadata table ``$versions``. Discarding a snapshot is a version of its own; the
-        bytes of a discarded snapshot are null. `kept_snapshots` has the versions that can be read.
+        bytes of a discarded snapshot are null. `retained` has the versions that can be read.
         """
         self._check_open()
         return entries_table(self._read())

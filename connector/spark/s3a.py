@@ -7,6 +7,7 @@ They are options of a read, or settings of the session with ``spark.hadoop.`` be
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ _ENDPOINT, _REGION, _SSL, _PROVIDER = (
     "aws.credentials.provider",
 )
 _NAMES = (_ACCESS, _SECRET, _TOKEN, _ENDPOINT, _REGION, _SSL, _PROVIDER)
+_REGIONAL = re.compile(r"s3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com(?:\.cn)?")
 _ANYWHERE = "s3.amazonaws.com"  # Hadoop's default endpoint, which says nothing
 
 
@@ -53,7 +55,8 @@ def _settings(session: Any, location: Location) -> dict[str, str]:
         return {name: value for name, value in conf.items() if name.startswith(S3A)}
     hadoop = context._jsc.hadoopConfiguration()
     bucket = _bucket(location)
-    found = {name: hadoop.get(name) for each in _NAMES for name in _spellings(each, bucket)}
+    names = [name for each in _NAMES for name in _spellings(each, bucket)]
+    found = {name: session.conf.get(name, None) or hadoop.get(name) for name in names}  # the first is set while it runs
     return {name: str(value) for name, value in found.items() if value}
 
 
@@ -66,9 +69,13 @@ def with_settings(path: str, settings: Mapping[str, str]) -> str:
     said = {each: value for each in _NAMES for value in _values(settings, each, bucket)}
     options = dict(parse_qsl(location.options, keep_blank_values=True))
     endpoint, ssl = said.get(_ENDPOINT, ""), said.get(_SSL, "true").lower() != "false"
-    if endpoint and endpoint != _ANYWHERE and "endpoint_override" not in options:
-        scheme, there, host = endpoint.rpartition("://")
-        options |= {"endpoint_override": host.rstrip("/"), "scheme": scheme if there else "https" if ssl else "http"}
+    scheme, there, host = endpoint.rstrip("/").rpartition("://")
+    regional = _REGIONAL.fullmatch(host)
+    if regional is not None:
+        options.setdefault("region", said.get(_REGION) or regional[1])
+    elif host and host != _ANYWHERE and "endpoint_override" not in options:
+        options["endpoint_override"] = host
+        options.setdefault("scheme", scheme if there else "https" if ssl else "http")
     if said.get(_REGION):
         options.setdefault("region", said[_REGION])
     authority = location.authority

@@ -6,6 +6,7 @@ one of the same length and time, so it is not kept (`is_settled`).
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -46,6 +47,15 @@ def keep_part(key: Hashable, data: bytes) -> None:
         _parts[key] = data
         while _bytes > MOST_BYTES:
             _bytes -= len(_parts.popitem(last=False)[1])
+
+
+def _new_lock() -> None:
+    """Replace the lock in a fork: a thread that the child lacks may have held it."""
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 def forget_parts() -> None:

@@ -281,6 +281,7 @@ class RandomAccess:
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Read ``size`` bytes; fewer only at the end of the file."""
+        size = max(0, min(size, self.size - offset))
         try:
             if isinstance(self.source, S3Object):
                 return self.source.read_at(offset, size)

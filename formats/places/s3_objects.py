@@ -8,10 +8,11 @@ certificates.
 from __future__ import annotations
 
 import configparser
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,6 +23,14 @@ from statestore.formats.places.fetched_parts import keep_part, kept_part
 
 _KEYS = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key",
          "aws_session_token": "session_token"}  # fmt: skip
+_UNDERSTOOD = {
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_EXECUTION_ENV",
+    "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_STS_REGIONAL_ENDPOINTS",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_CA_BUNDLE", "AWS_PAGER", "AWS_DEFAULT_OUTPUT", "AWS_MAX_ATTEMPTS",
+    "AWS_RETRY_MODE", "AWS_SDK_LOAD_CONFIG",
+}  # fmt: skip
 _ONLY_ARROW = ("role_arn", "session_name", "external_id", "tls_ca_file_path", "force_virtual_addressing")
 _CHUNK = 1 << 20
 
@@ -56,8 +65,8 @@ class S3Object:
     other object ever gets this name. What is read is kept, where that shows that it is the same object later.
     """
 
-    store: Any
-    identity: str
+    store: Any = field(repr=False)
+    identity: str = field(repr=False)
     path: str
     size: int | None = None
     modified: int | None = None
@@ -141,27 +150,50 @@ def s3_object(filesystem: pafs.FileSystem, path: str) -> S3Object | None:
     _, (options,) = filesystem.__reduce__()  # the only place where pyarrow says its settings
     given = {name: value for name, value in options.items() if isinstance(value, str | bool)}
     proxy = str((options.get("proxy_options") or {}).get("host") or "")
-    settings = _settings(tuple(sorted(given.items())), proxy)
-    if settings is None:
+    settings = _settings(tuple(sorted(given.items())), proxy, _variables())
+    if settings is None or not _is_plain_key(path):
         return None
-    store = _client(path.partition("/")[0], settings, options.get("scheme") == "http")
-    return S3Object(store, repr(settings), path)
+    with _os_errors():
+        store = _client(path.partition("/")[0], settings)
+    return S3Object(store, hashlib.sha256(repr(settings).encode()).hexdigest(), path)
+
+
+def _variables() -> tuple[tuple[str, str], ...]:
+    """The variables of the environment that concern storages."""
+    names = [name for name in os.environ if name.startswith("AWS_") or name.upper().endswith("_PROXY")]
+    return tuple([(name, os.environ[name]) for name in sorted(names)])
+
+
+def _is_plain_key(path: str) -> bool:
+    """Return whether obstore takes the key: it refuses empty and dotted parts, and control characters."""
+    return path.isprintable() and not {"", ".", ".."} & set(path.split("/"))
 
 
 @lru_cache(maxsize=32)
-def _settings(given: tuple[tuple[str, Any], ...], proxy: str) -> tuple[tuple[str, str], ...] | None:
-    """The settings of obstore's client that say the same as those of pyarrow's; None where there are none."""
-    options = dict(given)
-    if proxy or any(options.get(name) for name in _ONLY_ARROW):
+def _settings(
+    given: tuple[tuple[str, Any], ...], proxy: str, around: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...] | None:
+    """The settings of obstore's client that say the same as those of pyarrow's; None where there are none.
+
+    ``around`` are the variables of the environment that concern storages. obstore follows some that pyarrow does not,
+    so any variable but those of `_UNDERSTOOD` leaves the reading to pyarrow.
+    """
+    options, variables = dict(given), dict(around)
+    if proxy or variables.keys() - _UNDERSTOOD or any(options.get(name) for name in _ONLY_ARROW):
         return None
+    if str(options.get("region", "")).startswith("cn-"):
+        return None  # obstore does not know the names of the hosts there
     found = _credentials(options)
+    if found is not None and "AWS_SESSION_TOKEN" in variables and "session_token" not in found:
+        return None  # obstore would send the token of other keys
     return None if found is None else tuple(sorted(found.items()))
 
 
 def _credentials(options: Mapping[str, Any]) -> dict[str, str] | None:
     found: dict[str, str] = {"region": options["region"]} if options.get("region") else {}
     if options.get("endpoint_override"):
-        found["endpoint"] = f"{options.get('scheme') or 'https'}://{options['endpoint_override']}"
+        endpoint = str(options["endpoint_override"])
+        found["endpoint"] = endpoint if "://" in endpoint else f"{options.get('scheme') or 'https'}://{endpoint}"
     if options.get("anonymous"):
         return {**found, "skip_signature": "true"}
     if options.get("access_key"):
@@ -176,13 +208,14 @@ def _credentials(options: Mapping[str, Any]) -> dict[str, str] | None:
 def _profile() -> dict[str, str] | None:
     """The keys of the user's profile; none where there is no profile; None for one that is more than lasting keys."""
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
-    home = Path.home() / ".aws"
-    files = {
-        Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials"): name,
-        Path(os.environ.get("AWS_CONFIG_FILE") or home / "config"): name if name == "default" else f"profile {name}",
-    }
+    home = Path(os.environ.get("HOME") or "/", ".aws")
+    section = name if name == "default" else f"profile {name}"
+    files = [  # the later one decides
+        (Path(os.environ.get("AWS_CONFIG_FILE") or home / "config"), section),
+        (Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials"), name),
+    ]
     profile: dict[str, str] = {}
-    for file, section in files.items():
+    for file, section in files:
         parsed = configparser.RawConfigParser()
         try:
             parsed.read(file, "utf-8")
@@ -196,11 +229,12 @@ def _profile() -> dict[str, str] | None:
 
 
 @lru_cache(maxsize=32)
-def _client(bucket: str, settings: tuple[tuple[str, str], ...], plain_http: bool | None) -> Any:
+def _client(bucket: str, settings: tuple[tuple[str, str], ...]) -> Any:
     from obstore.store import S3Store
 
     _Process.used = True
-    return S3Store(bucket, config=cast(Any, dict(settings)), client_options={"allow_http": bool(plain_http)})
+    plain_http = dict(settings).get("endpoint", "").startswith("http://")
+    return S3Store(bucket, config=cast(Any, dict(settings)), client_options={"allow_http": plain_http})
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from statestore.connector.options import options_of_engines, query_of
 from statestore.formats.engine_arguments import flag, python_name
 from statestore.formats.engines import engines
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.state_table import Query
 
 AGGREGATION, JOIN, VARIABLES = "spark4.3.0-agg__rkcl", "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
 SNAPSHOT = {"snapshotStartBatchId": 2, "snapshotPartitionId": 0}
@@ -180,3 +181,12 @@ def test_the_reference_lists_the_three_spellings() -> None:
     listed = {option.name: (option.python, option.command) for option in options_of_engines()}
     assert listed["snapshotStartBatchId"] == ("inspect(snapshot_start_batch_id=)", "--snapshot-start-batch-id")
     assert set(listed) >= set(NAMES)
+
+
+def test_metadata_tables_of_selected_states_have_an_address() -> None:
+    """Spark opens them by it: of a state by its name, as options and a suffix do not go together."""
+    path = str(checkpoint_path("spark4.3.0-agg__rkcl"))
+    found = statestore.inspect(path, operator_id=0)
+    table = open_table(found.address("state$versions"))
+    assert table.name == "state$versions"
+    assert table.schema(Query()) == found.open("state$versions").schema(Query())

@@ -132,6 +132,42 @@ def test_what_cannot_change_is_fetched_once(store: ObjectStore, name: str, monke
         assert 0 < len(store.listed) == len(set(store.listed))
 
 
+def test_what_was_missing_is_read_once_it_is_restored() -> None:
+    """As the error says: the checkpoint that lacks a partition is not kept open."""
+    files = pafs.PyFileSystem(pafs.FSSpecHandler(__import__("fsspec").filesystem("memory")))
+    pafs.copy_files(str(checkpoint_path(ROCKSDB)), "/mended/c", pafs.LocalFileSystem(), files)
+    files.delete_dir("/mended/c/state/0/1")
+    refused(
+        NotFoundError, "SPARK_STATE_NOT_FOUND", lambda: statestore.inspect("memory://mended/c").table("state").scan()
+    )
+    pafs.copy_files(str(checkpoint_path(ROCKSDB) / "state/0/1"), "/mended/c/state/0/1", pafs.LocalFileSystem(), files)
+    assert multiset(statestore.inspect("memory://mended/c").table("state").scan().read_all()) == last(ROCKSDB)
+
+
+def test_another_checkpoint_in_the_same_place() -> None:
+    """A file system without times cannot show that the files in commits are others."""
+    files = pafs.PyFileSystem(pafs.FSSpecHandler(__import__("fsspec").filesystem("memory")))
+    for name in (DELTAS, "spark4.3.0-distinct2__hdfs"):
+        files.delete_dir_contents("/same", missing_dir_ok=True)
+        pafs.copy_files(str(checkpoint_path(name)), "/same/c", pafs.LocalFileSystem(), files)
+        found = statestore.inspect("memory://same/c").table("state").scan().read_all()
+        assert multiset(found) == multiset(statestore.inspect(checkpoint_path(name)).table("state").scan().read_all())
+
+
+def test_a_table_file_that_was_damaged_and_restored(store: ObjectStore) -> None:
+    uri = store.upload(checkpoint_path(ROCKSDB), "restored")
+    path = next(path for path in store.contents("restored") if path.endswith(".sst") and "/0/0/SSTs/" in path)
+    data = store.filesystem.open_input_file(path).read()
+    for content in (data[:40] + b"damage" + data[46:], data):
+        with store.filesystem.open_output_stream(path) as file:
+            file.write(content)
+        table = statestore.inspect(uri).table("state")
+        if content == data:
+            assert multiset(table.scan().read_all()) == last(ROCKSDB)
+        else:
+            refused(CorruptError, "SPARK_STATE_FILE", lambda table=table: table.scan().read_all())  # type: ignore[misc]
+
+
 def test_a_file_in_the_place_of_another_is_read(store: ObjectStore) -> None:
     """A query that repeats a batch writes its files again, perhaps of the same length and within a second."""
     uri = store.upload(checkpoint_path(DELTAS), "replaced")

@@ -1,11 +1,13 @@
 """Cache of the checkpoint at a location, which is opened repeatedly: for its schema, its splits and each of them.
 
 A checkpoint that is not local is kept open as long as the files in ``commits`` are the same, so that opening it again
-is one request. Files of a checkpoint's metadata are never rewritten; one that is made anew has other times.
+is one request. Files of a checkpoint's metadata are never rewritten; one that is made anew has other times. Where the
+storage reports no times, or parts of the checkpoint are missing and may be restored, nothing is kept.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
@@ -46,11 +48,27 @@ def _open(location: Location, batch_id: int | None, root: Folder) -> Checkpoint:
             _opened.move_to_end(key)
             return found[1]
     checkpoint = _forgetting(open_in(root, batch_id))
+    if not _is_whole(checkpoint) or any(changed is None for _, _, changed in commits):
+        return checkpoint
     with _lock:
         _opened[key] = _opened[location, checkpoint.batch.batch_id] = commits, checkpoint
         while len(_opened) > KEPT:
             _opened.popitem(last=False)
     return checkpoint
+
+
+def _is_whole(checkpoint: Checkpoint) -> bool:
+    absent = any(store.absent for operator in checkpoint.operators for store in operator.stores)
+    return checkpoint.batch.logged and not absent
+
+
+def _new_lock() -> None:
+    """Replace the lock in a fork: a thread that the child lacks may have held it."""
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 def _forgetting(checkpoint: Checkpoint) -> Checkpoint:

@@ -33,13 +33,6 @@ def fetch_ahead(root: Folder, batch_id: int | None) -> None:
     root.fetch(files=files)
 
 
-def _metadata(folder: Folder) -> list[tuple[Folder, str | int]]:
-    """The path of the metadata file in each format that an operator has."""
-    v2 = folder.at("v2")
-    found: list[tuple[Folder, str | int]] = [(v2, number) for number in v2.numbered()[-1:]]
-    return [*found, (folder, "metadata")] if "metadata" in folder.files() else found
-
-
 def _first_partition(operator: Folder) -> Folder | None:
     numbers = [int(name) for name in operator.folders() if name.isdecimal()]
     return operator.at(min(numbers)) if numbers else None

@@ -21,6 +21,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.places.fetched_parts import forget_parts
 from statestore.formats.places.folder import MAX_SMALL_BYTES, Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -75,6 +76,7 @@ def zip_rows(
         try:
             yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
+            forget_parts()  # a table file that is restored has the name of the damaged one
             raise corrupt_file(path, error.message) from error
 
 

@@ -68,6 +68,7 @@ def test_settings_of_hadoops_client(spark: SparkSession) -> None:
         ({"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b/", "fs.s3a.session.token": "t"}, "s3a://a:b%2F@b/x?session_token=t"),
         ({"fs.s3a.access.key": "a"}, "s3a://b/x"),
         ({"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}, "s3a://b/x?anonymous=true"),
+        ({"fs.s3a.endpoint": "https://s3.eu-central-1.amazonaws.com"}, "s3a://b/x?region=eu-central-1"),
         ({"fs.s3a.endpoint.region": "eu", "fs.s3a.bucket.b.endpoint.region": "us"}, "s3a://b/x?region=us"),
     ],
 )  # fmt: skip
@@ -79,6 +80,8 @@ def test_settings_become_parts_of_the_uri(settings: dict[str, str], uri: str) ->
 def test_what_a_uri_says_comes_first() -> None:
     settings = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b", "fs.s3a.endpoint.region": "us"}
     assert with_settings("s3://me:too@b/x?region=eu", settings) == "s3://me:too@b/x?region=eu"
+    settings = {"fs.s3a.endpoint": "h:9000"}
+    assert with_settings("s3://b/x?scheme=http", settings) == "s3://b/x?scheme=http&endpoint_override=h%3A9000"
 
 
 def test_names_that_a_uri_would_encode(spark: SparkSession, tmp_path: Path) -> None:

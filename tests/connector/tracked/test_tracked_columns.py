@@ -91,7 +91,7 @@ def test_wrong_states_of_columns(tmp_path: Path, name: str) -> None:
     tracking = Tracking(tmp_path, StateSpec.vectorized(lambda batch_time, keys, rows, states: answer))
     with refused("FUNCTION_FAILED", told):
         tracking.batch([("a", 1), ("b", 1)])
-    assert tracking.store.versions() == []
+    assert tracking.store.retained() == []
     assert tracking.store.vacuum(0) == []
 
 

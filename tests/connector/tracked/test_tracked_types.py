@@ -159,7 +159,7 @@ def test_initial_states_that_are_refused(tmp_path: Path) -> None:
     for wrong in ({}, {"x": "bigint", "y": "bigint"}, {"x": "string"}):
         with refused("WRONG_INITIAL_STATE", "int64"):
             tracking.put_initial([("a", *([None] * len(wrong)))], kinds=wrong)
-    assert tracking.store.versions() == []
+    assert tracking.store.retained() == []
     assert tracking.store.vacuum(0) == []
 
 

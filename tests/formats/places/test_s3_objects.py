@@ -155,6 +155,50 @@ def test_profiles(
         assert found.store.config.get("access_key_id", "default chain") == key
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("AWS_ENDPOINT_URL_S3", "http://elsewhere:1"), ("AWS_SKIP_SIGNATURE", "true"), ("AWS_S3_EXPRESS", "true"),
+        ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true"), ("HTTP_PROXY", "http://elsewhere:1"),
+        ("https_proxy", "http://elsewhere:1"), ("AWS_SESSION_TOKEN", "of other keys"), ("AWS_NEW_SETTING", "1"),
+    ],
+)  # fmt: skip
+def test_the_environment_changes_nothing_that_a_location_says(
+    store: ObjectStore, folder: Folder, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """obstore follows variables that pyarrow does not; the two must never read from different places."""
+    monkeypatch.setenv(variable, value)
+    assert s3_object(folder.filesystem, folder.path + "/empty") is None
+    assert folder.read_once("empty") == b""
+
+
+def test_keys_in_both_files_of_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for variable, key in (("AWS_SHARED_CREDENTIALS_FILE", "A"), ("AWS_CONFIG_FILE", "C")):
+        (tmp_path / variable).write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=S\n")
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    found = s3_object(pafs.S3FileSystem(region="us-east-1", endpoint_override=f"{tmp_path.name}:1"), "bucket/key")
+    assert found is not None
+    assert found.store.config["access_key_id"] == "A"
+
+
+def test_secrets_are_in_no_repr(folder: Folder) -> None:
+    with folder.random_access(ODD, len(DATA)) as file:
+        assert "secret" not in repr(file)
+        assert "'er'" not in repr(file)
+
+
+def test_an_endpoint_with_a_scheme(store: ObjectStore) -> None:
+    uri = store.uri("folder").replace("override=", "override=http%3A%2F%2F").replace("&scheme=http", "")
+    assert folder_at(parse_location(uri)).read_once("empty") == b""
+
+
+def test_keys_that_obstore_does_not_take_are_left_to_pyarrow(folder: Folder) -> None:
+    for name in ("a//b", "a/../b", "a\nb"):
+        assert s3_object(folder.filesystem, f"{BUCKET}/{name}") is None
+
+
 def test_roles_proxies_and_certificates_are_left_to_pyarrow() -> None:
     plain = {"region": "us-east-1", "access_key": "a", "secret_key": "b"}
     assert s3_object(pafs.S3FileSystem(**plain), "bucket/key") is not None
