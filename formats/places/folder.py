@@ -60,7 +60,7 @@ class FileRules:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was listed, by path and name, and the contents of files that were read, by path."""
+    """Listings by path and name, and the contents of files that were read, by path."""
 
     listings: dict[str, Mapping[str, pafs.FileInfo]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)

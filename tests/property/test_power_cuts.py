@@ -83,6 +83,7 @@ def test_the_power_may_be_cut_at_any_moment(kind: str) -> None:
     sweep_kind(kind, BIG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mostly_slow(["versioned", "key_value"], ["key_value"]))
 def test_the_power_may_be_cut_now_and_then(kind: str) -> None:
     """A few of the trials above, for every run of the tests."""

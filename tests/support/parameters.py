@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 
-def mostly_slow(cases: Iterable[Any], quick: Container[Any]) -> list[Any]:
-    """The cases, all but the ``quick`` ones marked slow; a tuple has the values of several parameters."""
+def mostly_slow(cases: Iterable[Any], quick: Container[Any] | int) -> list[Any]:
+    """The cases, all but the ``quick`` ones marked slow, or but each of that many; a tuple has several parameters."""
+    if isinstance(quick, int):
+        return [_slow(case) if number % quick else case for number, case in enumerate(cases)]
     return [case if case in quick else _slow(case) for case in cases]
 
 

@@ -1,4 +1,4 @@
-"""What a versioned store returns: a version of a key, and the outcome of a put."""
+"""Results of a versioned store: a version of a key, and the outcome of a put."""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ def _newest_segment(folder: Path) -> tuple[str, pa.RecordBatch, int]:
     return name, pa.ipc.open_file(data).get_batch(0), data.address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_forged_offset_ends_the_process(made: Path, every: int) -> None:
     """The second word of each buffer of each column, of which offsets are the first, as large as can be."""

@@ -125,6 +125,7 @@ def test_a_stream_reads_the_newest_of_each_batch(spark: SparkSession, store_path
     assert [row["price"] for row in drained(joined, tmp_path / "cp")] == [7.0]
 
 
+@pytest.mark.slow
 def test_grace_lets_a_stream_wait_for_late_prices(spark: SparkSession, tmp_path: Path) -> None:
     store = statestore.connect(tmp_path / "w").create_store(
         "prices", key={"item": "string"}, value={"price": "double"}, history_retention="1 hour"

@@ -31,6 +31,7 @@ def as_text(rows: pa.Table) -> list[str]:
 SOME = ("lst", "tmp", "val")  # without a key, with a key of two columns and of one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "names"), [("left", SOME), *mostly_slow([("inner", VARIABLES), ("left", VARIABLES)], [])]
 )

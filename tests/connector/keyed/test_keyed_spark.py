@@ -100,6 +100,7 @@ def test_a_transaction_runs_once(spark: SparkSession, store: Path) -> None:
     assert versions(store) == [1]
 
 
+@pytest.mark.slow
 def test_old_snapshots_go_and_their_rows_with_them(spark: SparkSession, store: Path) -> None:
     model, answers = Model(), []
     for number in range(4):

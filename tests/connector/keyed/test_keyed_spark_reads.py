@@ -55,6 +55,7 @@ def test_versions_times_and_filters(spark: SparkSession, made: Made, state: str)
     assert load(spark, f"{path}$snapshots").where("readable").count() == len(made.kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 def test_history_and_changes(spark: SparkSession, made: Made, state: str) -> None:
     path = f"{made.path}/sessions/{state}"

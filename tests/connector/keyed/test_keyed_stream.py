@@ -161,6 +161,7 @@ def test_a_sink_that_fails_gets_the_same_rows_later(stream: Stream, tmp_path: Pa
     assert state(stream.store) == model.amounts
 
 
+@pytest.mark.slow
 def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -> None:
     """Backends kept from the batch before hold state that was never committed, so they must not be used again."""
     model, expected = Model(), {}

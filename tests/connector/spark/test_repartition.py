@@ -78,6 +78,7 @@ def test_each_batch_is_what_spark_reads(spark: SparkSession, checkpoint: Path) -
         spark.conf.unset(f"{PREFIX}checkpointFormatVersion")
 
 
+@pytest.mark.slow
 def test_moves_are_no_changes_for_spark_either(spark: SparkSession, checkpoint: Path) -> None:
     found = read(spark, checkpoint, readChangeFeed=True, startingVersion=0)
     told = Counter((row.key.k, row._commit_version, row._change_type) for row in found.collect())

@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from support.checkpoints.checkpoint_tables import began, tables
 from support.checkpoints.spark_state_fixtures import checkpoint_path, multiset
+from support.parameters import mostly_slow
 
 import statestore
 
@@ -80,6 +81,7 @@ def test_ranges_and_moments(spark: SparkSession) -> None:
         assert multiset(load(spark, AGGREGATION, **options).toArrow()) == multiset(expected.read_all()), options
 
 
+@pytest.mark.slow
 def test_sql(spark: SparkSession) -> None:
     path = checkpoint_path(AGGREGATION)
     table = tables(path)["state"]
@@ -122,6 +124,7 @@ FILTERS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filters", [FILTERS[::2], pytest.param(FILTERS[1::2], marks=pytest.mark.slow)])
 def test_pushed_filters_mean_what_they_mean_to_spark(
     spark: SparkSession, filters: list[tuple[str, dict[str, Any], str]]
@@ -159,34 +162,37 @@ def test_columns_that_are_asked_for(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options", "said"),
-    [
-        (AGGREGATION, {"versionAsOf": 9}, "VERSION_NOT_FOUND.*0 to 5"),
-        (AGGREGATION, {"history": "true", "versionAsOf": 9}, "VERSION_NOT_FOUND.*0 to 5"),
-        (AGGREGATION, {"timestampAsOf": "2000-01-01T00:00Z"}, "TIME_NOT_KEPT.*or later"),
-        (AGGREGATION, {"readChangeFeed": "true", "startingVersion": 9}, "VERSION_NOT_FOUND.*0 to 5"),
-        (AGGREGATION, {"readChangeFeed": "true", "startingVersion": 3, "endingVersion": 2}, "INVALID_RANGE"),
-        (AGGREGATION, {"readChangeFeed": "true", "versionAsOf": 2}, "INVALID_OPTION.*versionAsOf"),
-        (AGGREGATION, {"readChangeFeed": "true", "batchId": 2}, "INVALID_OPTION.*batchId"),
-        (AGGREGATION, {"readChangeFeed": "true", "history": "true"}, "INVALID_OPTION.*give one"),
-        (
-            AGGREGATION,
-            {"readChangeFeed": "true", "changeStartBatchId": 2, "startingVersion": 1},
-            "INVALID_OPTION.*one kind of bounds",
-        ),
-        (AGGREGATION, {"history": "true", "changeStartBatchId": 2}, "STATE_SELECTION.*readChangeFeed"),
-        (
-            AGGREGATION,
-            {"history": "true", "snapshotStartBatchId": 2, "snapshotPartitionId": 0},
-            "CHECKPOINT_READ.*snapshotStartBatchId",
-        ),
-        (
-            VARIABLES,
-            {"history": "true", "stateVarName": "lst", "flattenCollectionTypes": "false"},
-            "CHECKPOINT_READ.*flattenCollectionTypes",
-        ),
-        (JOIN, {"history": "true"}, "TABLE_NOT_FOUND.*left"),
-        (AGGREGATION, {"history": "true", "columns": "nope"}, "COLUMN_NOT_FOUND"),
-    ],
+    mostly_slow(
+        [
+            (AGGREGATION, {"versionAsOf": 9}, "VERSION_NOT_FOUND.*0 to 5"),
+            (AGGREGATION, {"history": "true", "versionAsOf": 9}, "VERSION_NOT_FOUND.*0 to 5"),
+            (AGGREGATION, {"timestampAsOf": "2000-01-01T00:00Z"}, "TIME_NOT_KEPT.*or later"),
+            (AGGREGATION, {"readChangeFeed": "true", "startingVersion": 9}, "VERSION_NOT_FOUND.*0 to 5"),
+            (AGGREGATION, {"readChangeFeed": "true", "startingVersion": 3, "endingVersion": 2}, "INVALID_RANGE"),
+            (AGGREGATION, {"readChangeFeed": "true", "versionAsOf": 2}, "INVALID_OPTION.*versionAsOf"),
+            (AGGREGATION, {"readChangeFeed": "true", "batchId": 2}, "INVALID_OPTION.*batchId"),
+            (AGGREGATION, {"readChangeFeed": "true", "history": "true"}, "INVALID_OPTION.*give one"),
+            (
+                AGGREGATION,
+                {"readChangeFeed": "true", "changeStartBatchId": 2, "startingVersion": 1},
+                "INVALID_OPTION.*one kind of bounds",
+            ),
+            (AGGREGATION, {"history": "true", "changeStartBatchId": 2}, "STATE_SELECTION.*readChangeFeed"),
+            (
+                AGGREGATION,
+                {"history": "true", "snapshotStartBatchId": 2, "snapshotPartitionId": 0},
+                "CHECKPOINT_READ.*snapshotStartBatchId",
+            ),
+            (
+                VARIABLES,
+                {"history": "true", "stateVarName": "lst", "flattenCollectionTypes": "false"},
+                "CHECKPOINT_READ.*flattenCollectionTypes",
+            ),
+            (JOIN, {"history": "true"}, "TABLE_NOT_FOUND.*left"),
+            (AGGREGATION, {"history": "true", "columns": "nope"}, "COLUMN_NOT_FOUND"),
+        ],
+        3,
+    ),
 )
 def test_what_is_refused(spark: SparkSession, name: str, options: dict[str, Any], said: str) -> None:
     assert re.search(said, refusal(spark, name, **options), re.DOTALL)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NAME = "spark4.3.0-agg__rkcl"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_in_an_object_store(spark: SparkSession) -> None:
     expected = multiset(truth(index()[NAME]["reads"]["op0~last"]))
     with object_store() as store:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.connector.spark.source import StateStoreSource
@@ -112,21 +113,24 @@ def test_a_given_schema_has_the_tables_types(spark: SparkSession, path: str) -> 
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [
-        ({"versionAs": "1"}, "did you mean versionAsOf"),
-        ({"nonsense": "1"}, "UNKNOWN_OPTION"),
-        ({"versionAsOf": "one"}, "INVALID_OPTION"),
-        ({"versionAsOf": "7"}, "VERSION_NOT_FOUND"),
-        ({"history": "yes"}, "INVALID_OPTION"),
-        ({"history": "true", "readChangeFeed": "true"}, "INVALID_OPTION"),
-        ({"startingVersion": "1"}, "INVALID_OPTION"),
-        ({"startingTimestamp": "1"}, "INVALID_OPTION"),
-        ({"readChangeFeed": "true", "timestampAsOf": "1"}, "INVALID_OPTION"),
-        ({"timestampAsOf": "yesterday"}, "INVALID_TIME"),
-        ({"columns": ""}, "INVALID_OPTION"),
-        ({"columns": "item,item"}, "INVALID_OPTION"),
-        ({"columns": "cost"}, "COLUMN_NOT_FOUND"),
-    ],
+    mostly_slow(
+        [
+            ({"versionAs": "1"}, "did you mean versionAsOf"),
+            ({"nonsense": "1"}, "UNKNOWN_OPTION"),
+            ({"versionAsOf": "one"}, "INVALID_OPTION"),
+            ({"versionAsOf": "7"}, "VERSION_NOT_FOUND"),
+            ({"history": "yes"}, "INVALID_OPTION"),
+            ({"history": "true", "readChangeFeed": "true"}, "INVALID_OPTION"),
+            ({"startingVersion": "1"}, "INVALID_OPTION"),
+            ({"startingTimestamp": "1"}, "INVALID_OPTION"),
+            ({"readChangeFeed": "true", "timestampAsOf": "1"}, "INVALID_OPTION"),
+            ({"timestampAsOf": "yesterday"}, "INVALID_TIME"),
+            ({"columns": ""}, "INVALID_OPTION"),
+            ({"columns": "item,item"}, "INVALID_OPTION"),
+            ({"columns": "cost"}, "COLUMN_NOT_FOUND"),
+        ],
+        3,
+    ),
 )
 def test_bad_options_are_refused(spark: SparkSession, path: str, options: dict[str, str], code: str) -> None:
     assert code in refusal(lambda: load(spark, path, **options))

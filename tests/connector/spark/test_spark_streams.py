@@ -254,6 +254,7 @@ def test_windows_of_a_stream_in_a_window_store(spark: SparkSession, warehouse: P
     assert [r["n"] for r in read.where("item = 'naan' AND window_start > timestamp '2023-01-01'").collect()] == [2]
 
 
+@pytest.mark.slow
 def test_update_mode_is_exactly_once_too(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
     totals = stream_of(spark, tmp_path / "in").groupBy("item").sum("price").selectExpr("item", "`sum(price)` price")

@@ -109,6 +109,7 @@ def test_keys_of_every_type_are_those_of_spark(spark: SparkSession, tmp_path: Pa
         assert texts(ours.where(wanted)) == texts(theirs.where(wanted)) != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("some", [slice(0, None, 3), pytest.param(slice(0, None), marks=pytest.mark.slow)], ids=str)
 def test_conditions_on_collated_texts_are_decided_by_spark(spark: SparkSession, some: slice) -> None:
     conditions = CONDITIONS[some]

@@ -35,6 +35,7 @@ def scripted_columns(batch_time: datetime, keys: pa.Array, rows: pa.RecordBatch,
     return pa.array(held, pa.int64()), as_table(emitted, schema).combine_chunks().to_batches()[0] if emitted else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", mostly_slow(range(4), [1]))
 def test_columns_do_what_records_do(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)

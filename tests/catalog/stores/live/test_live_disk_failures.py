@@ -313,6 +313,7 @@ def limited(code: str, root: Path, kind: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["key_value", "versioned"])
 def test_a_disk_that_takes_no_more_bytes_for_a_while(tmp_path: Path, kind: str) -> None:
     """Files may not grow beyond some bytes, which RocksDB meets as it flushes."""
@@ -338,6 +339,7 @@ def test_a_disk_that_takes_no_more_bytes_for_a_while(tmp_path: Path, kind: str) 
         assert len(table(store)) == 2002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["key_value", "versioned"])
 def test_too_many_open_files_for_a_while(tmp_path: Path, kind: str) -> None:
     """Leave each number of descriptors in turn: the first put works or raises our error, the next one works."""
