@@ -59,7 +59,7 @@ def last(name: str, read: str = "op0~last") -> object:
     return multiset(truth(index()[name]["reads"][read]))
 
 
-@pytest.mark.parametrize("name", [ROCKSDB, DELTAS, FORMAT_2])
+@pytest.mark.parametrize("name", mostly_slow([ROCKSDB, DELTAS, FORMAT_2], [FORMAT_2]))
 def test_every_provider_reads_as_spark_did(store: ObjectStore, name: str, temporary: Path) -> None:
     uri = store.upload(checkpoint_path(name), name)
     before = store.contents(name)

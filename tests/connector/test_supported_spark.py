@@ -58,7 +58,7 @@ print("complete", all(hasattr(statestore, name) for name in statestore.__all__))
     ("prepared", "found"),
     [
         (ABSENT, "no pyspark"),
-        (OLD.format(version="3.5.7"), "PySpark 3.5.7"),
+        pytest.param(OLD.format(version="3.5.7"), "PySpark 3.5.7", marks=pytest.mark.slow),
         pytest.param(OLD.format(version="4.0.1"), "PySpark 4.0.1", marks=pytest.mark.slow),
     ],
     ids=["absent", "3.5", "4.0"],

@@ -16,6 +16,7 @@ from support.keyed.keyed_made import (
     told_changes,
     told_history,
 )
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -37,7 +38,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make(tmp_path_factory.mktemp("keyed"), seed, tasks, versions, discard)
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", mostly_slow(STATES, list(STATES)[:1]))
 def test_changes_are_the_differences_of_kept_snapshots(made: Made, state: str) -> None:
     table = made.table(state)
     assert told_changes(made, table.changes().read_all()) == expected_changes(made, state)

@@ -149,7 +149,7 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [30, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_operations(kind: str, examples: int) -> None:
     """Every operation can be applied; answers are plain, and a backward one is its twin's in reverse.

@@ -145,7 +145,7 @@ def refused(read: Callable[[], Any], code: str) -> None:
     assert error.value.code == code
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), range(6)))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), range(3)))
 def test_what_the_horizon_keeps_is_exact(seed: int, tmp_path: Path) -> None:
     """Two expiries with writes (at the horizon or later) and compactions between them."""
     generate = Generator(seed)

@@ -103,6 +103,7 @@ def drained(joined: DataFrame, checkpoint: Path) -> list[dict[str, Any]]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_stream_reads_the_newest_of_each_batch(spark: SparkSession, store_path: str, tmp_path: Path) -> None:
     left = left_table()
     for number in range(2):

@@ -55,6 +55,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_page_opens_without_a_network_and_without_an_error(warehouse: Path, tmp_path: Path) -> None:
     page = statestore.write_report(warehouse, tmp_path / "report.html", title=HOSTILE)
     seen = chromium.look_at(page, tmp_path / "profile")

@@ -174,7 +174,7 @@ STATEMENTS: list[tuple[str, list[tuple[Any, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), STATEMENTS)
+@pytest.mark.parametrize(("text", "expected"), mostly_slow(STATEMENTS, 2))
 def test_statements(spark: SparkSession, warehouse: str, text: str, expected: list[tuple[Any, ...]]) -> None:
     found = both(spark, warehouse, text.replace("LEFT ANTI", "ANTI") if "ANTI" in text else text, text)
     assert found[0] == found[1]

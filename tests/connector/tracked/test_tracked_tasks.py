@@ -27,7 +27,7 @@ pytest_plugins = ["support.keyed.tracked_fixtures"]
 pytestmark = pytest.mark.usefixtures("workers")
 
 
-@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("tasks", mostly_slow([1, 3], [3]))
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_original_scenarios(tmp_path: Path, case: Case, tasks: int) -> None:
     tracking = Tracking(tmp_path, case.spec(), output=case.output)
