@@ -136,6 +136,7 @@ def test_filters_select_what_python_selects(name: str) -> None:
                 assert multiset(found) == multiset(expected), filters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK))
 def test_a_key_as_json_shows_it_is_a_key(name: str) -> None:
     """`get` and `history` take the key of each row, nulls and times included, as `--json` prints it."""
@@ -216,6 +217,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> Counter[Row]:
     return sum((multiset(pa.Table.from_batches([batch])) for batch in batches), Counter())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow([HDFS, AGGREGATION, JOIN, VARIABLES], [JOIN]))
 def test_any_columns_in_any_order(name: str) -> None:
     chance = random.Random(name)

@@ -178,6 +178,7 @@ def test_operations(kind: str, examples: int) -> None:
     assert found >= READS[kind] or examples < 300
 
 
+@pytest.mark.slow
 @given(operations=window_operations(), time_ordered=st.booleans(), duplicates=st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_visible_windows_follow_from_the_puts_alone(
@@ -221,6 +222,7 @@ def test_visible_sessions_follow_from_the_puts_alone(operations: list[Operation]
     assert model.observed_stream_time == latest
 
 
+@pytest.mark.slow
 @given(operations=join_window_operations(num_segments=4))
 @settings(max_examples=80, deadline=None)
 def test_joined_values_follow_from_the_puts_alone(operations: list[Operation]) -> None:

@@ -154,6 +154,7 @@ def wrong_rows(kind: str) -> Callable[[Any], Any]:
     return factory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["name", "type", "bare", "none"])
 def test_rows_that_are_not_of_the_output(spark: SparkSession, store: Path, kind: str) -> None:
     rows = frame(spark, some_rows(0, 10))

@@ -216,6 +216,7 @@ def everything(batches: int) -> dict[str, list[int]]:
     return model.amounts
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> None:
     """Its state lacks batches that the checkpoint has: going on would count them never."""
     feed(tmp_path / "in", 0, some_rows(0, 30))
@@ -231,6 +232,7 @@ def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> N
     assert versions(stream.store) == [1]
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_discarded_is_told(stream: Stream, tmp_path: Path) -> None:
     """The store lacks the batch, the checkpoint has it: an error reports it. Under another name the stream
     continues."""

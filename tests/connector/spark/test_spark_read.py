@@ -155,6 +155,7 @@ def test_filters_are_pushed(spark: SparkSession, path: str, where: str) -> None:
     assert frame.count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["upper(item) = 'MILK'", "item = 'milk' OR price > 100", "NOT (item LIKE 'c%')"])
 def test_filters_we_can_not_evaluate_stay_with_spark(spark: SparkSession, path: str, where: str) -> None:
     frame = load(spark, path).where(where)

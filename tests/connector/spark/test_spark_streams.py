@@ -153,6 +153,7 @@ def dying_source(when: str, batch: int, once: Path) -> type[StateStoreSource]:
     return Source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_death_around_the_commit_is_repaired_by_the_restart(
     spark: SparkSession, warehouse: Path, tmp_path: Path, when: str
@@ -175,6 +176,7 @@ def test_a_death_around_the_commit_is_repaired_by_the_restart(
     assert history(warehouse / "prices") == history(warehouse / "batch")
 
 
+@pytest.mark.slow
 def test_two_queries_on_one_store(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     for name in ("left", "right"):
         for number in range(3):
@@ -193,6 +195,7 @@ def test_two_queries_on_one_store(spark: SparkSession, warehouse: Path, tmp_path
     assert operations(warehouse / "prices").count("write") == 6
 
 
+@pytest.mark.slow
 def test_two_queries_on_one_live_store_take_turns(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     statestore.connect(warehouse).create_store(
         "totals", kind="key_value", key={"item": "string"}, value={"price": "double"}
@@ -268,6 +271,7 @@ def test_update_mode_is_exactly_once_too(spark: SparkSession, warehouse: Path, t
         assert store.versions()["application"].to_pylist()[-1] == str(query.id)
 
 
+@pytest.mark.slow
 def test_an_application_of_the_users_choice(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
     for checkpoint in ("one", "two"):  # a lost checkpoint, the same application
@@ -370,6 +374,7 @@ def test_where_a_stream_begins(
     assert [row for batch in seen for row in batch] == told + feed_of(filled, start_version=4)
 
 
+@pytest.mark.slow
 def test_options_may_be_given_to_load(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     rows = spark.readStream.load(str(filled), format="statestore", readChangeFeed=True, startingVersion=3)

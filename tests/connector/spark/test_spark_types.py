@@ -123,6 +123,7 @@ def test_conditions_on_collated_texts_are_decided_by_spark(spark: SparkSession, 
     assert sorted(row.n for row in history.collect()) == theirs[0]
 
 
+@pytest.mark.slow
 def test_grouping_sorting_and_extremes_of_collated_texts_are_spark_s(spark: SparkSession) -> None:
     for query in (
         "SELECT lower(first(w)) AS w, count(*) AS n FROM {rows} GROUP BY rows.w ORDER BY 1, 2",
@@ -137,6 +138,7 @@ def test_grouping_sorting_and_extremes_of_collated_texts_are_spark_s(spark: Spar
     spark.catalog.dropTempView("rows")
 
 
+@pytest.mark.slow
 def test_changes_keep_collations_and_intervals(spark: SparkSession) -> None:
     changes = read(spark, types_checkpoint(), readChangeFeed="true")
     assert changes.where("value.first.lcase = 'CURRY'").count() == 2
@@ -149,6 +151,7 @@ def test_changes_keep_collations_and_intervals(spark: SparkSession) -> None:
     assert texts(feed.selectExpr(*columns)) == texts(theirs.selectExpr(*columns))
 
 
+@pytest.mark.slow
 def test_a_join_on_collated_texts_has_the_collation_s_bytes_for_keys(spark: SparkSession, tmp_path: Path) -> None:
     def query(rows: DataFrame) -> DataFrame:
         left = rows.withWatermark("t", "1 hour").selectExpr("collate(w, 'UTF8_LCASE') AS a", "t AS at")

@@ -143,6 +143,7 @@ def test_a_restart_with_another_number_of_partitions(spark: SparkSession, tmp_pa
     assert stream.states()[3] == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
+@pytest.mark.slow
 def test_a_function_that_fails_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:
     def fails(value: int, state: State) -> int:
         if state.get_option() == 2:
