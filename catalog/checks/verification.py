@@ -71,7 +71,7 @@ class Verification:
 
     @property
     def verified(self) -> str:
-        """What is verified of the store, in words."""
+        """Return in words which properties of the store are verified."""
         if self.problems or self.versions is None:
             return "nothing: see the problems"
         log = (

@@ -147,6 +147,7 @@ def value_decoder(layout: ValueLayout, codec: ValueCodec) -> Decode:
 def _compiled(source: str, name: str, slowly: Callable[[Any], Any], known: dict[str, Any]) -> Callable[[Any], Any]:
     """The function that the source defines, with these names."""
     found = {"slowly": slowly, "NOT_PLAIN": _NOT_PLAIN, **known}
+    # The source has numbers of columns and code of this module only; names and data of users are values of ``known``.
     exec(compile(source, f"<{name} of a value>", "exec"), found)
     made: Callable[[Any], Any] = found[name]
     return made

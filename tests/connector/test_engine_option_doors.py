@@ -93,7 +93,7 @@ def test_flags(name: str) -> None:
 
 
 def test_spark_as_an_engine_of_sql(spark: SparkSession) -> None:
-    """What selects the state reaches the scans that Spark runs."""
+    """Options that select the state reach the scans that Spark runs."""
     for name in ("batchId", "storeName", "joinSide", "snapshotStartBatchId", "changeStartBatchId"):
         checkpoint, options, _ = READS[name]
         path = str(checkpoint_path(checkpoint))

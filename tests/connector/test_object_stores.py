@@ -133,7 +133,7 @@ def test_what_cannot_change_is_fetched_once(store: ObjectStore, name: str, monke
 
 
 def test_what_was_missing_is_read_once_it_is_restored() -> None:
-    """As the error says: the checkpoint that lacks a partition is not kept open."""
+    """A checkpoint that lacks a partition is not kept open, so restoring the partition mends the read."""
     files = pafs.PyFileSystem(pafs.FSSpecHandler(__import__("fsspec").filesystem("memory")))
     pafs.copy_files(str(checkpoint_path(ROCKSDB)), "/mended/c", pafs.LocalFileSystem(), files)
     files.delete_dir("/mended/c/state/0/1")

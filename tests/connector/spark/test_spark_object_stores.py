@@ -35,7 +35,7 @@ def test_a_checkpoint_in_an_object_store(spark: SparkSession) -> None:
 
 
 def test_settings_of_hadoops_client(spark: SparkSession) -> None:
-    """As options of a read, and of a registered session in its configuration; one bucket's come before those of all."""
+    """Settings may be options of a read or of a registered session; those of one bucket come before those of all."""
     expected = multiset(truth(index()[NAME]["reads"]["op0~last"]))
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     with object_store() as store:
