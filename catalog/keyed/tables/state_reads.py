@@ -24,5 +24,6 @@ def of_state(
     itself, *others = inspect.signature(read).parameters.values()
     state = inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
     functools.update_wrapper(read_state, read)
+    read_state.__qualname__ = f"KeyedStore.{read.__name__}"  # Python's own error for a call without the state says it
     read_state.__signature__ = inspect.Signature([itself, state, *others])  # type: ignore[attr-defined]
     return read_state  # type: ignore[return-value]  # may be called with state= by name, too

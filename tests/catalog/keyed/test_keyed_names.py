@@ -30,6 +30,12 @@ def read(path: str | Path, query: Query | None = None) -> pa.Table:
     return pa.Table.from_batches(batches, schema=table.schema(query))
 
 
+def test_a_read_without_a_state_says_what_it_needs(made: Made) -> None:
+    store = statestore.connect(made.path).open_store("sessions", read_only=True)
+    with store, pytest.raises(TypeError, match=r"^KeyedStore\.scan\(\) missing .* 'state'$"):
+        store.scan()
+
+
 # What there is
 
 
