@@ -23,6 +23,7 @@ from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
 from statestore.connector.supported_spark import check_is_session, check_session
+from statestore.formats.engine_arguments import engine_options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,13 +49,22 @@ _originals: dict[type, dict[str, Callable[..., Any]]] = {}
 _undo: WeakKeyDictionary[Any, list[Callable[[], Any]]] = WeakKeyDictionary()  # by session
 
 
-def register(spark: SparkSession) -> None:
-    """Make ``format("statestore")`` name this package's data source. A second call has no effect; `unregister` reverts
-    it.
+def register(
+    spark: SparkSession, path: str | os.PathLike[str] | None = None, name: str = "state", **options: Any
+) -> None:
+    """Make ``format("statestore")`` name this package's data source, and the tables at ``path`` those of a catalog.
 
-    Spark does not offer update mode to sinks written in Python. Here it works, because such a stream is written batch
-    by batch. The call also switches on the pushdown of filters to Python sources and makes Spark's workers run this
-    interpreter. Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1.
+    With a ``path`` (a warehouse, a store, or the state of an engine), Spark SQL reads its tables as ``state.prices``,
+    also ``TIMESTAMP AS OF`` and ``VERSION AS OF``; ``name`` is the name of the catalog, and several paths may have one
+    each. ``options`` are those of engines that select state, such as ``operator_id=1``. The catalog belongs to this
+    session: `SparkSession.newSession` starts without it.
+
+    A second call has no effect; `unregister` reverts it. Spark does not offer update mode to sinks written in Python.
+    Here it works, because such a stream is written batch by batch. The call also switches on the pushdown of filters to
+    Python sources and makes Spark's workers run this interpreter.
+
+    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, and for a path in a session of Spark Connect;
+    InvalidInputError INVALID_NAME, and the errors of `inspect` for the path.
     """
     check_session(spark)
     if spark not in _undo:
@@ -67,14 +77,18 @@ def register(spark: SparkSession) -> None:
                 error
             ):  # if it does, Spark has found the installed package by itself
                 raise
-    for module, name in CLASSES:
-        _route(module, name)
+    for module, owner in CLASSES:
+        _route(module, owner)
+    if path is not None:
+        from statestore.connector.spark.catalog.session_catalogs import put_catalog
+
+        _undo[spark].append(put_catalog(spark, path, name, engine_options_of("register", options)))
 
 
 def unregister(spark: SparkSession) -> None:
     """Give the name back to Spark's own source in all sessions, and restore the settings of this session."""
     check_is_session(spark)
-    for undo in _undo.pop(spark, []):
+    for undo in reversed(_undo.pop(spark, [])):
         undo()
     for owner, methods in _originals.items():
         for name, method in methods.items():

@@ -1,0 +1,1 @@
+"""Catalogs of Spark SQL whose tables are those at a path."""

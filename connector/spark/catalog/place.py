@@ -1,0 +1,118 @@
+"""The tables at one path under the names that SQL can say.
+
+    prices                      a table
+    sessions.clicks             a state of the keyed store ``sessions``
+    prices.history              every version of its rows, with intervals
+    prices.changes              the change feed
+    prices.versions             a metadata table: also segments, snapshots, schema; `prices$versions` in backticks
+
+Case is ignored unless two names differ by case only. The namespace ``main`` stands for none: Spark needs a
+name for the namespace in which a session begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
+from statestore.formats.state_table import Mode, StateTable
+
+DEFAULT = "main"  # not "default", which Spark looks for in its own catalog first
+MODES: dict[str, Mode] = {"history": "history", "changes": "changes"}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table that a name means, and the read that the name asks for."""
+
+    name: str
+    table: StateTable
+    mode: Mode = "state"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path with the options of engines that select state; every question looks at its present content."""
+
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def warehouse(self) -> Warehouse | None:
+        """The tables at the path; None for a directory without any."""
+        try:
+            return open_warehouse(self.path, self.options)
+        except NotFoundError as error:
+            if error.code != ErrorCode.NOTHING_HERE:
+                raise
+            return None
+
+    def find(self, parts: Sequence[str]) -> Named | None:
+        """The table of a name of several parts; None if there is none.
+
+        Raises CorruptError for a damaged table.
+        """
+        warehouse = self.warehouse()
+        if warehouse is None:
+            return None
+        parts = _without_default(parts)
+        return _find(warehouse, parts) or (_find(warehouse, parts[1:]) if parts[:1] == [DEFAULT] else None)
+
+    def tables(self, namespace: Sequence[str]) -> list[str] | None:
+        """The names in a namespace; None if there is no such namespace."""
+        warehouse = self.warehouse()
+        names = [] if warehouse is None else warehouse.tables()
+        namespace = _without_default(namespace)
+        if not namespace:
+            return [name for name in names if not _owner(warehouse, name)]
+        joined = ".".join(namespace).lower()
+        if warehouse is not None and joined in map(str.lower, warehouse.schemas()):
+            owned = [name for name in names if _owner(warehouse, name).lower() == joined]
+            return [name[len(joined) + 1 :] for name in owned]
+        if joined in map(str.lower, names):
+            return [*MODES, *TABLES]
+        return None
+
+    def namespaces(self) -> list[str]:
+        """The keyed stores, whose states are tables."""
+        warehouse = self.warehouse()
+        return [] if warehouse is None else warehouse.schemas()
+
+
+def _without_default(parts: Sequence[str]) -> list[str]:
+    given = list(parts)
+    return given[1:] if given[:1] == [DEFAULT] else given
+
+
+def _owner(warehouse: Warehouse | None, name: str) -> str:
+    """The keyed store to which a table belongs; empty for others."""
+    store = name.rpartition(".")[0]
+    return store if warehouse is not None and store in warehouse.schemas() else ""
+
+
+def _find(warehouse: Warehouse, parts: Sequence[str]) -> Named | None:
+    if not parts:
+        return None
+    name = _spelled(warehouse, ".".join(parts))
+    if name is not None:
+        return Named(name, warehouse.open(name))
+    base = _spelled(warehouse, ".".join(parts[:-1])) if len(parts) > 1 else None
+    last = parts[-1].lower()
+    if base is None or "$" in base:
+        return None
+    if last in MODES:
+        return Named(f"{base}.{last}", warehouse.open(base), MODES[last])
+    return Named(f"{base}.{last}", warehouse.open(f"{base}${last}")) if last in TABLES else None
+
+
+def _spelled(warehouse: Warehouse, name: str) -> str | None:
+    """The table's name as it is written there; a state that only older snapshots have is found by its exact name."""
+    names = (*warehouse.tables(), *warehouse.metadata_tables())
+    same: list[Any] = [known for known in names if known.lower() == name.lower()]
+    if name in same or (not same and "$" not in name and warehouse.held.knows(name)):
+        return name
+    return same[0] if len(same) == 1 else None

@@ -1,0 +1,87 @@
+"""Catalogs put into a session that runs already: Spark keeps loaded catalogs in a map, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.spark.catalog.place import Place
+from statestore.connector.spark.catalog.state_catalog import StateCatalog
+from statestore.connector.spark.jvm import Jvm, listen, show_undeclared
+from statestore.connector.spark.s3a import session_settings, with_settings
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
+from statestore.formats.places.locations import parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED = ("spark_catalog", "system", "global_temp", "session")
+
+
+def put_catalog(spark: SparkSession, path: Any, name: str, options: Mapping[str, str]) -> Callable[[], None]:
+    """Make the tables at ``path`` those of catalog ``name`` in a classic session; return the function that reverts it.
+
+    Raises InvalidInputError INVALID_NAME, UnsupportedError UNSUPPORTED_SPARK for a session of Spark Connect, and the
+    errors of `statestore.inspect` for the path.
+    """
+    _check_name(name)
+    if getattr(spark, "_jsparkSession", None) is None:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_SPARK,
+            "a session of Spark Connect takes no catalog from its client; call register(spark, path) in the process "
+            "that starts the server, or use statestore.sql(path, query, spark=spark)",
+        )
+    place = Place(_absolute(with_settings(str(path), session_settings(spark, str(path)))), dict(options))
+    try:
+        open_warehouse(place.path, place.options)
+    except NotFoundError as error:
+        if error.code != ErrorCode.NOTHING_HERE:
+            raise
+    jvm = Jvm(spark)
+    listen(jvm)
+    undo = show_undeclared()
+    catalogs = _loaded_catalogs(jvm)
+    catalogs.put(name, StateCatalog(jvm, name, place))
+
+    def remove() -> None:
+        catalogs.remove(name)
+        undo()
+
+    return remove
+
+
+def _loaded_catalogs(jvm: Jvm) -> Any:
+    """Spark's private map of loaded catalogs. Raises UnsupportedError UNSUPPORTED_SPARK where it is another thing."""
+    manager = jvm.session.sessionState().catalogManager()
+    try:
+        held = manager.getClass().getDeclaredField("catalogs")
+        held.setAccessible(True)
+        found = held.get(manager)
+        found.put, found.remove  # noqa: B018
+    except Exception as error:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_SPARK,
+            f"Spark {jvm.spark.version} keeps its catalogs in another way than 4.1 to 4.3 do; use "
+            "statestore.sql(path, query, spark=spark) or spark.read.format('statestore')",
+        ) from error
+    return found
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+        raise InvalidInputError(
+            ErrorCode.INVALID_NAME,
+            f"catalog name {shown(name)}; expected letters, digits and underscores, like state, and none of Spark's "
+            f"own names {', '.join(_RESERVED)}",
+        )
+
+
+def _absolute(path: str) -> str:
+    from pathlib import Path
+
+    location = parse_location(path)
+    return str(Path(location.path).absolute()) if location.is_local else location.uri

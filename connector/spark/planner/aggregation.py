@@ -1,0 +1,233 @@
+"""Aggregates that tasks compute before Spark does: one row for a batch or a split instead of its rows.
+
+Spark aggregates these rows once more, so a partial result may come in several rows. Sums of integers are exact: a sum
+that no 64-bit integer holds is passed in several rows, and Spark reports the overflow or wraps, as its settings say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from statestore.connector.spark.schema import arrow_schema
+
+Function = Literal["rows", "count", "sum", "min", "max"]
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_FLOATS = (FloatType, DoubleType)
+_ORDERED = (BooleanType, DateType, TimestampType, TimestampNTZType, BinaryType, *_INTEGERS)
+_LARGEST = (1 << 63) - 1
+_LOWER = (1 << 32) - 1
+_MAX_SUMMED_DIGITS = 28  # of a decimal: its sum has ten digits more, and Spark has 38
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One function over the rows of a group; ``column`` is None for the number of rows."""
+
+    function: Function
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Functions over the rows that are equal in ``groups``; without groups, over all rows."""
+
+    groups: tuple[str, ...]
+    functions: tuple[Aggregate, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        used = (item.column for item in self.functions if item.column is not None)
+        return tuple(dict.fromkeys((*self.groups, *used)))
+
+
+def result_schema(aggregation: Aggregation, schema: StructType) -> StructType | None:
+    """The columns of the partial result, in Spark's order; None if a function cannot be computed exactly here."""
+    fields = [schema[name] for name in aggregation.groups]
+    if not all(_is_plain(field.dataType) for field in fields):
+        return None
+    for position, item in enumerate(aggregation.functions):
+        kind = _result(item, None if item.column is None else schema[item.column].dataType)
+        if kind is None:
+            return None
+        fields.append(StructField(f"{item.function}_{position}", kind, True))
+    return StructType(fields)
+
+
+def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
+    if item.function in ("rows", "count"):
+        return LongType()
+    if item.function in ("min", "max"):
+        return kind if kind is not None and (_is_plain(kind) or isinstance(kind, _FLOATS)) else None
+    if isinstance(kind, _INTEGERS):
+        return LongType()
+    if isinstance(kind, _FLOATS):
+        return DoubleType()
+    if isinstance(kind, DecimalType) and kind.precision <= _MAX_SUMMED_DIGITS:
+        return DecimalType(kind.precision + 10, kind.scale)
+    return None
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Return whether equal and ordered values of the type are so for Arrow and Spark alike."""
+    return isinstance(kind, (*_ORDERED, DecimalType)) or (type(kind) is StringType and kind == StringType())
+
+
+def partial_rows(
+    batches: Iterable[pa.RecordBatch], aggregation: Aggregation, result: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The partial results of a split, in the schema ``result``; without groups at least one row."""
+    schema = arrow_schema(result)
+    if aggregation.groups:
+        for batch in batches:
+            if batch.num_rows:
+                yield _grouped(batch, aggregation, schema)
+        return
+    totals = [_Total(item) for item in aggregation.functions]
+    for batch in batches:
+        for total in totals:
+            total.add(batch)
+    columns = [total.rows() for total in totals]
+    length = max(map(len, columns))
+    for column, total in zip(columns, totals, strict=True):
+        column += [total.nothing] * (length - len(column))
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Total:
+    """One function over all batches of a split."""
+
+    def __init__(self, item: Aggregate) -> None:
+        self.item = item
+        self.nothing: Any = 0 if item.function in ("rows", "count") else None
+        self.value: Any = self.nothing
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self.item.column is None:
+            self.value += batch.num_rows
+            return
+        column = batch.column(self.item.column)
+        valid = len(column) - column.null_count
+        if self.item.function == "count":
+            self.value += valid
+        elif valid:
+            found = _sum(column) if self.item.function == "sum" else _extreme(column, self.item.function)
+            self.value = found if self.value is None else self._with(found)
+
+    def _with(self, found: Any) -> Any:
+        if self.item.function == "sum":
+            return self.value + found
+        both = pa.array([self.value, found])
+        return _extreme(both, self.item.function)
+
+    def rows(self) -> list[Any]:
+        """The result as values that their type holds."""
+        if not isinstance(self.value, int) or self.item.function != "sum":
+            return [self.value]
+        rest, parts = self.value, []
+        while not -_LARGEST <= rest <= _LARGEST:
+            part = _LARGEST if rest > 0 else -_LARGEST
+            parts.append(part)
+            rest -= part
+        return [*parts, rest]
+
+
+def _sum(column: pa.Array) -> Any:
+    """The exact sum of integers and decimals; the sum of floats in Arrow's order."""
+    if not pa.types.is_integer(column.type):
+        return pc.sum(column).as_py()
+    if _fits(column):
+        return pc.sum(column).as_py()
+    high = pc.sum(pc.shift_right(column, 32)).as_py()
+    low = pc.sum(pc.bit_wise_and(column, pa.scalar(_LOWER, column.type))).as_py()
+    return (high << 32) + low
+
+
+def _fits(column: pa.Array) -> bool:
+    """Return whether no partial sum of these integers can overflow."""
+    if column.type.bit_width < 64 or column.null_count == len(column):
+        return True
+    bounds = pc.min_max(column).as_py()
+    return max(-bounds["min"], bounds["max"]) * len(column) <= _LARGEST
+
+
+def _extreme(column: pa.Array, function: Function) -> Any:
+    """The least or greatest value. NaN is greater than all numbers, as in Spark."""
+    if pa.types.is_floating(column.type):
+        numbers = column.filter(pc.invert(pc.is_nan(column)))
+        numbers = numbers.drop_null()
+        undefined = len(numbers) < len(column) - column.null_count
+        if undefined and (function == "max" or not len(numbers)):
+            return math.nan
+        column = numbers
+    return pc.min_max(column)[function].as_py()
+
+
+_ARROW = {"rows": "count_all", "count": "count", "sum": "sum", "min": "min", "max": "max"}
+
+
+def _grouped(batch: pa.RecordBatch, aggregation: Aggregation, schema: pa.Schema) -> pa.RecordBatch:
+    if not all(_groups_exactly(batch, item) for item in aggregation.functions):
+        return _each_row(batch, aggregation, schema)
+    functions: list[Any] = []
+    for item in aggregation.functions:
+        functions.append(([] if item.column is None else item.column, _ARROW[item.function]))
+    grouped = pa.Table.from_batches([batch]).group_by(list(aggregation.groups), use_threads=False)
+    found = grouped.aggregate(functions).combine_chunks()
+    width = len(aggregation.groups)
+    arrays = [*found.columns[:width], *found.columns[width:]]
+    cast = [_whole(column).cast(field.type) for column, field in zip(arrays, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _groups_exactly(batch: pa.RecordBatch, item: Aggregate) -> bool:
+    if item.column is None or item.function == "count":
+        return True
+    column = batch.column(item.column)
+    if item.function == "sum":
+        return not pa.types.is_integer(column.type) or _fits(column)
+    return not pa.types.is_floating(column.type) or not pc.any(pc.is_nan(column)).as_py()
+
+
+def _each_row(batch: pa.RecordBatch, aggregation: Aggregation, schema: pa.Schema) -> pa.RecordBatch:
+    """Each row as a group of its own."""
+    arrays = [batch.column(name) for name in aggregation.groups]
+    for item in aggregation.functions:
+        if item.column is None:
+            arrays.append(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows))
+        elif item.function == "count":
+            arrays.append(pc.is_valid(batch.column(item.column)))
+        else:
+            arrays.append(batch.column(item.column))
+    cast = [column.cast(field.type) for column, field in zip(arrays, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)

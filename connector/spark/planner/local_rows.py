@@ -1,0 +1,80 @@
+"""Rows that the driver reads while a query is planned: so few that no task is worth its start."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm
+from statestore.connector.spark.planner.read_plan import ReadPlan
+from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.filters import key_lookups
+
+MOST_ROWS = 10_000  # that the driver returns
+MOST_READ = 50_000  # that it reads for an aggregate or a filter
+MOST_KEYS = 64
+
+
+def read_here(plan: ReadPlan) -> pa.Table | None:
+    """The rows of a small read; None if tasks have to read it."""
+    partitions = plan.partitions()
+    known = [partition.split.rows for partition in partitions if partition.split is not None]
+    looked_up = few_keys(plan.table, plan.query)
+    if not looked_up and (None in known or sum(rows or 0 for rows in known) > MOST_READ):
+        return None
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for partition in partitions:
+        for batch in plan.read(partition):
+            rows += batch.num_rows
+            if rows > MOST_ROWS:
+                return None
+            found.append(batch)
+    return pa.Table.from_batches(found, schema=arrow_schema(plan.result))
+
+
+def few_keys(table: StateTable, query: Query) -> bool:
+    """Return whether the filters limit the rows to those of a few keys that the table can look up."""
+    if query.mode != "state" or not query.filters:
+        return False
+    for columns in table.lookup_columns:
+        keys = key_lookups(query.filters, columns) if columns else None
+        if keys is not None and len(keys) <= MOST_KEYS:
+            return True
+    return False
+
+
+class LocalRows(JavaObject):
+    """A scan whose rows are here already."""
+
+    def __init__(self, jvm: Jvm, plan: ReadPlan, rows: pa.Table, description: str) -> None:
+        super().__init__(jvm)
+        self._plan = plan
+        self._rows = rows
+        self._description = description
+
+    def readSchema(self) -> Any:
+        return self._jvm.struct(self._plan.result)
+
+    def description(self) -> str:
+        return self._description
+
+    def rows(self) -> Any:
+        """The rows in Spark's own form, made from a stream of Arrow, as `SparkSession.createDataFrame` makes them."""
+        python = self._jvm.kind("org.apache.spark.sql.api.python.PythonSQLUtils")
+        descriptor, path = tempfile.mkstemp(prefix="statestore", suffix=".arrow")
+        try:
+            with os.fdopen(descriptor, "wb") as file, pa.ipc.new_stream(file, self._rows.schema) as stream:
+                stream.write_table(self._rows)
+            batches = python.readArrowStreamFromFile(path)
+            frame = python.toDataFrame(batches, self._plan.result.json(), self._jvm.session)
+        finally:
+            os.unlink(path)
+        return frame.queryExecution().executedPlan().executeCollect()
+
+    class Java:
+        implements = (CONNECTOR + "read.LocalScan",)

@@ -1,0 +1,84 @@
+"""A table of this package as Spark's planner sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm
+from statestore.connector.spark.planner.scan_builder import TableScanBuilder
+from statestore.connector.spark.schema import spark_schema
+from statestore.formats.state_table import Query, StateTable
+
+
+@dataclass(frozen=True)
+class Face:
+    """A table at one moment: what ``query`` asks of it. ``name`` is how Spark's plans call it."""
+
+    name: str
+    table: StateTable
+    query: Query
+
+    @property
+    def schema(self) -> StructType:
+        return spark_schema(self.table.schema(self.query), marked=False, event_times=self.query.mode == "state")
+
+    @property
+    def shown(self) -> str:
+        """The table and its moment, for EXPLAIN."""
+        query = self.query
+        version = query.version if query.version is not None else self.table.kept_versions()[1]
+        mode = "" if query.mode == "state" else f" {query.mode}"
+        return f"{self.table.name}{mode} version {version}" + ("" if query.as_of is None else f" as of {query.as_of}")
+
+
+class PlannedTable(JavaObject):
+    """A table that can be read; `WritableTable` can be written, too."""
+
+    def __init__(self, jvm: Jvm, face: Face, properties: dict[str, str] | None = None) -> None:
+        super().__init__(jvm)
+        self._face = face
+        self._schema = face.schema
+        self._properties = properties or {}
+
+    def identity(self) -> tuple[Any, ...]:
+        return self._face.table.identity, self._face.query, self._face.name, self._face.shown
+
+    def name(self) -> str:
+        return self._face.name
+
+    def id(self) -> None:
+        return None
+
+    def version(self) -> None:
+        return None
+
+    def schema(self) -> Any:
+        return self._jvm.struct(self._schema)
+
+    def columns(self) -> Any:
+        create = self._jvm.kind(CONNECTOR + "catalog.Column").create
+        fields = self.schema().fields()
+        made = [create(f.name(), f.dataType(), f.nullable(), None, f.metadata().json()) for f in fields]
+        return self._jvm.array(CONNECTOR + "catalog.Column", made)
+
+    def partitioning(self) -> Any:
+        return self._jvm.array(CONNECTOR + "expressions.Transform", ())
+
+    def constraints(self) -> Any:
+        return self._jvm.array(CONNECTOR + "catalog.constraints.Constraint", ())
+
+    def properties(self) -> Any:
+        return self._jvm.map(self._properties)
+
+    def capabilities(self) -> Any:
+        return self._jvm.set([self._jvm.kind(CONNECTOR + "catalog.TableCapability").valueOf("BATCH_READ")])
+
+    def newScanBuilder(self, options: Any) -> TableScanBuilder:
+        face = self._face
+        return TableScanBuilder(self._jvm, face.table, face.query, self._schema, face.shown)
+
+    class Java:
+        implements = (CONNECTOR + "catalog.SupportsRead",)

@@ -1,0 +1,99 @@
+"""Spark's predicates and references as filters of tables: only those that mean the same on every row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+from pyspark.sql.datasource import Filter as SparkFilter
+
+from statestore.connector.spark.filters import as_filter
+from statestore.formats.values.filters import Filter
+
+_EPOCH = datetime(1970, 1, 1)
+_COMPARISONS: dict[str, Callable[..., SparkFilter]] = {
+    "=": spark.EqualTo,
+    "<=>": spark.EqualNullSafe,
+    ">": spark.GreaterThan,
+    ">=": spark.GreaterThanOrEqual,
+    "<": spark.LessThan,
+    "<=": spark.LessThanOrEqual,
+    "STARTS_WITH": spark.StringStartsWith,
+    "ENDS_WITH": spark.StringEndsWith,
+    "CONTAINS": spark.StringContains,
+}
+_NULL_TESTS: dict[str, Callable[..., SparkFilter]] = {"IS_NULL": spark.IsNull, "IS_NOT_NULL": spark.IsNotNull}
+
+
+class NotTranslated(Exception):  # noqa: N818  never leaves this module's callers
+    """An expression that has no equivalent here."""
+
+
+def filter_of(predicate: Any, schema: pa.Schema) -> Filter | None:
+    """The filter with exactly the meaning of a V2 predicate on a table of ``schema``, or None."""
+    try:
+        return as_filter(_pushed(predicate), schema)
+    except (NotTranslated, ValueError, OverflowError):
+        return None
+
+
+def reference(expression: Any) -> tuple[str, ...]:
+    """The name of a column, field by field. Raises NotTranslated for any other expression."""
+    if not _is(expression, "expressions.FieldReference"):
+        raise NotTranslated
+    return tuple(str(name) for name in expression.fieldNames())
+
+
+def _pushed(predicate: Any) -> SparkFilter:
+    name, children = str(predicate.name()), list(predicate.children())
+    if name in _NULL_TESTS and len(children) == 1:
+        return _NULL_TESTS[name](reference(children[0]))
+    if name == "NOT" and len(children) == 1:
+        return spark.Not(_pushed(children[0]))
+    if name == "<>" and len(children) == 2:
+        return spark.Not(spark.EqualTo(reference(children[0]), _literal(children[1])))
+    if name in _COMPARISONS and len(children) == 2:
+        return _COMPARISONS[name](reference(children[0]), _literal(children[1]))
+    if name == "IN" and children:
+        return spark.In(reference(children[0]), tuple(_literal(child) for child in children[1:]))
+    raise NotTranslated
+
+
+def _literal(expression: Any) -> Any:
+    """A constant as Python has it. Raises NotTranslated for other expressions and for types without such a value."""
+    if not _is(expression, "expressions.LiteralValue"):
+        raise NotTranslated
+    value = expression.value()
+    if value is None:
+        return None
+    kind = json.loads(expression.dataType().json())
+    return _value(value, kind)
+
+
+def _value(value: Any, kind: Any) -> Any:
+    if not isinstance(kind, str):
+        raise NotTranslated
+    if kind in ("byte", "short", "integer", "long", "double", "float", "boolean"):
+        return value
+    if kind == "string" or kind.startswith(("char(", "varchar(")):
+        return str(value)
+    if kind == "binary":
+        return bytes(value)
+    if kind.startswith("decimal"):
+        return Decimal(str(value))
+    if kind == "date":
+        return date(1970, 1, 1) + timedelta(days=value)
+    if kind == "timestamp":
+        return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=timezone.utc)
+    if kind == "timestamp_ntz":
+        return _EPOCH + timedelta(microseconds=value)
+    raise NotTranslated
+
+
+def _is(expression: Any, name: str) -> bool:
+    return str(expression.getClass().getName()).endswith(name)

@@ -1,0 +1,74 @@
+"""What one read of a table returns to Spark, and how a task reads a split of it. Needs no JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
+from statestore.connector.spark.planner.aggregation import Aggregation, partial_rows, result_schema
+from statestore.connector.spark.planner.first_rows import Order, limited, top_rows
+from statestore.formats.state_table import Query, StateTable
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """One read: ``schema`` are the columns of ``query`` as Spark has them.
+
+    ``limit`` and ``orders`` hold for each split; ``aggregation`` is computed for each split.
+    """
+
+    table: StateTable
+    query: Query
+    schema: StructType
+    limit: int | None = None
+    orders: tuple[Order, ...] = ()
+    aggregation: Aggregation | None = None
+
+    @property
+    def result(self) -> StructType:
+        """The columns that Spark receives."""
+        if self.aggregation is None:
+            return self.schema
+        found = result_schema(self.aggregation, self.schema)
+        assert found is not None, "checked when the aggregation was pushed"
+        return found
+
+    def partitions(self) -> Sequence[TablePartition]:
+        """The splits as partitions. An aggregation without groups has at least one, which returns its only row."""
+        found = list(partitions_of(self.table, self.query))
+        if not found and self.aggregation is not None:
+            found = [TablePartition(None, self.query)]
+        return found
+
+    def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, in the Arrow schema that Spark expects."""
+        batches = read_partition(self.table, partition, self.schema)
+        if self.aggregation is not None:
+            return partial_rows(batches, self.aggregation, self.result)
+        if self.limit is not None and self.orders:
+            return top_rows(batches, self.orders, self.limit)
+        return batches if self.limit is None else limited(batches, self.limit)
+
+
+def task_of(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that Spark runs in a task: it gets a pickled partition as the only cell of a batch."""
+    return Task(plan)
+
+
+class Task:
+    """A read as the function of a Spark task. Spark pickles it in the driver."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        data: Any = [batch.column(0)[0].as_py() for batch in cells]
+        partition = pickle.loads(data[-1])  # noqa: S301  the driver of this query pickled it
+        assert isinstance(partition, TablePartition)
+        return self._plan.read(partition)

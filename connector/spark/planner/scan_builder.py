@@ -1,0 +1,159 @@
+"""What Spark's planner pushes into one scan: columns, filters, limits, orders and aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, schema_of
+from statestore.connector.spark.planner.aggregation import Aggregation, result_schema
+from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can_sort
+from statestore.connector.spark.planner.local_rows import LocalRows, read_here
+from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, reference
+from statestore.connector.spark.planner.pushed_aggregation import aggregation_of
+from statestore.connector.spark.planner.read_plan import ReadPlan
+from statestore.connector.spark.planner.task_scan import TaskScan
+from statestore.connector.spark.schema import arrow_schema
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.filters import Filter
+
+_WIDE = ("string", "binary", "struct", "array", "map", "variant")
+
+
+class TableScanBuilder(JavaObject):
+    """Collects what the planner pushes, and builds the scan."""
+
+    def __init__(self, jvm: Jvm, table: StateTable, query: Query, schema: StructType, shown: str) -> None:
+        super().__init__(jvm)
+        self._table = table
+        self._query = query
+        self._whole = schema
+        self._schema = schema
+        self._shown = shown
+        self._arrow = arrow_schema(schema)
+        self._taken: list[tuple[Any, Filter]] = []
+        self._aggregation: Aggregation | None = None
+        self._limit: int | None = None
+        self._orders: tuple[Order, ...] = ()
+
+    # Columns and rows
+
+    def pruneColumns(self, wanted: Any) -> None:
+        names = set(schema_of(wanted).names)
+        self._schema = StructType([field for field in self._whole if field.name in names])
+
+    @answering
+    def pushPredicates(self, predicates: Any) -> Any:
+        left = []
+        for predicate in predicates:
+            found = filter_of(predicate, self._arrow)
+            if found is None:
+                left.append(predicate)
+            else:
+                self._taken.append((predicate, found))
+        return self._jvm.array(CONNECTOR + "expressions.filter.Predicate", left)
+
+    def pushedPredicates(self) -> Any:
+        return self._jvm.array(CONNECTOR + "expressions.filter.Predicate", [given for given, _ in self._taken])
+
+    # Aggregates
+
+    def supportCompletePushDown(self, aggregation: Any) -> bool:
+        return False
+
+    def pushAggregation(self, pushed: Any) -> bool:
+        found = aggregation_of(pushed)
+        if found is None or result_schema(found, self._whole) is None or self._is_by_key(found):
+            return False
+        self._aggregation = found
+        return True
+
+    def _is_by_key(self, aggregation: Aggregation) -> bool:
+        """Return whether every group is one row, so that nothing is saved."""
+        key = self._table.row_key
+        return bool(key) and self._query.mode == "state" and set(key) <= set(aggregation.groups)
+
+    # First rows
+
+    def pushLimit(self, limit: int) -> bool:
+        self._limit = limit
+        return True
+
+    def pushTopN(self, orders: Any, limit: int) -> bool:
+        if limit > MAX_SORTED:
+            return False
+        try:
+            self._orders = tuple(self._order(each) for each in orders)
+        except NotTranslated:
+            return False
+        self._limit = limit
+        return True
+
+    def isPartiallyPushed(self) -> bool:
+        return True
+
+    def _order(self, pushed: Any) -> Order:
+        names = reference(pushed.expression())
+        if len(names) != 1 or names[0] not in self._arrow.names:
+            raise NotTranslated
+        field = self._whole[names[0]]
+        if not can_sort(self._arrow.field(names[0]).type) or "collate" in field.dataType.simpleString():
+            raise NotTranslated
+        descending = str(pushed.direction().toString()) == "DESC"
+        return Order(names[0], descending, str(pushed.nullOrdering().toString()) == "NULLS FIRST")
+
+    # The scan
+
+    @answering
+    def build(self) -> LocalRows | TaskScan:
+        plan = self._plan()
+        description = self._described(plan)
+        rows = read_here(plan)
+        if rows is not None:
+            return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
+        return TaskScan(self._jvm, plan, description)
+
+    def _plan(self) -> ReadPlan:
+        filters = tuple(found for _, found in self._taken)
+        names = self._schema.names
+        if self._aggregation is not None:
+            names = list(self._aggregation.columns)
+        needed = [*names, *(order.column for order in self._orders if order.column not in names)]
+        schema = StructType([field for field in self._whole if field.name in needed])
+        if not schema.names:
+            schema = StructType([_narrowest(self._whole)])
+        query = replace(self._query, columns=tuple(schema.names), filters=(*self._query.filters, *filters))
+        return ReadPlan(self._table, query, schema, self._limit, self._orders, self._aggregation)
+
+    def _described(self, plan: ReadPlan) -> str:
+        parts = [f"statestore {self._shown}"]
+        if self._taken:
+            parts.append(f"filters [{', '.join(str(given.toString()) for given, _ in self._taken)}]")
+        if plan.aggregation is not None:
+            functions = [f"{item.function}({item.column or '*'})" for item in plan.aggregation.functions]
+            by = f" by {', '.join(plan.aggregation.groups)}" if plan.aggregation.groups else ""
+            parts.append(f"aggregates [{', '.join(functions)}{by}]")
+        if plan.orders:
+            parts.append(f"first {plan.limit} by {', '.join(order.column for order in plan.orders)}")
+        elif plan.limit is not None:
+            parts.append(f"first {plan.limit}")
+        return ", ".join(parts)
+
+    class Java:
+        implements = tuple(
+            CONNECTOR + "read." + name
+            for name in (
+                "SupportsPushDownRequiredColumns",
+                "SupportsPushDownV2Filters",
+                "SupportsPushDownAggregates",
+                "SupportsPushDownTopN",
+                "SupportsPushDownLimit",
+            )
+        )
+
+
+def _narrowest(schema: StructType) -> Any:
+    """The column that costs least to read, where Spark needs only the number of rows."""
+    return min(schema, key=lambda field: field.dataType.typeName() in _WIDE)
