@@ -107,6 +107,9 @@ class StateTable(Protocol):
     def splits(self, query: Query) -> Sequence[Split]:
         """Pruned splits of the query. Versions and times are checked against the kept range here."""
 
+    def count(self, query: Query) -> int | None:
+        """The number of rows of the answer; None where only a read finds it."""
+
     def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
         """Batches with exactly the columns of ``schema(query)``, all filters applied."""
 

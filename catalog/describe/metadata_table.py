@@ -139,6 +139,10 @@ class MetadataTable:
             )
         return chosen_columns(schema, query, self.name)
 
+    def count(self, query: Query) -> int | None:
+        """Return the number of rows of the table."""
+        return None if query.filters else sum(split.rows for split in self.splits(query))
+
     def splits(self, query: Query) -> list[MetadataSplit]:
         """Return the split of the table.
 

@@ -170,6 +170,10 @@ class EngineTable:
         pieces = slices_of(source, state, asked.versions, query.filters)
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
 
+    def count(self, query: Query) -> int | None:
+        """Return None: a part knows only an upper bound of its rows."""
+        return None
+
     def read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of the engine's files; histories and changes have no order.
 

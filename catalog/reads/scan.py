@@ -221,6 +221,18 @@ def _live(ends: Ints, starts: Ints, window: TimeRange) -> Bools | None:
     return None if live.all() else live
 
 
+def live_rows(files: SegmentFiles, piece: Piece, window: TimeRange) -> int:
+    """Return the number of rows of a piece that belong to the window; only their times are read."""
+    if not piece.cut:
+        return piece.rows
+    ends = _piece_ends(files, piece, window, False)
+    if ends is None:
+        return piece.rows
+    starts = files.open_segment(piece.segment.meta).int64("valid_from")
+    live = _live(ends[piece.start : piece.stop], starts[piece.start : piece.stop], window)
+    return piece.rows if live is None else int(np.count_nonzero(live))
+
+
 def _all_rows(
     files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], ends: Ints | None
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:

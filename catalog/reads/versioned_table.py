@@ -18,6 +18,7 @@ from statestore.catalog.reads.scan import (
     VERSION_COLUMN,
     StoreSplit,
     TimeRange,
+    live_rows,
     plan,
     read_split,
     splits_of,
@@ -116,6 +117,16 @@ class VersionedTable:
             return plan_changes(files, log_state, query)
         window = window_of(self.name, log_state, query)
         return splits_of(plan(files, log_state, window, query.filters), window)
+
+    def count(self, query: Query) -> int | None:
+        """Return the number of rows of a state or history without filters, from statistics and ends of rows."""
+        if query.mode == "changes" or query.filters:
+            return None
+        self.schema(query)
+        files = self.files()
+        log_state = files.log_state()
+        window = window_of(self.name, log_state, query)
+        return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
 
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from statestore.formats.errors import StateStoreError
 
@@ -98,9 +98,16 @@ def schema_of(struct: Any) -> StructType:
     return StructType.fromJson(json.loads(struct.json()))
 
 
+def data_type_of(kind: Any) -> DataType:
+    """A type of the JVM as PySpark's class."""
+    whole = {"name": "column", "type": json.loads(kind.json()), "nullable": True, "metadata": {}}
+    return StructType.fromJson({"type": "struct", "fields": [whole]}).fields[0].dataType
+
+
 def listen(jvm: Jvm) -> None:
     """Let the JVM call Python objects, and let their errors reach it as exceptions of its own. Safe to call twice."""
-    ensure_callback_server_started(jvm.gateway)
+    start: Callable[..., None] = ensure_callback_server_started
+    start(jvm.gateway)
     jvm.gateway.python_parameters.propagate_java_exceptions = True
 
 

@@ -19,6 +19,8 @@ from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
 from statestore.connector.spark.intervals import with_intervals
+from statestore.connector.spark.jvm import show_undeclared
+from statestore.connector.spark.planner.planned_frame import planned_frame
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
@@ -68,7 +70,7 @@ def register(
     """
     check_session(spark)
     if spark not in _undo:
-        _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark)]
+        _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark), show_undeclared()]
     with _active(spark):
         try:
             spark.dataSource.register(StateStoreSource)
@@ -164,13 +166,17 @@ def _route(module: str, name: str) -> None:
             return format(self, self._statestore_source) if hasattr(self, "_statestore_source") else self
         return methods["option"](self, key, value)
 
-    def options(self: Any, **values: Any) -> Any:
+    def options_(self: Any, **values: Any) -> Any:
         for key, value in values.items():
             option(self, key, value)
         return self
 
     def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
         source = format or getattr(self, "_statestore_source", None)
+        if _is_ours(source) and name == "DataFrameReader":
+            self._statestore_source = source
+            options_(self, **options)
+            options = {}
         if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
             # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
@@ -181,8 +187,15 @@ def _route(module: str, name: str) -> None:
             if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in options.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
+            if _is_planned(self, name, path, schema):
+                asked = getattr(self, "_statestore_options", {})
+                return with_intervals(planned_frame(self._spark, path or asked.get("path"), asked))
             return with_intervals(methods["load"](self, path, format, schema, **options))
         return methods["load"](self, path, format, schema, **options)
+
+    def schema_(self: Any, schema: Any) -> Any:
+        self._statestore_schema = True
+        return methods["schema"](self, schema)
 
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode
@@ -201,18 +214,25 @@ def _route(module: str, name: str) -> None:
         builtin = getattr(self, "_statestore_builtin", False)
         if builtin or not (_is_ours(source) and isinstance(mode, str) and mode.lower() == "update"):
             return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
-        options(self, **given)
+        options_(self, **given)
         self.outputMode(mode)
         asked = dict(getattr(self, "_statestore_options", {}))
         self.foreachBatch(update_writer(path or asked.get("path"), self._df.schema, asked))
         return methods["start"](self, None, None, None, partitionBy, queryName)
 
-    own = {"format": format, "option": option, "options": options, "load": load}
+    own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_}
     own |= {"outputMode": output_mode, "start": start}
     for name_, replacement in own.items():
         if name_ in methods:
             replacement.__doc__ = methods[name_].__doc__
             setattr(owner, name_, replacement)
+
+
+def _is_planned(reader: Any, name: str, path: Any, schema: Any) -> bool:
+    """Return whether Spark's planner can shape the read: not in a stream, in Spark Connect, or with another schema."""
+    own_schema = schema is None and not hasattr(reader, "_statestore_schema")
+    classic = getattr(getattr(reader, "_spark", None), "_jsparkSession", None) is not None
+    return name == "DataFrameReader" and classic and own_schema and (path is None or isinstance(path, str))
 
 
 def _mode(writer: Any) -> Any:
@@ -221,7 +241,7 @@ def _mode(writer: Any) -> Any:
 
 def _replaced(module: str, name: str) -> tuple[str, ...]:
     if name.endswith("Reader"):
-        return ("format", "option", "options", "load")
+        return ("format", "option", "options", "load", "schema")
     if name == "DataStreamWriter" and ".connect." not in module:
         return ("format", "option", "options", "outputMode", "start")
     return ("format", "option", "options")

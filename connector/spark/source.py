@@ -41,7 +41,7 @@ class StateStoreSource(DataSource):
     def schema(self) -> StructType:
         with message_only():
             table = self._table()
-            query = _as_spelled(table, shape_of(self.options))
+            query = as_spelled(table, shape_of(self.options))
             marked = not intervals_as_numbers(self.options)
             return spark_schema(table.schema(query), marked=marked, event_times=query.mode == "state")
 
@@ -113,7 +113,7 @@ def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA, f"the schema given for {table.name!r} has no column; name at least one"
         )
-    query = _as_spelled(table, replace(query, columns=tuple(schema.names)))
+    query = as_spelled(table, replace(query, columns=tuple(schema.names)))
     have = spark_schema(table.schema(query))
     for asked, own in zip(schema, have, strict=True):
         if not same_type(asked.dataType, own.dataType):
@@ -125,7 +125,7 @@ def _narrowed(table: StateTable, query: Query, schema: StructType) -> Query:
     return query
 
 
-def _as_spelled(table: StateTable, query: Query) -> Query:
+def as_spelled(table: StateTable, query: Query) -> Query:
     """The query with its columns spelled as in the table. Case is ignored, as in Spark, unless columns differ by case
     only."""
     if query.columns is None:

@@ -68,6 +68,9 @@ class MemoryTable:
     def check_resumable(self, version: int) -> None:
         """Every version is kept."""
 
+    def count(self, query: Query) -> int | None:
+        return None
+
     def lookup_floor(self, version: int) -> int | None:
         return None
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.options import SESSION_TIME_ZONE, query_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.state_table import Mode, Query
-
-_PRIVILEGES = ("INSERT", "UPDATE", "DELETE")
+from statestore.formats.state_table import Mode, Query, StateTable
 
 
 @dataclass(frozen=True)
@@ -20,13 +19,14 @@ class Asked:
     """What Spark asks of a table when it loads it.
 
     ``version`` and ``time`` (epoch microseconds) are those of the statement; ``options`` are those of a reader.
-    ``writes``: the table is the target of a write.
+    ``privileges``: what a statement
+    is going to do with the rows, such as INSERT; none for a read.
     """
 
     version: str | None = None
     time: int | None = None
     options: tuple[tuple[str, str], ...] = ()
-    writes: bool = False
+    privileges: frozenset[str] = frozenset()
 
 
 def asked_of(given: tuple[Any, ...]) -> Asked:
@@ -39,14 +39,13 @@ def asked_of(given: tuple[Any, ...]) -> Asked:
     if len(given) == 2:
         context, options = given
         found = _time_travel(context.timeTravel())
-        writes = bool(context.writePrivileges())
-        return replace(found, options=_options(options), writes=writes)
+        return replace(found, options=_options(options), privileges=_privileges(context.writePrivileges()))
     (only,) = given
     if isinstance(only, str):
         return Asked(version=only)
     if isinstance(only, int):
         return Asked(time=only)
-    return Asked(writes=bool(only))
+    return Asked(privileges=_privileges(only))
 
 
 def query_for(mode: Mode, asked: Asked, zone: str) -> Query:
@@ -59,15 +58,30 @@ def query_for(mode: Mode, asked: Asked, zone: str) -> Query:
             )
         query = replace(query, mode=mode)
     if asked.version is not None:
-        query = replace(query, version=_number(asked.version))
+        query = replace(query, version=version_number(asked.version))
     if asked.time is not None:
         if mode != "state":
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION,
-                f"TIMESTAMP AS OF asks for one moment, which does not go with {mode}; filter by valid_from and valid_to",
+                f"TIMESTAMP AS OF asks for one moment, not for {mode}; filter by valid_from and valid_to",
             )
         query = replace(query, as_of=asked.time)
     return query
+
+
+def pinned(table: StateTable, query: Query) -> Query:
+    """The query bound to the newest version there is, so that a DataFrame always shows the same rows."""
+    if not isinstance(table, VersionedTable):
+        return query  # bound by `StateTable.pin`
+    newest = table.kept_versions()[1]
+    if query.mode == "changes":
+        timed = query.start_time is not None or query.end_time is not None
+        return query if timed or query.end_version is not None else replace(query, end_version=newest)
+    return query if query.version is not None else replace(query, version=newest)
+
+
+def _privileges(found: Any) -> frozenset[str]:
+    return frozenset(str(each.toString()) for each in found)
 
 
 def _time_travel(found: Any) -> Asked:
@@ -83,7 +97,7 @@ def _options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((str(name), str(options[name])) for name in options)
 
 
-def _number(text: str) -> int:
+def version_number(text: str) -> int:
     if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         raise InvalidInputError(ErrorCode.INVALID_VERSION, f"VERSION AS OF {text!r}; expected a whole number")
     return int(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.spark.catalog.place import Place
 from statestore.connector.spark.catalog.state_catalog import StateCatalog
-from statestore.connector.spark.jvm import Jvm, listen, show_undeclared
+from statestore.connector.spark.jvm import Jvm, listen
 from statestore.connector.spark.s3a import session_settings, with_settings
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
@@ -43,13 +43,11 @@ def put_catalog(spark: SparkSession, path: Any, name: str, options: Mapping[str,
             raise
     jvm = Jvm(spark)
     listen(jvm)
-    undo = show_undeclared()
     catalogs = _loaded_catalogs(jvm)
     catalogs.put(name, StateCatalog(jvm, name, place))
 
     def remove() -> None:
         catalogs.remove(name)
-        undo()
 
     return remove
 

@@ -5,16 +5,31 @@ py4j calls a method for all its overloads. Spark 4.3 asks for more methods than 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from pyspark.sql.types import StructField, StructType
+
+from statestore.catalog.catalog import connect
+from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.warehouse import rows_spec
 from statestore.connector.options import OPTIONS
-from statestore.connector.spark.catalog.moment import asked_of, query_for
-from statestore.connector.spark.catalog.place import DEFAULT, Place
-from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, texts, thrown
+from statestore.connector.spark.catalog.change_queries import Changes, change_query
+from statestore.connector.spark.catalog.moment import asked_of, pinned, query_for
+from statestore.connector.spark.catalog.place import DEFAULT, Named, Place
+from statestore.connector.spark.catalog.table_definition import (
+    create_store,
+    created_target,
+    definition_of,
+    properties_of,
+)
+from statestore.connector.spark.catalog.written_table import DeletableTable, WrittenTable, target_of
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, data_type_of, texts, thrown
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
+from statestore.connector.spark.source import as_spelled
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ReadOnlyError
-from statestore.formats.state_table import StateTable
+from statestore.formats.errors import InvalidInputError, ReadOnlyError, UnsupportedError
+from statestore.formats.state_table import Query
 
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 READ_OPTIONS = sorted(option.name for option in OPTIONS if "read" in option.uses and "AsOf" not in option.name)
@@ -74,14 +89,26 @@ class StateCatalog(JavaObject):
     @answering
     def loadTable(self, identifier: Any, *given: Any) -> PlannedTable:
         asked = asked_of(given)
-        found = self._place.find(self._parts(identifier))
-        if found is None:
-            raise self._missing(identifier)
-        zone = str(self._jvm.spark.conf.get(ZONE_CONF))
+        found = self._found(identifier)
         table = found.table.pin()
-        query = query_for(found.mode, asked, zone)
+        query = query_for(found.mode, asked, str(self._jvm.spark.conf.get(ZONE_CONF)))
+        query = as_spelled(table, pinned(table, query))
         table.splits(query)  # a version or moment that is not kept is reported with the statement
-        return PlannedTable(self._jvm, Face(f"{self._name}.{found.name}", table, query))
+        face = Face(f"{self._name}.{found.name}", table, query)
+        if not asked.privileges:
+            return PlannedTable(self._jvm, face, self._properties(found))
+        path = self._writable_path(found)
+        if "INSERT" not in asked.privileges:
+            return DeletableTable(self._jvm, face, path, self._properties(found))
+        return WrittenTable(self._jvm, face, target_of(path, rows_spec(path)), self._properties(found))
+
+    @answering
+    def loadChangelog(self, identifier: Any, context: Any, options: Any) -> Changes:
+        found = self._found(identifier)
+        table = found.table.pin()
+        query = change_query(table, context)
+        table.splits(query)
+        return Changes(self._jvm, Face(f"{self._name}.{found.name}", table, query))
 
     @answering
     def tableExists(self, identifier: Any) -> bool:
@@ -89,6 +116,57 @@ class StateCatalog(JavaObject):
 
     def invalidateTable(self, identifier: Any) -> None:
         """Nothing is cached here."""
+
+    # Changes of tables
+
+    @answering
+    def createTable(self, identifier: Any, *given: Any) -> PlannedTable:
+        """Spark 4.2 and later pass one description; earlier releases pass columns, partitioning and properties."""
+        if len(given) == 1:
+            columns, partitions, properties = given[0].columns(), given[0].partitions(), given[0].properties()
+        else:
+            columns, partitions, properties = given
+        name = self._new_name(identifier)
+        if len(partitions):
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"table {name!r}: leave out PARTITIONED BY and CLUSTERED BY; keys are hashed into key_groups",
+            )
+        schema = self._schema(columns)
+        stated = {str(each): str(properties[each]) for each in properties}
+        definition = definition_of(name, schema, stated)
+        create_store(self._place.path, name, definition)
+        found = self._found(identifier)
+        face = Face(f"{self._name}.{found.name}", found.table, Query())
+        path = self._writable_path(found)
+        return WrittenTable(self._jvm, face, created_target(path, schema, definition), self._properties(found))
+
+    @answering
+    def dropTable(self, identifier: Any) -> bool:
+        found = self._place.find(self._parts(identifier))
+        if found is None:
+            return False
+        path = Path(self._writable_path(found))
+        connect(path.parent).drop_store(path.name)
+        return True
+
+    def purgeTable(self, identifier: Any) -> bool:
+        return bool(self.dropTable(identifier))
+
+    @answering
+    def renameTable(self, old: Any, new: Any) -> None:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_STATEMENT, f"{self._shown(old)} keeps its name; create another table from its rows"
+        )
+
+    @answering
+    def alterTable(self, identifier: Any, *changes: Any) -> None:
+        self._found(identifier)
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            f"the columns and properties of {self._shown(identifier)} are permanent; "
+            "statestore.connect(…).rebuild makes the same store with another kind, retention or serde",
+        )
 
     # Namespaces
 
@@ -129,8 +207,44 @@ class StateCatalog(JavaObject):
             ErrorCode.READ_ONLY, f"{statement}: namespaces of {self._name} are its keyed stores, which Python makes"
         )
 
-    def _missing(self, identifier: Any) -> Exception:
-        return thrown(self._jvm.kind(_ANALYSIS + "NoSuchTableException")(identifier))
+    # What a name means
+
+    def _found(self, identifier: Any) -> Named:
+        found = self._place.find(self._parts(identifier))
+        if found is None:
+            raise thrown(self._jvm.kind(_ANALYSIS + "NoSuchTableException")(identifier))
+        return found
+
+    def _writable_path(self, found: Named) -> str:
+        """The directory of a table that is a store. Raises ReadOnlyError or UnsupportedError for other tables."""
+        warehouse = self._place.warehouse()
+        if warehouse is None or found.mode != "state" or not isinstance(found.table, VersionedTable):
+            raise ReadOnlyError(
+                ErrorCode.READ_ONLY,
+                f"{self._name}.{found.name} can only be read: it is a view of a store, or the state of an engine",
+            )
+        path = str(Path(warehouse.address(found.name)).absolute())
+        rows_spec(path)
+        return path
+
+    def _properties(self, found: Named) -> dict[str, str]:
+        if not isinstance(found.table, VersionedTable) or found.mode != "state":
+            return {}
+        return properties_of(found.table.spec)
+
+    def _new_name(self, identifier: Any) -> str:
+        parts = [part for part in self._parts(identifier) if part != DEFAULT]
+        if self._place.find(parts) is not None:
+            raise thrown(self._jvm.kind(_ANALYSIS + "TableAlreadyExistsException")(identifier))
+        if len(parts) != 1:
+            raise thrown(self._jvm.kind(_ANALYSIS + "NoSuchNamespaceException")(identifier.namespace()))
+        return parts[0]
+
+    def _schema(self, columns: Any) -> StructType:
+        return StructType([StructField(str(c.name()), data_type_of(c.dataType()), bool(c.nullable())) for c in columns])
+
+    def _shown(self, identifier: Any) -> str:
+        return ".".join((self._name, *self._parts(identifier)))
 
     def _parts(self, identifier: Any) -> tuple[str, ...]:
         return (*texts(identifier.namespace()), str(identifier.name()))
@@ -143,7 +257,3 @@ class StateCatalog(JavaObject):
 
     class Java:
         implements = (CONNECTOR + "catalog.TableCatalog", CONNECTOR + "catalog.SupportsNamespaces")
-
-
-
-

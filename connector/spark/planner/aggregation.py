@@ -174,7 +174,7 @@ def _fits(column: pa.Array) -> bool:
     if column.type.bit_width < 64 or column.null_count == len(column):
         return True
     bounds = pc.min_max(column).as_py()
-    return max(-bounds["min"], bounds["max"]) * len(column) <= _LARGEST
+    return bool(max(-bounds["min"], bounds["max"]) * len(column) <= _LARGEST)
 
 
 def _extreme(column: pa.Array, function: Function) -> Any:

@@ -46,7 +46,9 @@ def can_sort(kind: pa.DataType) -> bool:
     """Return whether values of the type are ordered by Arrow as they are by Spark."""
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     texts = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return plain or texts or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind)
+    return bool(
+        plain or texts or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind)
+    )
 
 
 def _sorted(batch: pa.RecordBatch, orders: tuple[Order, ...]) -> pa.Array:

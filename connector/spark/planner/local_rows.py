@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,9 @@ MOST_KEYS = 64
 
 def read_here(plan: ReadPlan) -> pa.Table | None:
     """The rows of a small read; None if tasks have to read it."""
+    counted = _counted(plan)
+    if counted is not None:
+        return counted
     partitions = plan.partitions()
     known = [partition.split.rows for partition in partitions if partition.split is not None]
     looked_up = few_keys(plan.table, plan.query)
@@ -35,6 +39,18 @@ def read_here(plan: ReadPlan) -> pa.Table | None:
                 return None
             found.append(batch)
     return pa.Table.from_batches(found, schema=arrow_schema(plan.result))
+
+
+def _counted(plan: ReadPlan) -> pa.Table | None:
+    """The number of rows, where metadata has it and nothing else is asked for."""
+    aggregation = plan.aggregation
+    if aggregation is None or aggregation.groups or any(item.function != "rows" for item in aggregation.functions):
+        return None
+    rows = plan.table.count(plan.query)
+    if rows is None:
+        return None
+    schema = arrow_schema(plan.result)
+    return pa.Table.from_arrays([pa.array([rows], pa.int64())] * len(schema), schema=schema)
 
 
 def few_keys(table: StateTable, query: Query) -> bool:
@@ -73,7 +89,7 @@ class LocalRows(JavaObject):
             batches = python.readArrowStreamFromFile(path)
             frame = python.toDataFrame(batches, self._plan.result.json(), self._jvm.session)
         finally:
-            os.unlink(path)
+            Path(path).unlink()
         return frame.queryExecution().executedPlan().executeCollect()
 
     class Java:

@@ -15,15 +15,20 @@ from statestore.formats.state_table import Query, StateTable
 
 @dataclass(frozen=True)
 class Face:
-    """A table at one moment: what ``query`` asks of it. ``name`` is how Spark's plans call it."""
+    """A table at one moment: what ``query`` asks of it. ``name`` is how Spark's plans call it.
+
+    ``marked``: the metadata of columns holds the types of intervals that are read as numbers.
+    """
 
     name: str
     table: StateTable
     query: Query
+    marked: bool = False
 
     @property
     def schema(self) -> StructType:
-        return spark_schema(self.table.schema(self.query), marked=False, event_times=self.query.mode == "state")
+        fields = self.table.schema(self.query)
+        return spark_schema(fields, marked=self.marked, event_times=self.query.mode == "state")
 
     @property
     def shown(self) -> str:
@@ -75,6 +80,10 @@ class PlannedTable(JavaObject):
 
     def capabilities(self) -> Any:
         return self._jvm.set([self._jvm.kind(CONNECTOR + "catalog.TableCapability").valueOf("BATCH_READ")])
+
+    def reportDriverMetrics(self) -> Any:
+        """Nothing: Spark 4.3 asks the target of a DELETE."""
+        return self._jvm.array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def newScanBuilder(self, options: Any) -> TableScanBuilder:
         face = self._face

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -30,7 +30,7 @@ _COMPARISONS: dict[str, Callable[..., SparkFilter]] = {
 _NULL_TESTS: dict[str, Callable[..., SparkFilter]] = {"IS_NULL": spark.IsNull, "IS_NOT_NULL": spark.IsNotNull}
 
 
-class NotTranslated(Exception):  # noqa: N818  never leaves this module's callers
+class NotTranslated(Exception):
     """An expression that has no equivalent here."""
 
 
@@ -89,7 +89,7 @@ def _value(value: Any, kind: Any) -> Any:
     if kind == "date":
         return date(1970, 1, 1) + timedelta(days=value)
     if kind == "timestamp":
-        return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=timezone.utc)
+        return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=UTC)
     if kind == "timestamp_ntz":
         return _EPOCH + timedelta(microseconds=value)
     raise NotTranslated

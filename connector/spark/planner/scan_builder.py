@@ -19,6 +19,7 @@ from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
+PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 _WIDE = ("string", "binary", "struct", "array", "map", "variant")
 
 
@@ -46,6 +47,8 @@ class TableScanBuilder(JavaObject):
 
     @answering
     def pushPredicates(self, predicates: Any) -> Any:
+        if self._jvm.spark.conf.get(PUSHDOWN_CONF, "true") != "true":
+            return predicates
         left = []
         for predicate in predicates:
             found = filter_of(predicate, self._arrow)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.udf import _wrap_function
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StructType
+from pyspark.sql.udf import _wrap_function
 
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering
 from statestore.connector.spark.partitions import TablePartition
@@ -101,7 +101,7 @@ class TaskScan(JavaObject):
 
     @answering
     def toBatch(self) -> TaskBatch:
-        return TaskBatch(self._jvm, self._plan, self._planned())
+        return TaskBatch(self._jvm, self._plan, self._planned(), self._description)
 
     def _planned(self) -> Sequence[TablePartition]:
         if self._partitions is None:
@@ -115,27 +115,34 @@ class TaskScan(JavaObject):
 class TaskBatch(JavaObject):
     """The partitions of a scan, and the function that reads one of them."""
 
-    def __init__(self, jvm: Jvm, plan: ReadPlan, partitions: Sequence[TablePartition]) -> None:
+    def __init__(self, jvm: Jvm, plan: ReadPlan, partitions: Sequence[TablePartition], description: str) -> None:
         super().__init__(jvm)
         self._plan = plan
         self._partitions = partitions
+        self._description = description
 
     def identity(self) -> tuple[Any, ...]:
-        return self._plan.table.identity, self._plan.query, self._plan.result.json(), self._plan.limit
+        plan = self._plan
+        return plan.table.identity, self._description, plan.query, plan.result.json(), plan.limit, plan.orders
 
     def planInputPartitions(self) -> Any:
         partition = self._jvm.kind(_PYTHON + "PythonInputPartition")
-        dump = CloudPickleSerializer().dumps
+        dump = _pickler().dumps
         made = [partition(number, bytearray(dump(each))) for number, each in enumerate(self._partitions)]
         return self._jvm.array(CONNECTOR + "read.InputPartition", made)
 
     def createReaderFactory(self) -> Any:
         function = task_of(self._plan)
-        command = CloudPickleSerializer().dumps((function, self._plan.result))
+        command = _pickler().dumps((function, self._plan.result))
         return reader_factory(self._jvm, command, self._plan.result)
 
     class Java:
         implements = (CONNECTOR + "read.Batch",)
+
+
+def _pickler() -> Any:
+    kind: Any = CloudPickleSerializer
+    return kind()
 
 
 def reader_factory(jvm: Jvm, command: bytes, schema: StructType) -> Any:

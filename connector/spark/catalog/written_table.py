@@ -1,0 +1,108 @@
+"""A store as the target of a write in SQL: its columns under the names by which they are read.
+
+``valid_from`` of a versioned store is written as ``timestamp``, the time of the record. Columns that follow from others
+(``valid_to``, ``window_end``, ``sequence``) are not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from statestore.catalog.log.store_spec import StoreSpec
+from statestore.connector.spark.catalog.deletes import delete_rows
+from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, schema_of
+from statestore.connector.spark.planner.planned_table import Face, PlannedTable
+from statestore.connector.spark.planner.predicates import filter_of
+from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.connector.spark.source import SOURCE_NAME
+from statestore.formats.values.types import TIME
+
+STATE_TIME = "valid_from"
+RECORD_TIME = "timestamp"
+_FOLLOWING = ("window_end", "sequence")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A store that is written. ``renamed``: the names of columns in the statement, and in the rows for the store."""
+
+    path: str
+    schema: StructType
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+def target_of(path: str, spec: StoreSpec) -> Target:
+    """The target of writes into a store, with the columns in the order in which they are read."""
+    fields = [pa.field(each.name, each.type, True, each.metadata) for each in (*spec.key, *spec.value)]
+    if spec.kind == "versioned":
+        fields.append(pa.field(STATE_TIME, TIME))
+    written = pa.schema([each for each in fields if each.name not in _FOLLOWING or each.name in spec.user_key.names])
+    renamed = {STATE_TIME: RECORD_TIME} if spec.kind == "versioned" else {}
+    return Target(path, spark_schema(written, marked=False), renamed)
+
+
+class WrittenTable(PlannedTable):
+    """A table as the target of INSERT. Spark resolves the columns of a statement against those that are written."""
+
+    def __init__(self, jvm: Jvm, face: Face, target: Target, properties: dict[str, str] | None = None) -> None:
+        super().__init__(jvm, face, properties)
+        self._target = target
+        self._schema = target.schema
+
+    def capabilities(self) -> Any:
+        kind = self._jvm.kind(CONNECTOR + "catalog.TableCapability")
+        return self._jvm.set(
+            kind.valueOf(name) for name in ("BATCH_READ", "BATCH_WRITE", "TRUNCATE", "STREAMING_WRITE")
+        )
+
+    @answering
+    def newWriteBuilder(self, info: Any) -> Any:
+        """The writer of Spark's Python data source, for the path and with the columns as the store names them."""
+        options = {str(name): str(info.options()[name]) for name in info.options()}
+        options["path"] = self._target.path
+        given = schema_of(info.schema())
+        renamed = StructType([StructField(self._name_of(f.name), f.dataType, f.nullable) for f in given])
+        schema = self._jvm.struct(renamed)
+        text_map = self._jvm.kind("org.apache.spark.sql.util.CaseInsensitiveStringMap")(self._jvm.map(options))
+        lookup = self._jvm.kind("org.apache.spark.sql.execution.datasources.DataSource").lookupDataSourceV2
+        provider = lookup(SOURCE_NAME, self._jvm.session.sessionState().conf()).get()
+        transforms = self._jvm.array(CONNECTOR + "expressions.Transform", ())
+        table = provider.getTable(schema, transforms, self._jvm.map(options))
+        nothing = self._jvm.kind("java.util.Optional").empty()
+        made = self._jvm.kind(CONNECTOR + "write.LogicalWriteInfoImpl")
+        return table.newWriteBuilder(made(info.queryId(), schema, text_map, nothing, nothing))
+
+    def _name_of(self, column: str) -> str:
+        return self._target.renamed.get(column, column)
+
+    class Java:
+        implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsWrite")
+
+
+class DeletableTable(PlannedTable):
+    """A table as the target of DELETE: the rows that a condition selects now get tombstones."""
+
+    def __init__(self, jvm: Jvm, face: Face, path: str, properties: dict[str, str] | None = None) -> None:
+        super().__init__(jvm, face, properties)
+        self._path = path
+
+    def canDeleteWhere(self, predicates: Any) -> bool:
+        return all(filter_of(each, arrow_schema(self._schema)) is not None for each in predicates)
+
+    @answering
+    def deleteWhere(self, predicates: Any, *options: Any) -> None:
+        schema = arrow_schema(self._schema)
+        filters = tuple(found for each in predicates if (found := filter_of(each, schema)) is not None)
+        delete_rows(self._path, filters)
+
+    def truncateTable(self) -> bool:
+        delete_rows(self._path, ())
+        return True
+
+    class Java:
+        implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsDeleteV2")
