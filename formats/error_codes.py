@@ -188,7 +188,7 @@ class ErrorCode(StrEnum):
     INVALID_SQL = "INVALID_SQL"
     """A statement cannot be understood, or refers to what is not there. Correct it."""
     UNSUPPORTED_STATEMENT = "UNSUPPORTED_STATEMENT"
-    """A statement that tables of this kind do not have, such as a change of their columns. Use what the message names."""
+    """A statement that the tables do not have, such as a change of columns. Use what the message names."""
     ENGINE_FAILED = "ENGINE_FAILED"
     """DuckDB cannot answer the statement. Write it another way."""
     EXTERNAL_ACCESS_OFF = "EXTERNAL_ACCESS_OFF"
