@@ -12,7 +12,9 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
@@ -30,9 +32,12 @@ _UNDECLARED = "java.lang.reflect.UndeclaredThrowableException"
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+_known: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # classes, methods and objects, by gateway
+
+
 @dataclass(frozen=True)
 class Jvm:
-    """The JVM of a classic session."""
+    """The JVM of a classic session. Each class and static method is looked up once: py4j asks the JVM each time."""
 
     spark: SparkSession
 
@@ -47,30 +52,48 @@ class Jvm:
         return session._jsparkSession
 
     def kind(self, name: str) -> Any:
-        """The class of a full name, to call its constructor or static methods."""
-        found = self.gateway.jvm
-        for part in name.split("."):
-            found = getattr(found, part)
-        return found
+        """The class of a full name, to call its constructor."""
+        return self._once(name, lambda: JavaClass(name, self.gateway._gateway_client))
+
+    def static(self, name: str, method: str) -> Any:
+        """A static method of a class."""
+        return self._once(f"{name}.{method}()", lambda: getattr(self.kind(name), method))
 
     def singleton(self, name: str) -> Any:
         """The object of Scala of a full name."""
-        return getattr(self.kind(f"{name}$"), "MODULE$")
+        return self._once(f"object {name}", lambda: getattr(self.kind(f"{name}$"), "MODULE$"))
+
+    def constant(self, name: str, value: str) -> Any:
+        """A value of an enumeration."""
+        return self._once(f"{name}.{value}", lambda: self.static(name, "valueOf")(value))
+
+    def _once(self, name: str, find: Callable[[], Any]) -> Any:
+        found = _known.setdefault(self.gateway, {})
+        if name not in found:
+            found[name] = find()
+        return found[name]
 
     def array(self, name: str, items: Iterable[Any]) -> Any:
         """An array of a class of the JVM; items may be Python objects that implement it."""
         given = list(items)
+        if not given:
+            return self._once(f"{name}[]", lambda: self.gateway.new_array(self.kind(name), 0))
         made = self.gateway.new_array(self.kind(name), len(given))
-        put = self.kind("java.lang.reflect.Array").set
+        put = self.static("java.lang.reflect.Array", "set")
         for position, item in enumerate(given):
             put(made, position, item)
         return made
 
     def set(self, items: Iterable[Any] = ()) -> Any:
-        made = self.kind("java.util.HashSet")()
-        for item in items:
-            made.add(item)
-        return made
+        given = tuple(items)
+
+        def make() -> Any:
+            made = self.kind("java.util.HashSet")()
+            for item in given:
+                made.add(item)
+            return made
+
+        return self._once(f"set of {', '.join(map(str, given))}", make)
 
     def map(self, items: dict[str, str] | None = None) -> Any:
         made = self.kind("java.util.HashMap")()
@@ -80,11 +103,16 @@ class Jvm:
 
     def struct(self, schema: StructType) -> Any:
         """The schema as Spark's own class."""
-        return self.kind("org.apache.spark.sql.types.DataType").fromJson(schema.json())
+        return self.static("org.apache.spark.sql.types.DataType", "fromJson")(schema.json())
 
     def optional_long(self, number: int | None) -> Any:
-        kind = self.kind("java.util.OptionalLong")
-        return kind.empty() if number is None else kind.of(number)
+        name = "java.util.OptionalLong"
+        return self.static(name, "empty")() if number is None else self.static(name, "of")(number)
+
+    def references(self, names: Iterable[str]) -> Any:
+        """Columns as references."""
+        column = self.static(CONNECTOR + "expressions.Expressions", "column")
+        return self.array(CONNECTOR + "expressions.NamedReference", [column(name) for name in names])
 
     def none(self) -> Any:
         return self.singleton("scala.None")
@@ -187,3 +215,8 @@ def show_undeclared() -> Callable[[], None]:
 def texts(array: Any) -> tuple[str, ...]:
     """An array of texts of the JVM."""
     return tuple(str(item) for item in array)
+
+
+def entries(java_map: Any) -> dict[str, str]:
+    """A map of texts of the JVM. Iterators are avoided: py4j learns their end from an exception."""
+    return {str(name): str(java_map.get(name)) for name in java_map.keySet().toArray()}

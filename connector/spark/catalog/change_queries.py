@@ -69,12 +69,10 @@ class Changes(JavaObject):
         return False
 
     def rowId(self) -> Any:
-        to_reference = self._jvm.kind(CONNECTOR + "expressions.Expressions").column
-        names = self._face.table.row_key
-        return self._jvm.array(CONNECTOR + "expressions.NamedReference", [to_reference(name) for name in names])
+        return self._jvm.references(self._face.table.row_key)
 
     def rowVersion(self) -> Any:
-        return self._jvm.kind(CONNECTOR + "expressions.Expressions").column("_commit_version")
+        return self._jvm.static(CONNECTOR + "expressions.Expressions", "column")("_commit_version")
 
     @answering
     def newScanBuilder(self, options: Any) -> TableScanBuilder:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.options import SESSION_TIME_ZONE, query_of
+from statestore.connector.spark.jvm import entries
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable
@@ -81,7 +81,7 @@ def pinned(table: StateTable, query: Query) -> Query:
 
 
 def _privileges(found: Any) -> frozenset[str]:
-    return frozenset(str(each.toString()) for each in found)
+    return frozenset() if found.isEmpty() else frozenset(str(each.toString()) for each in found.toArray())
 
 
 def _time_travel(found: Any) -> Asked:
@@ -93,8 +93,8 @@ def _time_travel(found: Any) -> Asked:
     return Asked(time=int(moment.micros()))
 
 
-def _options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(name), str(options[name])) for name in options)
+def _options(options: Any) -> tuple[tuple[str, str], ...]:
+    return () if options.isEmpty() else tuple(entries(options).items())
 
 
 def version_number(text: str) -> int:

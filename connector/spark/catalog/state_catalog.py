@@ -24,7 +24,7 @@ from statestore.connector.spark.catalog.table_definition import (
     properties_of,
 )
 from statestore.connector.spark.catalog.written_table import DeletableTable, WrittenTable, target_of
-from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, data_type_of, texts, thrown
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, data_type_of, entries, texts, thrown
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.source import as_spelled
 from statestore.formats.error_codes import ErrorCode
@@ -77,12 +77,12 @@ class StateCatalog(JavaObject):
         found = self._place.tables(texts(namespace))
         if found is None:
             raise thrown(self._jvm.kind(_ANALYSIS + "NoSuchNamespaceException")(namespace))
-        of = self._jvm.kind(CONNECTOR + "catalog.Identifier").of
+        of = self._jvm.static(CONNECTOR + "catalog.Identifier", "of")
         return self._jvm.array(CONNECTOR + "catalog.Identifier", [of(namespace, name) for name in found])
 
     @answering
     def listTableSummaries(self, namespace: Any) -> Any:
-        of = self._jvm.kind(CONNECTOR + "catalog.TableSummary").of
+        of = self._jvm.static(CONNECTOR + "catalog.TableSummary", "of")
         summaries = [of(identifier, "MANAGED") for identifier in self.listTables(namespace)]
         return self._jvm.array(CONNECTOR + "catalog.TableSummary", summaries)
 
@@ -133,7 +133,7 @@ class StateCatalog(JavaObject):
                 f"table {name!r}: leave out PARTITIONED BY and CLUSTERED BY; keys are hashed into key_groups",
             )
         schema = self._schema(columns)
-        stated = {str(each): str(properties[each]) for each in properties}
+        stated = entries(properties)
         definition = definition_of(name, schema, stated)
         create_store(self._place.path, name, definition)
         found = self._found(identifier)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.connector.spark.catalog.deletes import delete_rows
-from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, schema_of
+from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, entries, schema_of
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.planner.predicates import filter_of
 from statestore.connector.spark.schema import arrow_schema, spark_schema
@@ -54,26 +54,19 @@ class WrittenTable(PlannedTable):
         self._target = target
         self._schema = target.schema
 
-    def capabilities(self) -> Any:
-        kind = self._jvm.kind(CONNECTOR + "catalog.TableCapability")
-        return self._jvm.set(
-            kind.valueOf(name) for name in ("BATCH_READ", "BATCH_WRITE", "TRUNCATE", "STREAMING_WRITE")
-        )
-
     @answering
     def newWriteBuilder(self, info: Any) -> Any:
         """The writer of Spark's Python data source, for the path and with the columns as the store names them."""
-        options = {str(name): str(info.options()[name]) for name in info.options()}
-        options["path"] = self._target.path
+        options = {**entries(info.options()), "path": self._target.path}
         given = schema_of(info.schema())
         renamed = StructType([StructField(self._name_of(f.name), f.dataType, f.nullable) for f in given])
         schema = self._jvm.struct(renamed)
         text_map = self._jvm.kind("org.apache.spark.sql.util.CaseInsensitiveStringMap")(self._jvm.map(options))
-        lookup = self._jvm.kind("org.apache.spark.sql.execution.datasources.DataSource").lookupDataSourceV2
+        lookup = self._jvm.static("org.apache.spark.sql.execution.datasources.DataSource", "lookupDataSourceV2")
         provider = lookup(SOURCE_NAME, self._jvm.session.sessionState().conf()).get()
         transforms = self._jvm.array(CONNECTOR + "expressions.Transform", ())
         table = provider.getTable(schema, transforms, self._jvm.map(options))
-        nothing = self._jvm.kind("java.util.Optional").empty()
+        nothing = self._jvm.static("java.util.Optional", "empty")()
         made = self._jvm.kind(CONNECTOR + "write.LogicalWriteInfoImpl")
         return table.newWriteBuilder(made(info.queryId(), schema, text_map, nothing, nothing))
 

@@ -47,7 +47,7 @@ def planned_frame(spark: SparkSession, path: str | None, options: Mapping[str, A
 
 def _rows(jvm: Jvm, table: PlannedTable) -> Any:
     relations = jvm.singleton("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
-    options = jvm.kind("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
+    options = jvm.static("org.apache.spark.sql.util.CaseInsensitiveStringMap", "empty")()
     given = [table, jvm.none(), jvm.none(), options]
     if hasattr(relations, "create$default$5"):
         given.append(jvm.none())

@@ -12,6 +12,8 @@ from statestore.connector.spark.planner.scan_builder import TableScanBuilder
 from statestore.connector.spark.schema import spark_schema
 from statestore.formats.state_table import Query, StateTable
 
+_PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
+
 
 @dataclass(frozen=True)
 class Face:
@@ -40,12 +42,15 @@ class Face:
 
 
 class PlannedTable(JavaObject):
-    """A table that can be read; `WritableTable` can be written, too."""
+    """A table that can be read."""
+
+    _can: tuple[str, ...] = ("BATCH_READ",)
 
     def __init__(self, jvm: Jvm, face: Face, properties: dict[str, str] | None = None) -> None:
         super().__init__(jvm)
         self._face = face
         self._schema = face.schema
+        self._struct: Any = None
         self._properties = properties or {}
 
     def identity(self) -> tuple[Any, ...]:
@@ -61,13 +66,13 @@ class PlannedTable(JavaObject):
         return None
 
     def schema(self) -> Any:
-        return self._jvm.struct(self._schema)
+        if self._struct is None:
+            self._struct = self._jvm.struct(self._schema)
+        return self._struct
 
     def columns(self) -> Any:
-        create = self._jvm.kind(CONNECTOR + "catalog.Column").create
-        fields = self.schema().fields()
-        made = [create(f.name(), f.dataType(), f.nullable(), None, f.metadata().json()) for f in fields]
-        return self._jvm.array(CONNECTOR + "catalog.Column", made)
+        """The columns as Spark makes them for a table of a Python source."""
+        return self._jvm.kind(_PYTHON_TABLE)(None, self._face.name, self.schema()).columns()
 
     def partitioning(self) -> Any:
         return self._jvm.array(CONNECTOR + "expressions.Transform", ())
@@ -79,7 +84,7 @@ class PlannedTable(JavaObject):
         return self._jvm.map(self._properties)
 
     def capabilities(self) -> Any:
-        return self._jvm.set([self._jvm.kind(CONNECTOR + "catalog.TableCapability").valueOf("BATCH_READ")])
+        return self._jvm.set(self._jvm.constant(CONNECTOR + "catalog.TableCapability", name) for name in self._can)
 
     def reportDriverMetrics(self) -> Any:
         """Nothing: Spark 4.3 asks the target of a DELETE."""

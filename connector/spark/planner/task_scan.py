@@ -46,7 +46,7 @@ class TaskScan(JavaObject):
         return self._jvm.array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> Any:
-        return self._jvm.kind(CONNECTOR + "read.Scan$ColumnarSupportMode").valueOf("UNSUPPORTED")
+        return self._jvm.constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
     # Statistics
 
@@ -78,9 +78,7 @@ class TaskScan(JavaObject):
     def filterAttributes(self) -> Any:
         """The columns of the key: a filter on them is a look-up."""
         names = self._plan.table.row_key if self._plan.aggregation is None else ()
-        to_reference = self._jvm.kind(CONNECTOR + "expressions.Expressions").column
-        shown = [to_reference(name) for name in names if name in self._plan.schema.names]
-        return self._jvm.array(CONNECTOR + "expressions.NamedReference", shown)
+        return self._jvm.references(name for name in names if name in self._plan.schema.names)
 
     @answering
     def filter(self, predicates: Any) -> None:
