@@ -49,6 +49,8 @@ def target_of(path: str, spec: StoreSpec) -> Target:
 class WrittenTable(PlannedTable):
     """A table as the target of INSERT. Spark resolves the columns of a statement against those that are written."""
 
+    _can = ("BATCH_READ", "BATCH_WRITE", "TRUNCATE", "STREAMING_WRITE")
+
     def __init__(self, jvm: Jvm, face: Face, target: Target, properties: dict[str, str] | None = None) -> None:
         super().__init__(jvm, face, properties)
         self._target = target
