@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -112,6 +112,17 @@ class StateTable(Protocol):
 
     def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
         """Batches with exactly the columns of ``schema(query)``, all filters applied."""
+
+
+@runtime_checkable
+class SplitsByHash(Protocol):
+    """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
+
+    Equal keys of two such tables lie in ranges of the same number, so they are joined without moving rows.
+    """
+
+    def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, Split]] | None:
+        """Splits of the query for each of ``ranges`` equal ranges, with the number of the range; None: not possible."""
 
 
 def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:

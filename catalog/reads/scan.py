@@ -32,6 +32,7 @@ SPLIT_ROWS = 1 << 20
 MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced
 
 VERSION_COLUMN = "_commit_version"
+_LAST_HASH = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class StoreSplit:
-    """Pieces that one task reads, pinned to a version. Small and picklable."""
+    """Pieces that one task reads, pinned to a version. Small and picklable.
+
+    ``hashes``: only rows whose key hash lies between these numbers, the second excluded; None: all rows.
+    """
 
     pieces: tuple[Piece, ...]
     window: TimeRange
     rows: int
+    hashes: tuple[int, int] | None = None
 
 
 def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
@@ -151,6 +156,20 @@ def splits_of(pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLI
     return splits
 
 
+def hashed_splits(pieces: list[Piece], window: TimeRange, ranges: int) -> list[tuple[int, StoreSplit]]:
+    """Return splits for each of ``ranges`` equal ranges of key hashes, with the number of the range.
+
+    A split holds about SPLIT_ROWS rows of its range, if the hashes are even.
+    """
+    found = []
+    for number in range(ranges):
+        hashes = (number << 64) // ranges, ((number + 1) << 64) // ranges
+        for split in splits_of(pieces, window, SPLIT_ROWS * ranges):
+            rows = -(-split.rows // ranges)
+            found.append((number, StoreSplit(split.pieces, window, rows, hashes)))
+    return found
+
+
 def _split(pieces: list[Piece], window: TimeRange) -> StoreSplit:
     return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces))
 
@@ -163,7 +182,7 @@ def read_split(
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit)."""
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
-    lookups = _lookup_hashes(files, filters) if filters else None
+    lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
     for piece in split.pieces:
         ends = _piece_ends(files, piece, split.window, "valid_to" in names)
         batches = (
@@ -171,7 +190,13 @@ def read_split(
             if lookups is None
             else _looked_up(files, piece, split.window, names, ends, lookups)
         )
-        for batch, live in batches:
+        chosen = _hashed_rows(files, piece, split.hashes)
+        at = piece.start
+        for batch, alive in batches:
+            live = alive
+            if chosen is not None:
+                live = _and(alive, chosen[at : at + batch.num_rows])
+                at += batch.num_rows
             selected = mask(filters, batch) if filters else None
             keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
             shown = batch.select(list(columns))
@@ -194,6 +219,20 @@ def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int
         return [codec.hash(codec.normalize(key)) for key in pinned]
     except StateStoreError:
         return None
+
+
+def _hashed_rows(files: SegmentFiles, piece: Piece, hashes: tuple[int, int] | None) -> Bools | None:
+    """Return a mask of the rows of a segment whose key hashes lie in a range; None for all rows."""
+    if hashes is None:
+        return None
+    index = files.index(piece.segment.meta)
+    bounds = np.array([min(bound, _LAST_HASH) for bound in hashes], np.uint64)
+    low, high = np.searchsorted(index.hashes, bounds)
+    if hashes[1] > _LAST_HASH:
+        high = index.entries
+    found = np.zeros(index.entries, bool)
+    found[index.rows[low:high]] = True
+    return found
 
 
 def _and(left: Bools | None, right: Bools | None) -> Bools | None:

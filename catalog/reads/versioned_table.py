@@ -18,6 +18,7 @@ from statestore.catalog.reads.scan import (
     VERSION_COLUMN,
     StoreSplit,
     TimeRange,
+    hashed_splits,
     live_rows,
     plan,
     read_split,
@@ -127,6 +128,16 @@ class VersionedTable:
         log_state = files.log_state()
         window = window_of(self.name, log_state, query)
         return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
+
+    def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, StoreSplit]] | None:
+        """Return splits by ranges of key hashes; None for changes, whose rows are not placed by key."""
+        if query.mode == "changes":
+            return None
+        self.splits(query)
+        files = self.files()
+        log_state = files.log_state()
+        window = window_of(self.name, log_state, query)
+        return hashed_splits(plan(files, log_state, window, query.filters), window, ranges)
 
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)

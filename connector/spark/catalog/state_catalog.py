@@ -24,7 +24,8 @@ from statestore.connector.spark.catalog.table_definition import (
     properties_of,
 )
 from statestore.connector.spark.catalog.written_table import DeletableTable, WrittenTable, target_of
-from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, data_type_of, entries, texts, thrown
+from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, data_type_of, entries, texts, thrown
+from statestore.connector.spark.planner.hashed_scan import RangeFunctions
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.source import as_spelled
 from statestore.formats.error_codes import ErrorCode
@@ -36,7 +37,7 @@ READ_OPTIONS = sorted(option.name for option in OPTIONS if "read" in option.uses
 ZONE_CONF = "spark.sql.session.timeZone"
 
 
-class StateCatalog(JavaObject):
+class StateCatalog(RangeFunctions):
     """The tables of a place as a catalog of one session."""
 
     def __init__(self, jvm: Jvm, name: str, place: Place) -> None:
@@ -47,9 +48,6 @@ class StateCatalog(JavaObject):
     @property
     def place(self) -> Place:
         return self._place
-
-    def initialize(self, name: str, options: Any) -> None:
-        """Spark calls this for catalogs that it makes by itself."""
 
     def name(self) -> str:
         return self._name
@@ -256,4 +254,6 @@ class StateCatalog(JavaObject):
         return made
 
     class Java:
-        implements = (CONNECTOR + "catalog.TableCatalog", CONNECTOR + "catalog.SupportsNamespaces")
+        implements = tuple(
+            CONNECTOR + "catalog." + name for name in ("TableCatalog", "SupportsNamespaces", "FunctionCatalog")
+        )

@@ -11,6 +11,7 @@ from statestore.catalog.warehouse import open_table
 from statestore.connector.options import SESSION_TIME_ZONE, intervals_as_numbers, query_of
 from statestore.connector.spark.jvm import Jvm, listen
 from statestore.connector.spark.location import checked_path
+from statestore.connector.spark.planner.hashed_scan import RangeFunctions
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.s3a import session_settings, with_settings
 from statestore.connector.spark.source import as_spelled
@@ -48,7 +49,7 @@ def planned_frame(spark: SparkSession, path: str | None, options: Mapping[str, A
 def _rows(jvm: Jvm, table: PlannedTable) -> Any:
     relations = jvm.singleton("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
     options = jvm.static("org.apache.spark.sql.util.CaseInsensitiveStringMap", "empty")()
-    given = [table, jvm.none(), jvm.none(), options]
+    given = [table, jvm.some(RangeFunctions(jvm)), jvm.none(), options]
     if hasattr(relations, "create$default$5"):
         given.append(jvm.none())
     return jvm.singleton("org.apache.spark.sql.classic.Dataset").ofRows(jvm.session, relations.create(*given))

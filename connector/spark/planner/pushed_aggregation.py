@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from statestore.connector.spark.planner.aggregation import Aggregate, Aggregation
@@ -15,6 +16,15 @@ def aggregation_of(pushed: Any) -> Aggregation | None:
         return Aggregation(groups, tuple(_function(item) for item in pushed.aggregateExpressions()))
     except NotTranslated:
         return None
+
+
+def groups_of(pushed: Any) -> tuple[str, ...]:
+    """The columns by which the rows are grouped, without expressions."""
+    found = []
+    for item in pushed.groupByExpressions():
+        with contextlib.suppress(NotTranslated):
+            found.append(_column(item))
+    return tuple(found)
 
 
 def _function(item: Any) -> Aggregate:

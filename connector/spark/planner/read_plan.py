@@ -10,17 +10,20 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
 from statestore.connector.spark.planner.aggregation import Aggregation, partial_rows, result_schema
 from statestore.connector.spark.planner.first_rows import Order, limited, top_rows
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.places.reading_threads import reading_in_tasks
+from statestore.formats.state_table import Query, SplitsByHash, StateTable
 
 
 @dataclass(frozen=True)
 class ReadPlan:
     """One read: ``schema`` are the columns of ``query`` as Spark has them.
 
-    ``limit`` and ``orders`` hold for each split; ``aggregation`` is computed for each split.
+    ``limit`` and ``orders`` hold for each split; ``aggregation`` is computed for each split. ``ranges``: the number of
+    ranges of key hashes into which the rows are divided; None: as the table divides them.
     """
 
     table: StateTable
@@ -29,6 +32,7 @@ class ReadPlan:
     limit: int | None = None
     orders: tuple[Order, ...] = ()
     aggregation: Aggregation | None = None
+    ranges: int | None = None
 
     @property
     def result(self) -> StructType:
@@ -45,6 +49,14 @@ class ReadPlan:
         if not found and self.aggregation is not None:
             found = [TablePartition(None, self.query)]
         return found
+
+    def hashed_partitions(self) -> Sequence[tuple[int, TablePartition]]:
+        """The splits as partitions, each with the number of its range of key hashes."""
+        assert self.ranges is not None
+        assert isinstance(self.table, SplitsByHash)
+        with message_only(), reading_in_tasks():
+            splits = self.table.hashed_splits(self.query, self.ranges) or ()
+        return [(number, TablePartition(split, self.query)) for number, split in splits]
 
     def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in the Arrow schema that Spark expects."""

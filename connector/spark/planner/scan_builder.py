@@ -10,13 +10,14 @@ from pyspark.sql.types import StructType
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, schema_of
 from statestore.connector.spark.planner.aggregation import Aggregation, result_schema
 from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can_sort
-from statestore.connector.spark.planner.local_rows import LocalRows, read_here
+from statestore.connector.spark.planner.hashed_scan import HashedScan
+from statestore.connector.spark.planner.local_rows import LocalRows, few_keys, read_here
 from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, reference
-from statestore.connector.spark.planner.pushed_aggregation import aggregation_of
+from statestore.connector.spark.planner.pushed_aggregation import aggregation_of, groups_of
 from statestore.connector.spark.planner.read_plan import ReadPlan
 from statestore.connector.spark.planner.task_scan import TaskScan
 from statestore.connector.spark.schema import arrow_schema
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, SplitsByHash, StateTable
 from statestore.formats.values.filters import Filter
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
@@ -36,6 +37,7 @@ class TableScanBuilder(JavaObject):
         self._arrow = arrow_schema(schema)
         self._taken: list[tuple[Any, Filter]] = []
         self._aggregation: Aggregation | None = None
+        self._by_key = False
         self._limit: int | None = None
         self._orders: tuple[Order, ...] = ()
 
@@ -56,6 +58,7 @@ class TableScanBuilder(JavaObject):
                 left.append(predicate)
             else:
                 self._taken.append((predicate, found))
+                self._by_key |= found.op == "is_not_null" and (found.name,) == self._table.row_key
         return self._jvm.array(CONNECTOR + "expressions.filter.Predicate", left)
 
     def pushedPredicates(self) -> Any:
@@ -68,15 +71,18 @@ class TableScanBuilder(JavaObject):
 
     def pushAggregation(self, pushed: Any) -> bool:
         found = aggregation_of(pushed)
-        if found is None or result_schema(found, self._whole) is None or self._is_by_key(found):
+        if self._is_by_key(groups_of(pushed)):
+            self._by_key = True
+            return False
+        if found is None or result_schema(found, self._whole) is None:
             return False
         self._aggregation = found
         return True
 
-    def _is_by_key(self, aggregation: Aggregation) -> bool:
+    def _is_by_key(self, groups: tuple[str, ...]) -> bool:
         """Return whether every group is one row, so that nothing is saved."""
         key = self._table.row_key
-        return bool(key) and self._query.mode == "state" and set(key) <= set(aggregation.groups)
+        return bool(key) and self._query.mode == "state" and set(key) <= set(groups)
 
     # First rows
 
@@ -116,7 +122,22 @@ class TableScanBuilder(JavaObject):
         rows = read_here(plan)
         if rows is not None:
             return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
+        if self._is_divided(plan):
+            tasks = int(self._jvm.spark.sparkContext.defaultParallelism)
+            plan = replace(plan, ranges=max(2, tasks))
+            return HashedScan(self._jvm, plan, f"{description}, {plan.ranges} ranges of key hashes")
         return TaskScan(self._jvm, plan, description)
+
+    def _is_divided(self, plan: ReadPlan) -> bool:
+        """Return whether the query joins or groups by the key: then no row has to move for it.
+
+        Spark infers that the key of an inner join is not null, and pushes that. A read for another purpose is cheaper
+        undivided.
+        """
+        table, key = self._table, self._table.row_key
+        whole = plan.aggregation is None and plan.limit is None and not few_keys(table, plan.query)
+        divides = isinstance(table, SplitsByHash) and table.hashed_splits(plan.query, 2) is not None
+        return self._by_key and whole and len(key) == 1 and key[0] in plan.schema.names and divides
 
     def _plan(self) -> ReadPlan:
         filters = tuple(found for _, found in self._taken)

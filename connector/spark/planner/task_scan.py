@@ -21,7 +21,7 @@ from statestore.connector.spark.planner.read_plan import ReadPlan, task_of
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.source import StateStoreSource
 
-_PYTHON = "org.apache.spark.sql.execution.datasources.v2.python."
+PYTHON = "org.apache.spark.sql.execution.datasources.v2.python."
 
 
 class TaskScan(JavaObject):
@@ -124,7 +124,7 @@ class TaskBatch(JavaObject):
         return plan.table.identity, self._description, plan.query, plan.result.json(), plan.limit, plan.orders
 
     def planInputPartitions(self) -> Any:
-        partition = self._jvm.kind(_PYTHON + "PythonInputPartition")
+        partition = self._jvm.kind(PYTHON + "PythonInputPartition")
         dump = _pickler().dumps
         made = [partition(number, bytearray(dump(each))) for number, each in enumerate(self._partitions)]
         return self._jvm.array(CONNECTOR + "read.InputPartition", made)
@@ -146,8 +146,8 @@ def _pickler() -> Any:
 def reader_factory(jvm: Jvm, command: bytes, schema: StructType) -> Any:
     """Spark's own factory of readers that run a pickled function in a Python worker."""
     context: Any = jvm.spark.sparkContext
-    source = jvm.kind(_PYTHON + "UserDefinedPythonDataSource")(_wrap_function(context, StateStoreSource))
-    kind = jvm.kind(_PYTHON + "PythonPartitionReaderFactory")
+    source = jvm.kind(PYTHON + "UserDefinedPythonDataSource")(_wrap_function(context, StateStoreSource))
+    kind = jvm.kind(PYTHON + "PythonPartitionReaderFactory")
     artifacts = jvm.none()
     given = (source, bytearray(command), jvm.struct(schema), artifacts)
     return kind(*given, jvm.none()) if _takes_session(jvm) else kind(*given)
@@ -155,7 +155,7 @@ def reader_factory(jvm: Jvm, command: bytes, schema: StructType) -> Any:
 
 def _takes_session(jvm: Jvm) -> bool:
     """Return whether the factory also takes the id of a session, as since Spark 4.2."""
-    found = jvm.kind("java.lang.Class").forName(_PYTHON + "PythonPartitionReaderFactory")
+    found = jvm.kind("java.lang.Class").forName(PYTHON + "PythonPartitionReaderFactory")
     return bool(len(found.getConstructors()[0].getParameterTypes()) > 4)
 
 
