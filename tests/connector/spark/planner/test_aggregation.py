@@ -220,6 +220,6 @@ def test_first_rows_are_those_of_a_sort(
         return [exact(row[each.column]) for each in orders]
 
     assert [compared(row) for row in found] == [compared(row) for row in expected[:limit]]
-    given = [repr([exact(row[name]) for name in KINDS]) for row in rows]
-    assert all(repr([exact(row[name]) for name in KINDS]) in given for row in found)
+    given = [[exact(row[name]) for name in KINDS] for row in rows]
+    assert all([exact(row[name]) for name in KINDS] in given for row in found)
     assert sum(batch.num_rows for batch in limited(batches_of(rows, cuts), limit)) == min(limit, len(rows))
