@@ -26,6 +26,7 @@ WIDTH = 120
 TASKS = (
     "capture-state",
     "time-travel",
+    "spark-sql",
     "spark-state",
     "keyed-state",
     "tracked-state",

@@ -58,6 +58,12 @@ def query_for(mode: Mode, asked: Asked, zone: str) -> Query:
             )
         query = replace(query, mode=mode)
     if asked.version is not None:
+        if query.mode == "changes":
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                "VERSION AS OF asks for one version, not for changes; write CHANGES FROM VERSION a TO VERSION b, or "
+                "filter by _commit_version",
+            )
         query = replace(query, version=version_number(asked.version))
     if asked.time is not None:
         if mode != "state":

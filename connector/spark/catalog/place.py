@@ -85,7 +85,7 @@ class Place:
 
 def _without_default(parts: Sequence[str]) -> list[str]:
     given = list(parts)
-    return given[1:] if given[:1] == [DEFAULT] else given
+    return given[1:] if given and given[0].lower() == DEFAULT else given
 
 
 def _owner(warehouse: Warehouse | None, name: str) -> str:

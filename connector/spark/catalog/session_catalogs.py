@@ -44,9 +44,12 @@ def put_catalog(spark: SparkSession, path: Any, name: str, options: Mapping[str,
     jvm = Jvm(spark)
     listen(jvm)
     catalogs = _loaded_catalogs(jvm)
+    manager = jvm.session.sessionState().catalogManager()
     catalogs.put(name, StateCatalog(jvm, name, place))
 
     def remove() -> None:
+        if str(manager.currentCatalog().name()) == name:  # Spark could not even leave a catalog that is gone
+            manager.setCurrentCatalog(_RESERVED[0])
         catalogs.remove(name)
 
     return remove

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from statestore.catalog.catalog import connect
 from statestore.catalog.reads.versioned_table import VersionedTable
@@ -23,8 +23,14 @@ from statestore.connector.spark.catalog.table_definition import (
     definition_of,
     properties_of,
 )
-from statestore.connector.spark.catalog.written_table import DeletableTable, WrittenTable, target_of
-from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, data_type_of, entries, texts, thrown
+from statestore.connector.spark.catalog.written_table import (
+    DeletableTable,
+    StagedTable,
+    Target,
+    WrittenTable,
+    target_of,
+)
+from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, entries, schema_of, texts, thrown
 from statestore.connector.spark.planner.hashed_scan import RangeFunctions
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.source import as_spelled
@@ -76,7 +82,8 @@ class StateCatalog(RangeFunctions):
         if found is None:
             raise thrown(self._jvm.kind(_ANALYSIS + "NoSuchNamespaceException")(namespace))
         of = self._jvm.static(CONNECTOR + "catalog.Identifier", "of")
-        return self._jvm.array(CONNECTOR + "catalog.Identifier", [of(namespace, name) for name in found])
+        shown = namespace if len(namespace) else self.defaultNamespace()  # Catalog.listTables parses the namespace
+        return self._jvm.array(CONNECTOR + "catalog.Identifier", [of(shown, name) for name in found])
 
     @answering
     def listTableSummaries(self, namespace: Any) -> Any:
@@ -118,8 +125,33 @@ class StateCatalog(RangeFunctions):
     # Changes of tables
 
     @answering
-    def createTable(self, identifier: Any, *given: Any) -> PlannedTable:
-        """Spark 4.2 and later pass one description; earlier releases pass columns, partitioning and properties."""
+    def createTable(self, identifier: Any, *given: Any) -> WrittenTable:
+        return WrittenTable(self._jvm, *self._created(identifier, given))
+
+    @answering
+    def stageCreate(self, identifier: Any, *given: Any) -> StagedTable:
+        return StagedTable(self._jvm, *self._created(identifier, given), lambda: self.dropTable(identifier))
+
+    @answering
+    def stageReplace(self, identifier: Any, *given: Any) -> StagedTable:
+        """Refuse to replace a table: its versions would be gone."""
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            f"{self._shown(identifier)} keeps its versions; INSERT OVERWRITE replaces the rows as a new version, and "
+            "DROP TABLE removes the table with its history",
+        )
+
+    @answering
+    def stageCreateOrReplace(self, identifier: Any, *given: Any) -> StagedTable:
+        make = self.stageReplace if self.tableExists(identifier) else self.stageCreate
+        staged: StagedTable = make(identifier, *given)
+        return staged
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
+
+    def _created(self, identifier: Any, given: tuple[Any, ...]) -> tuple[Face, Target, dict[str, str]]:
+        """Create a table. Spark 4.2 and later pass one description; before, columns, partitioning and properties."""
         if len(given) == 1:
             columns, partitions, properties = given[0].columns(), given[0].partitions(), given[0].properties()
         else:
@@ -137,7 +169,7 @@ class StateCatalog(RangeFunctions):
         found = self._found(identifier)
         face = Face(f"{self._name}.{found.name}", found.table, Query())
         path = self._writable_path(found)
-        return WrittenTable(self._jvm, face, created_target(path, schema, definition), self._properties(found))
+        return face, created_target(path, schema, definition), self._properties(found)
 
     @answering
     def dropTable(self, identifier: Any) -> bool:
@@ -239,7 +271,10 @@ class StateCatalog(RangeFunctions):
         return parts[0]
 
     def _schema(self, columns: Any) -> StructType:
-        return StructType([StructField(str(c.name()), data_type_of(c.dataType()), bool(c.nullable())) for c in columns])
+        struct = self._jvm.kind("org.apache.spark.sql.types.StructType")()
+        for column in columns:  # collations are in the metadata that a struct gives its fields
+            struct = struct.add(str(column.name()), column.dataType(), bool(column.nullable()))
+        return schema_of(struct)
 
     def _shown(self, identifier: Any) -> str:
         return ".".join((self._name, *self._parts(identifier)))
@@ -255,5 +290,5 @@ class StateCatalog(RangeFunctions):
 
     class Java:
         implements = tuple(
-            CONNECTOR + "catalog." + name for name in ("TableCatalog", "SupportsNamespaces", "FunctionCatalog")
+            CONNECTOR + "catalog." + name for name in ("StagingTableCatalog", "SupportsNamespaces", "FunctionCatalog")
         )

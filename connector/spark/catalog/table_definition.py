@@ -16,18 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import CharType, StructField, StructType, TimestampType, VarcharType
 
 from statestore.catalog.catalog import connect
 from statestore.catalog.log.store_spec import KINDS, StoreSpec
 from statestore.catalog.stores.kind_options import OPTIONS
 from statestore.connector.spark.catalog.written_table import RECORD_TIME, STATE_TIME, Target
+from statestore.connector.spark.collations import is_collated
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 _PROVIDERS = ("statestore", "arrow_statestore")
-_IGNORED = ("provider", "owner", "comment", "location", "is_managed_location", "external", "table_type", "collation")
+_IGNORED = ("provider", "owner", "comment", "is_managed_location", "table_type")
+_ELSEWHERE = ("location", "external", "path")
 _END = "valid_to"
 _NUMBERS = ("key_groups", "num_segments")
 _FLAGS = ("retain_duplicates", "time_ordered", "batched_changelog")
@@ -60,7 +62,9 @@ def definition_of(name: str, schema: StructType, given: Mapping[str, str]) -> De
     if kind not in KINDS or kind == "keyed":
         possible = ", ".join(each for each in KINDS if each != "keyed")
         raise UnsupportedError(ErrorCode.UNSUPPORTED_KIND, f"kind {kind!r}; a table in SQL is one of {possible}")
+    _check_place(name, properties)
     time = _time_column(schema, properties.pop("time", None), kind)
+    _check_columns(schema)
     columns = [field for field in schema if field.name not in (time, _END if time is not None else None)]
     key = _key(name, properties.pop("key", None), columns)
     rest = StructType([field for field in columns if field.name not in key])
@@ -107,6 +111,27 @@ def _properties(given: Mapping[str, str]) -> dict[str, str]:
         if lowered not in _IGNORED:
             found[lowered] = value
     return found
+
+
+def _check_place(name: str, properties: Mapping[str, str]) -> None:
+    stated = next((each for each in _ELSEWHERE if each in properties), None)
+    if stated is not None:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            f"table {name!r}: leave out {stated.upper()}; the tables of a catalog are in its directory, and another "
+            "directory is registered under another name",
+        )
+
+
+def _check_columns(schema: StructType) -> None:
+    """Raise UnsupportedError UNSUPPORTED_TYPE for texts that a store would compare in another way than Spark."""
+    for field in schema:
+        if is_collated(field.dataType) or isinstance(field.dataType, CharType | VarcharType):
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"column {field.name!r} is {field.dataType.simpleString()}; a store compares texts byte by byte and "
+                "keeps them at any length, so write string",
+            )
 
 
 def _time_column(schema: StructType, stated: str | None, kind: str) -> str | None:

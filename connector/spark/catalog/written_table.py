@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,30 @@ class WrittenTable(PlannedTable):
         implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsWrite")
 
 
+class StagedTable(WrittenTable):
+    """The new table of CREATE TABLE AS SELECT. If the query fails, the table goes."""
+
+    def __init__(
+        self, jvm: Jvm, face: Face, target: Target, properties: dict[str, str], drop: Callable[[], object]
+    ) -> None:
+        super().__init__(jvm, face, target, properties)
+        self._drop = drop
+
+    def commitStagedChanges(self) -> None:
+        """Nothing: the rows have been committed."""
+
+    @answering
+    def abortStagedChanges(self) -> None:
+        self._drop()
+
+    class Java:
+        implements = (
+            CONNECTOR + "catalog.StagedTable",
+            CONNECTOR + "catalog.SupportsRead",
+            CONNECTOR + "catalog.SupportsWrite",
+        )
+
+
 class DeletableTable(PlannedTable):
     """A table as the target of DELETE: the rows that a condition selects now get tombstones."""
 
@@ -87,7 +111,8 @@ class DeletableTable(PlannedTable):
         self._path = path
 
     def canDeleteWhere(self, predicates: Any) -> bool:
-        return all(filter_of(each, arrow_schema(self._schema)) is not None for each in predicates)
+        schema = arrow_schema(self._schema)
+        return all(_is_always_true(each) or filter_of(each, schema) is not None for each in predicates)
 
     @answering
     def deleteWhere(self, predicates: Any, *options: Any) -> None:
@@ -101,3 +126,8 @@ class DeletableTable(PlannedTable):
 
     class Java:
         implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsDeleteV2")
+
+
+def _is_always_true(predicate: Any) -> bool:
+    """Return whether it is the condition of a DELETE without WHERE."""
+    return str(predicate.name()) == "ALWAYS_TRUE"

@@ -1,7 +1,8 @@
 """Aggregates that tasks compute before Spark does: one row for a batch or a split instead of its rows.
 
-Spark aggregates these rows once more, so a partial result may come in several rows. Sums of integers are exact: a sum
-that no 64-bit integer holds is passed in several rows, and Spark reports the overflow or wraps, as its settings say.
+Spark aggregates these rows once more, so a partial result may come in several rows. Sums of integers and decimals are
+exact. Spark casts a partial sum of decimals to the type of the summands, and one of integers to a 64-bit integer, so
+what does not fit is passed in several rows; Spark reports an overflow or wraps, as its settings say.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -41,7 +43,8 @@ _FLOATS = (FloatType, DoubleType)
 _ORDERED = (BooleanType, DateType, TimestampType, TimestampNTZType, BinaryType, *_INTEGERS)
 _LARGEST = (1 << 63) - 1
 _LOWER = (1 << 32) - 1
-_MAX_SUMMED_DIGITS = 28  # of a decimal: its sum has ten digits more, and Spark has 38
+_MAX_SUMMED_DIGITS = 28  # of a decimal: Arrow sums in 38 digits, and no batch has more than ten digits of rows
+_EXACT = Context(prec=76)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Aggregation:
 def result_schema(aggregation: Aggregation, schema: StructType) -> StructType | None:
     """The columns of the partial result, in Spark's order; None if a function cannot be computed exactly here."""
     fields = [schema[name] for name in aggregation.groups]
-    if not all(_is_plain(field.dataType) for field in fields):
+    if not all(_is_plain(field.dataType) for field in fields) or _may_be_average(aggregation, schema):
         return None
     for position, item in enumerate(aggregation.functions):
         kind = _result(item, None if item.column is None else schema[item.column].dataType)
@@ -77,6 +80,16 @@ def result_schema(aggregation: Aggregation, schema: StructType) -> StructType | 
             return None
         fields.append(StructField(f"{item.function}_{position}", kind, True))
     return StructType(fields)
+
+
+def _may_be_average(aggregation: Aggregation, schema: StructType) -> bool:
+    """Return whether Spark may have asked for a sum and a number to divide them.
+
+    It sums 64-bit integers as doubles for an average, but would add partial sums as integers, which may overflow.
+    """
+    counted = {item.column for item in aggregation.functions if item.function == "count"}
+    summed = {item.column for item in aggregation.functions if item.function == "sum"}
+    return any(isinstance(schema[name].dataType, LongType) for name in summed & counted if name is not None)
 
 
 def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
@@ -89,7 +102,7 @@ def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
     if isinstance(kind, _FLOATS):
         return DoubleType()
     if isinstance(kind, DecimalType) and kind.precision <= _MAX_SUMMED_DIGITS:
-        return DecimalType(kind.precision + 10, kind.scale)
+        return kind
     return None
 
 
@@ -108,7 +121,7 @@ def partial_rows(
             if batch.num_rows:
                 yield _grouped(batch, aggregation, schema)
         return
-    totals = [_Total(item) for item in aggregation.functions]
+    totals = [_Total(item, _largest(field.type)) for item, field in zip(aggregation.functions, schema, strict=True)]
     for batch in batches:
         for total in totals:
             total.add(batch)
@@ -120,11 +133,19 @@ def partial_rows(
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Total:
-    """One function over all batches of a split."""
+def _largest(kind: pa.DataType) -> Any:
+    """The largest partial sum that a type holds."""
+    if not pa.types.is_decimal(kind):
+        return _LARGEST
+    return Decimal((0, (9,) * kind.precision, -kind.scale))
 
-    def __init__(self, item: Aggregate) -> None:
+
+class _Total:
+    """One function over all batches of a split. ``largest``: what one row of a sum can pass at most."""
+
+    def __init__(self, item: Aggregate, largest: Any) -> None:
         self.item = item
+        self.largest = largest
         self.nothing: Any = 0 if item.function in ("rows", "count") else None
         self.value: Any = self.nothing
 
@@ -142,19 +163,20 @@ class _Total:
 
     def _with(self, found: Any) -> Any:
         if self.item.function == "sum":
-            return self.value + found
+            exact = isinstance(found, Decimal)  # Python's own context rounds to 28 digits
+            return _EXACT.add(self.value, found) if exact else self.value + found
         both = pa.array([self.value, found])
         return _extreme(both, self.item.function)
 
     def rows(self) -> list[Any]:
         """The result as values that their type holds."""
-        if not isinstance(self.value, int) or self.item.function != "sum":
+        if not isinstance(self.value, int | Decimal) or self.item.function != "sum":
             return [self.value]
         rest, parts = self.value, []
-        while not -_LARGEST <= rest <= _LARGEST:
-            part = _LARGEST if rest > 0 else -_LARGEST
+        while not -self.largest <= rest <= self.largest:
+            part = self.largest if rest > 0 else -self.largest
             parts.append(part)
-            rest -= part
+            rest = _EXACT.subtract(rest, part) if isinstance(rest, Decimal) else rest - part
         return [*parts, rest]
 
 
@@ -202,7 +224,10 @@ def _grouped(batch: pa.RecordBatch, aggregation: Aggregation, schema: pa.Schema)
     found = grouped.aggregate(functions).combine_chunks()
     width = len(aggregation.groups)
     arrays = [*found.columns[:width], *found.columns[width:]]
-    cast = [_whole(column).cast(field.type) for column, field in zip(arrays, schema, strict=True)]
+    try:
+        cast = [_whole(column).cast(field.type) for column, field in zip(arrays, schema, strict=True)]
+    except pa.ArrowInvalid:  # a sum of decimals has more digits than they have
+        return _each_row(batch, aggregation, schema)
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 

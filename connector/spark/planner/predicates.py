@@ -81,7 +81,7 @@ def _value(value: Any, kind: Any) -> Any:
     if kind in ("byte", "short", "integer", "long", "double", "float", "boolean"):
         return value
     if kind == "string" or kind.startswith(("char(", "varchar(")):
-        return str(value)
+        return value if isinstance(value, str) else bytes(value.getBytes()).decode()  # ValueError: no text
     if kind == "binary":
         return bytes(value)
     if kind.startswith("decimal"):
