@@ -123,7 +123,7 @@ def test_releases_from_4_1_on_are_enough(monkeypatch: pytest.MonkeyPatch, versio
 
 def test_a_folder_that_an_uninstalled_pyspark_left_is_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
-    with pytest.raises(statestore.UnsupportedError, match=r"found a folder named pyspark that is no PySpark; .*install"):
+    with pytest.raises(statestore.UnsupportedError, match=r"found a folder named pyspark that is no PySpark; .*pip"):
         statestore.register(SESSION)
 
 
