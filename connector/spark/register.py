@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
 from statestore.connector.spark.intervals import with_intervals
+from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
@@ -155,9 +156,23 @@ def _route(module: str, name: str) -> None:
             option(self, key, value)
         return self
 
-    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
+    def located(self: Any, path: Any, given: dict[str, Any]) -> Any:
+        """Make a relative path absolute in this process: the argument, which is returned, or the option."""
+        session, asked = _session(self), {**getattr(self, "_statestore_options", {}), **given}
+        if isinstance(path, str):
+            return client_path(path, session)
+        if path is None and isinstance(asked.get("path"), str):
+            given.pop("path", None)
+            option(self, "path", client_path(asked["path"], session))
+        return path
+
+    def ours(self: Any, format: str | None) -> bool:
         source = format or getattr(self, "_statestore_source", None)
-        if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
+        return _is_ours(source) and not getattr(self, "_statestore_builtin", False)
+
+    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
+        if ours(self, format):
+            path = located(self, path, options)
             # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
             asked = {**getattr(self, "_statestore_options", {}), **options}
@@ -169,6 +184,18 @@ def _route(module: str, name: str) -> None:
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
             return with_intervals(methods["load"](self, path, format, schema, **options))
         return methods["load"](self, path, format, schema, **options)
+
+    def save(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,
+        mode: str | None = None,
+        partitionBy: Any = None,
+        **given: Any,
+    ) -> None:
+        if ours(self, format):
+            path = located(self, path, given)
+        methods["save"](self, path, format, mode, partitionBy, **given)
 
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode
@@ -183,17 +210,18 @@ def _route(module: str, name: str) -> None:
         queryName: str | None = None,
         **given: Any,
     ) -> Any:
-        source, mode = format or getattr(self, "_statestore_source", None), outputMode or _mode(self)
-        builtin = getattr(self, "_statestore_builtin", False)
-        if builtin or not (_is_ours(source) and isinstance(mode, str) and mode.lower() == "update"):
+        mode = outputMode or _mode(self)
+        if ours(self, format):
+            path = located(self, path, given)
+        if ".connect." in module or not (ours(self, format) and isinstance(mode, str) and mode.lower() == "update"):
             return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
         options(self, **given)
         self.outputMode(mode)
         asked = dict(getattr(self, "_statestore_options", {}))
-        self.foreachBatch(update_writer(path or asked.get("path"), self._df.schema, asked))
+        self.foreachBatch(update_writer(path, self._df.schema, asked))
         return methods["start"](self, None, None, None, partitionBy, queryName)
 
-    own = {"format": format, "option": option, "options": options, "load": load}
+    own = {"format": format, "option": option, "options": options, "load": load, "save": save}
     own |= {"outputMode": output_mode, "start": start}
     for name_, replacement in own.items():
         if name_ in methods:
@@ -208,17 +236,19 @@ def _mode(writer: Any) -> Any:
 def _replaced(module: str, name: str) -> tuple[str, ...]:
     if name.endswith("Reader"):
         return ("format", "option", "options", "load")
-    if name == "DataStreamWriter" and ".connect." not in module:
+    if name == "DataStreamWriter":
         return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options")
+    return ("format", "option", "options", "save")
 
 
 def _is_ours(source: Any) -> bool:
     return isinstance(source, str) and source.lower() in (NAME, SOURCE_NAME)
 
 
-def _session(reader: Any) -> Any:
-    return getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
+def _session(owner: Any) -> Any:
+    """The session of a reader or writer, which is under another name in each class of Spark Connect."""
+    named = (getattr(owner, name, None) for name in ("_spark", "_client", "_session"))
+    return next((session for session in named if session is not None), None)
 
 
 def _session_zone(reader: Any) -> str | None:
