@@ -18,12 +18,15 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
+from statestore.connector.spark.connect_server import check_workers
 from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
 from statestore.connector.supported_spark import check_is_session, check_session
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,10 +58,12 @@ def register(spark: SparkSession) -> None:
 
     Spark does not offer update mode to sinks written in Python. Here it works, because such a stream is written batch
     by batch. The call also switches on the pushdown of filters to Python sources and makes Spark's workers run this
-    interpreter. Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1.
+    interpreter. The interpreter of a Spark Connect server is its own; it must have this package. Raises
+    UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, or if such a server lacks this package.
     """
     check_session(spark)
     if spark not in _undo:
+        check_workers(spark)
         _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark)]
     with _active(spark):
         try:
@@ -213,8 +218,14 @@ def _route(module: str, name: str) -> None:
         mode = outputMode or _mode(self)
         if ours(self, format):
             path = located(self, path, given)
-        if ".connect." in module or not (ours(self, format) and isinstance(mode, str) and mode.lower() == "update"):
+        if not (ours(self, format) and isinstance(mode, str) and mode.lower() == "update"):
             return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
+        if ".connect." in module:
+            raise UnsupportedError(
+                ErrorCode.NO_QUERY_ID,
+                "a session of Spark Connect cannot write update mode, because Spark does not report its query there; "
+                "write in mode append or complete, or with foreachBatch and the options txnAppId and txnVersion",
+            )
         options(self, **given)
         self.outputMode(mode)
         asked = dict(getattr(self, "_statestore_options", {}))

@@ -1,14 +1,13 @@
-"""One statement on Spark: each table that it names becomes a temporary view over the data source, with time as
-options."""
+"""One statement on Spark: each table that it names becomes a DataFrame over the data source, with time as options."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
@@ -76,7 +75,7 @@ def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFr
     queries = queries_of(references, _SparkEvaluator(spark))
     scans = _scans(warehouse, spark, references, queries)
     if not scans:
-        return _analysed(spark, text, text)
+        return _analysed(spark, text, text, {})
     for scan in scans:
         replace_table(scan.reference.node, scan.view, scan.reference.shown)
     return _analysed_over(warehouse, spark, text, tree, scans, columns_named(tree, [s.reference for s in scans]))
@@ -118,27 +117,28 @@ def _analysed_over(
     scans: Sequence[_Scan],
     needed: set[str] | None,
 ) -> DataFrame:
-    """The statement's DataFrame. Its temporary views are dropped on return, because an analysed plan needs no names."""
+    """The statement's DataFrame over the frames of its tables."""
+    frames: dict[str, Any] = {}
+    for scan in scans:
+        columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
+        frames[scan.view] = _read(warehouse, spark, scan.table.name, scan.query, columns)
     try:
-        for scan in scans:
-            columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
-            frame = _read(warehouse, spark, scan.table.name, scan.query, columns)
-            frame.createOrReplaceTempView(scan.view)
-        return _analysed(spark, tree.sql(dialect=SparkSQL), text)
+        return _analysed(spark, tree.sql(dialect=SparkSQL), text, frames)
     except InvalidInputError:
         if needed is None:
             raise
-    finally:
-        for scan in scans:
-            spark.catalog.dropTempView(scan.view)
     # Spark's message about a wrong column lists the existing ones, so it must see all of them.
     return _analysed_over(warehouse, spark, text, tree, scans, None)
 
 
-def _analysed(spark: SparkSession, text: str, written: str) -> DataFrame:
-    """The DataFrame of ``text``, which is ``written`` with other table names."""
+def _analysed(spark: SparkSession, text: str, written: str, frames: Mapping[str, Any]) -> DataFrame:
+    """The DataFrame of ``text``, which is ``written`` with other table names. Spark gets the frames of these names as
+    parts of the statement: Spark Connect analyses a statement when it is run, and temporary views would be gone."""
+    text = text.replace("{", "{{").replace("}", "}}") if frames else text
+    for name in frames:
+        text = text.replace(spark_quoted(name), f"{{{name}}}")
     try:
-        return spark.sql(text)
+        return spark.sql(text, **frames)
     except PySparkException as error:
         said = _PLAN.sub("", str(error)).strip()
         raise located(
