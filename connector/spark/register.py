@@ -24,6 +24,7 @@ from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
+from statestore.connector.spark.write_modes import check_write_mode
 from statestore.connector.supported_spark import check_is_session, check_session
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
@@ -190,6 +191,11 @@ def _route(module: str, name: str) -> None:
             return with_intervals(methods["load"](self, path, format, schema, **options))
         return methods["load"](self, path, format, schema, **options)
 
+    def write_mode(self: Any, saveMode: str | None) -> Any:
+        if saveMode is not None:
+            self._statestore_write_mode = saveMode
+        return methods["mode"](self, saveMode)
+
     def save(
         self: Any,
         path: str | None = None,
@@ -199,6 +205,7 @@ def _route(module: str, name: str) -> None:
         **given: Any,
     ) -> None:
         if ours(self, format):
+            check_write_mode(mode or getattr(self, "_statestore_write_mode", None))
             path = located(self, path, given)
         methods["save"](self, path, format, mode, partitionBy, **given)
 
@@ -233,7 +240,7 @@ def _route(module: str, name: str) -> None:
         return methods["start"](self, None, None, None, partitionBy, queryName)
 
     own = {"format": format, "option": option, "options": options, "load": load, "save": save}
-    own |= {"outputMode": output_mode, "start": start}
+    own |= {"mode": write_mode, "outputMode": output_mode, "start": start}
     for name_, replacement in own.items():
         if name_ in methods:
             replacement.__doc__ = methods[name_].__doc__
@@ -249,7 +256,7 @@ def _replaced(module: str, name: str) -> tuple[str, ...]:
         return ("format", "option", "options", "load")
     if name == "DataStreamWriter":
         return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options", "save")
+    return ("format", "option", "options", "mode", "save")
 
 
 def _is_ours(source: Any) -> bool:
