@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,7 @@ from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
-from statestore.connector.spark.register import register
+from statestore.connector.spark.register import ZONE_CONF, register
 from statestore.connector.sql.sql_statement import (
     SparkSQL,
     TableReference,
@@ -39,12 +40,12 @@ from statestore.connector.sql.sql_statement import (
     words,
 )
 from statestore.connector.sql.sql_tables import check_answerable, columns_named, find_table, is_qualified
-from statestore.connector.sql.sql_times import Value, integer, literal, queries_of
+from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
 from statestore.formats.engines import engine_options
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.values.times import format_time
+from statestore.formats.values.times import format_time, time_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +54,8 @@ SOURCE = "arrow_statestore"
 # The part that Spark adds to a message: a position in a statement that the user has not written, and the plan.
 _PLAN = re.compile(r"[;.]?\s*(SQLSTATE: \w+;?\s*)?(\(?line \d+, pos(ition)? \d+\)?|line \d+ pos \d+;)\s.*", re.DOTALL)
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
+_TIMES = (TimestampType, TimestampNTZType, DateType)
+_READ_AS = {"integer": "{}", "time": "unix_micros(CAST({} AS TIMESTAMP))", "text": "{}"}
 
 
 def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFrame:
@@ -192,40 +194,40 @@ def _options(query: Query) -> dict[str, str]:
 
 
 class _SparkEvaluator:
-    """Versions and times as Spark computes them, in the session's time zone."""
+    """Versions and times as Spark computes them. A time without a zone is one of the session's time zone."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
-    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
-        found = [literal(e) for e in expressions]
-        numbers = [integer(f) if isinstance(f, str) else f for f in found]
-        known = [text if number is None else number for text, number in zip(found, numbers, strict=True)]
-        rest = [e for e, value in zip(expressions, known, strict=True) if not isinstance(value, int)]
-        computed = iter(self._compute([e.sql(dialect=SparkSQL) for e in rest]) if rest else ())
-        return [Value("integer", value) if isinstance(value, int) else next(computed) for value in known]
+    def time(self, text: str) -> int:
+        return time_of(text, self._zone)
 
-    def _compute(self, texts: list[str]) -> list[Value]:
+    def _zone(self) -> tzinfo:
+        return time_zone(str(self.spark.conf.get(ZONE_CONF)), "the session's time zone")
+
+    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
+        texts = [with_exact_times(e, self, "timestamp_micros").sql(dialect=SparkSQL) for e in expressions]
         try:
             frame = self.spark.sql("SELECT " + ", ".join(f"{text} AS c{i}" for i, text in enumerate(texts)))
             kinds = [_kind(field.dataType, text) for field, text in zip(frame.schema, texts, strict=True)]
-            micros = "unix_micros(CAST({} AS TIMESTAMP))"
-            columns = [f"c{i}" if kind == "integer" else micros.format(f"c{i}") for i, kind in enumerate(kinds)]
+            columns = [_READ_AS[kind].format(f"c{i}") for i, kind in enumerate(kinds)]
             row = frame.selectExpr(*columns).first()
         except PySparkException as error:
             said = str(error).partition("\n")[0]
             raise InvalidInputError(ErrorCode.INVALID_TIME, f"cannot evaluate {', '.join(texts)}: {said}") from error
-        values = []
-        for kind, value, text in zip(kinds, row or (), texts, strict=True):
-            if value is None:
-                raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is null; expected a time or an integer")
-            values.append(Value(kind, value))
-        return values
+        return [self._value(*found) for found in zip(kinds, row or (), texts, strict=True)]
+
+    def _value(self, kind: Literal["integer", "time", "text"], value: Any, text: str) -> Value:
+        if value is None:
+            raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is null; expected a time or an integer")
+        return Value("time", self.time(value)) if kind == "text" else Value(kind, value)
 
 
-def _kind(type_: DataType, text: str) -> Literal["integer", "time"]:
+def _kind(type_: DataType, text: str) -> Literal["integer", "time", "text"]:
     if isinstance(type_, _INTEGERS):
         return "integer"
+    if isinstance(type_, StringType):
+        return "text"
     if isinstance(type_, _TIMES):
         return "time"
     raise InvalidInputError(
