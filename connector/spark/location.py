@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.locations import is_relative, parse_location
 
 PROVIDERS = ("arrow_statestore", "statestore")
+_INSTEAD = (
+    'name a warehouse as a catalog with statestore.register(spark, "warehouse", name="state") and use its tables, like '
+    "state.prices, or CREATE TEMPORARY VIEW … USING statestore OPTIONS (path '…')"
+)
 _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -24,10 +28,25 @@ def checked_path(options: Mapping[str, str]) -> str:
             ErrorCode.INVALID_OPTION,
             f"option provider is {provider!r}; expected builtin, for Spark's own source, or nothing",
         )
+    if _option(options, "location") is not None:  # Spark's name for the path of a table in its catalog
+        raise no_catalog_table("this table")
     path = _option(options, "path")
     if not path:
-        raise InvalidInputError(ErrorCode.MISSING_PATH, "expected one path; write .load('warehouse/store') or .save(…)")
+        raise InvalidInputError(
+            ErrorCode.MISSING_PATH,
+            "expected one path; write .load('warehouse/store') or .save(…). Spark passes none for a table of its own "
+            f"catalog: {_INSTEAD}",
+        )
     return parse_location(path).uri
+
+
+def no_catalog_table(name: str) -> UnsupportedError:
+    """The error for a table of this package in Spark's own catalog, which reads it without its path and options."""
+    return UnsupportedError(
+        ErrorCode.SESSION_CATALOG,
+        f"{name} would be a table of Spark's own catalog, which does not pass the path and options of a table to "
+        f"sources written in Python: {_INSTEAD}",
+    )
 
 
 def client_path(path: str, session: Any) -> str:
