@@ -1,8 +1,8 @@
 """`register(spark)`: the name "statestore" in the readers and writers of Spark sessions, classic and Connect.
 
 Spark's own state source owns that name in the JVM. This package's data source is ``arrow_statestore``, and the name is
-routed to it in ``format`` of the readers and writers in Python; SQL must use ``USING arrow_statestore``. The built-in
-source remains available by ``option("provider", "builtin")`` and by its class name.
+routed to it in ``format`` of the readers and writers in Python, and in ``USING statestore`` of temporary views. The
+built-in source remains available by ``option("provider", "builtin")`` and by its class name.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
+from statestore.connector.spark.sql_text import route_sql
 from statestore.connector.spark.stream_writer import update_writer
 from statestore.connector.spark.write_modes import check_write_mode
 from statestore.connector.supported_spark import check_is_session, check_session
@@ -76,6 +77,7 @@ def register(spark: SparkSession) -> None:
                 raise
     for module, name in CLASSES:
         _route(module, name)
+    route_sql(_originals)
 
 
 def unregister(spark: SparkSession) -> None:

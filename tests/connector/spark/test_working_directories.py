@@ -22,7 +22,7 @@ import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.connector.asof.join_request import make_request
 from statestore.connector.spark.connect_server import check_workers
-from statestore.connector.spark.location import client_path
+from statestore.connector.spark.location import client_path, no_catalog_table
 from statestore.formats.state_table import Query, StateTable
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ READS = {
     "joined_table": [["curry", 1.0]],
     "joined_stream": [["curry", 1.0, 1.0], ["curry", 2.0, 2.0], ["naan", 5.0, 5.0]],
     "sql": [["curry", "{x}"]],
+    "sql_view": [["curry", 1.0]],
+    "sql_table": f"UnsupportedError: {no_catalog_table('made')}",
     "sql_describe": 3,
 }
 WRITES = {

@@ -144,6 +144,14 @@ class Calls:
         text = "SELECT item, {v} AS v FROM prices VERSION AS OF 1 JOIN prices AS now USING (item)".format(v="'{x}'")
         return rows_of(statestore.sql("warehouse", text, spark=self.spark), "item", "v")
 
+    def sql_view(self) -> list[Any]:
+        self.spark.sql(f"CREATE TEMPORARY VIEW seen USING statestore OPTIONS (path '{PRICES}', versionAsOf 1)")
+        return rows_of(self.spark.sql("SELECT item, price FROM seen"))
+
+    def sql_table(self) -> str:
+        self.spark.sql(f"CREATE TABLE made USING statestore OPTIONS (path '{PRICES}')")
+        return "made"
+
     def sql_describe(self) -> int:
         return statestore.sql("warehouse", "DESCRIBE HISTORY prices", spark=self.spark).count()
 
