@@ -57,7 +57,7 @@ def client_path(path: str, session: Any) -> str:
     """
     if not path.strip() or not is_relative(path):
         return path
-    host = None if session is None or hasattr(session, "_jsparkSession") else session.client.host
+    host = _host(session)
     if host is not None and host not in _THIS_MACHINE:
         raise InvalidInputError(
             ErrorCode.INVALID_LOCATION,
@@ -65,6 +65,16 @@ def client_path(path: str, session: Any) -> str:
             "absolute path of the store there, or a URI",
         )
     return parse_location(path).uri
+
+
+def _host(session: Any) -> str | None:
+    """The host of a Connect session's server; None for a classic session."""
+    if session is None or hasattr(session, "_jsparkSession"):
+        return None
+    try:
+        return str(session.client.host)
+    except (AttributeError, NotImplementedError):  # of a channel that the user has built
+        return "another machine, perhaps"
 
 
 def _option(options: Mapping[str, str], name: str) -> str | None:

@@ -111,7 +111,7 @@ def test_sql_of_a_session(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     assert [row.price for row in spark.sql(f"SELECT price FROM {name}").collect()] == [8]
     spark.catalog.dropTempView(name)
     with pytest.raises(statestore.UnsupportedError, match="SESSION_CATALOG"):
-        spark.sql(f"CREATE TABLE {name} (item string) USING statestore OPTIONS (path 'w/prices')")
+        spark.sql(f"CREATE TABLE default.{name} (item string) USING statestore OPTIONS (path 'w/prices')")
     for source in ("statestore", "arrow_statestore"):
         with pytest.raises(statestore.UnsupportedError, match="SESSION_CATALOG"):
             spark.catalog.createTable(name, str(tmp_path / "w" / "prices"), source)
