@@ -43,6 +43,11 @@ READS = {
     "joined_table": [["curry", 1.0]],
     "joined_stream": [["curry", 1.0, 1.0], ["curry", 2.0, 2.0], ["naan", 5.0, 5.0]],
     "sql": [["curry", "{x}"]],
+    "sql_wrong": (
+        "InvalidInputError: [INVALID_SQL] line 2, column 2: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or "
+        "function parameter with name `cost` cannot be resolved. Did you mean one of the following? [`item`, `price`, "
+        "`valid_to`, `valid_from`]"
+    ),
     "sql_view": [["curry", 1.0]],
     "sql_table": f"UnsupportedError: {no_catalog_table('made')}",
     "sql_describe": 3,

@@ -144,6 +144,9 @@ class Calls:
         text = "SELECT item, {v} AS v FROM prices VERSION AS OF 1 JOIN prices AS now USING (item)".format(v="'{x}'")
         return rows_of(statestore.sql("warehouse", text, spark=self.spark), "item", "v")
 
+    def sql_wrong(self) -> int:
+        return statestore.sql("warehouse", "SELECT item,\n cost FROM prices", spark=self.spark).count()
+
     def sql_view(self) -> list[Any]:
         self.spark.sql(f"CREATE TEMPORARY VIEW seen USING statestore OPTIONS (path '{PRICES}', versionAsOf 1)")
         return rows_of(self.spark.sql("SELECT item, price FROM seen"))
