@@ -75,7 +75,7 @@ def connect(path: str | PathLike[str]) -> Catalog:
                 ErrorCode.NOT_A_WAREHOUSE,
                 f"{root} is not a directory; expected a directory, or a path at which nothing exists yet",
             )
-        make_directories(root.absolute())
+        make_directories(root)
     return Catalog(root)
 
 

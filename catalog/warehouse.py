@@ -212,7 +212,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
             )
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
-            return Warehouse(location, _OneStore(whole.parent, (whole.name,), root.absolute()))
+            return Warehouse(location, _OneStore(whole.parent, (whole.name,), root))
         engine_state = _engine_state(location)
         if engine_state is not None:
             return Warehouse(location, engine_state)

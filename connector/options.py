@@ -6,9 +6,8 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta, timezone, tzinfo
+from datetime import tzinfo
 from typing import Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from statestore.catalog.reads.argument_names import RANGE, right_names
 from statestore.formats.engine import EngineOption
@@ -17,7 +16,7 @@ from statestore.formats.engines import engine_options, engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
-from statestore.formats.values.times import parse_time
+from statestore.formats.values.times import session_time, time_zone
 
 Use = Literal["read", "write", "readStream", "writeStream"]
 
@@ -131,7 +130,6 @@ _RANGE = {
     "start_time": "startingTimestamp",
     "end_time": "endingTimestamp",
 }
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 @dataclass(frozen=True)
@@ -313,34 +311,14 @@ def _refuse_mixed(options: Mapping[str, str], history: bool, changes: bool) -> N
 
 def _zone(written: Mapping[str, str]) -> tzinfo | None:
     name = next((value for key, value in written.items() if key.lower() == SESSION_TIME_ZONE.lower()), None)
-    if name is None:
-        return None
-    offset = _OFFSET.fullmatch(name)
-    if offset is not None:  # Spark also accepts +05:30, UTC+2, GMT-03:00
-        sign, hours, minutes = offset.groups()
-        distance = timedelta(hours=int(hours), minutes=int(minutes or 0))
-        return timezone(-distance if sign == "-" else distance)
-    try:
-        return ZoneInfo("UTC" if name == "Z" else name)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise InvalidInputError(
-            ErrorCode.INVALID_TIME_ZONE,
-            f"the session's time zone {name!r} is not known to Python; write times with their zone, like "
-            "2013-01-01T05:00:00Z, or set spark.sql.session.timeZone to a name like Europe/Berlin",
-        ) from None
+    return None if name is None else time_zone(name, "the session's time zone")
 
 
 def _time(options: Mapping[str, str], name: str, written: Mapping[str, str]) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    try:
-        return parse_time(text, f"option {name}")
-    except InvalidInputError as error:
-        zone = _zone(written) if error.code == ErrorCode.NAIVE_DATETIME else None
-        if zone is None:
-            raise
-    return parse_time(text, f"option {name}", zone)
+    return session_time(text, f"option {name}", lambda: _zone(written))
 
 
 def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:

@@ -78,10 +78,13 @@ def stand_in() -> Callable[..., NoReturn] | None:
 def _problem() -> UnsupportedError | None:
     install = f"type: pip install 'pyspark>={_named(LEAST)}'"
     try:
-        version = str(importlib.import_module("pyspark").__version__)
-    except ImportError:
-        return _unsupported("no pyspark", install)
-    return None if _is_enough(version) else _unsupported(f"PySpark {version}", install)
+        version = getattr(importlib.import_module("pyspark"), "__version__", None)
+    except ImportError as error:  # of PySpark, or of a package that it needs
+        absent = error.name is None or error.name == "pyspark"
+        return _unsupported("no pyspark" if absent else f"a pyspark that cannot be imported ({error})", install)
+    if version is None:  # Python imports any folder of that name, also one that an uninstalled package left
+        return _unsupported("a folder named pyspark that is no PySpark", install)
+    return None if _is_enough(str(version)) else _unsupported(f"PySpark {version}", install)
 
 
 def _unsupported(version: str, cure: str) -> UnsupportedError:

@@ -347,6 +347,8 @@ class ErrorCode(StrEnum):
     """No engine of this name is installed, or its module has none. Install the package that has it."""
     UNSUPPORTED_ENGINE = "UNSUPPORTED_ENGINE"
     """This engine cannot join a left side of this kind. Leave engine out."""
+    SESSION_CATALOG = "SESSION_CATALOG"
+    """Spark's own catalog cannot hold a table of a source in Python. Name a warehouse as a catalog, or make a view."""
     UNSUPPORTED_SPARK = "UNSUPPORTED_SPARK"
     """PySpark is missing or too old for reads and writes in Spark. Install the version that the message names."""
     SPARK_NOT_INSTALLED = "SPARK_NOT_INSTALLED"

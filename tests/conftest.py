@@ -44,7 +44,7 @@ def has_spark(file: Path) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ignore PySpark's warnings about pandas 3, which these tests do not use, and about its own sockets at exit.
+    """Ignore PySpark's warnings about its own sockets at exit.
 
     Several processes begin with Spark, the longest piece of work, so that none is left with it in the end.
     """
@@ -52,7 +52,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not has_spark(item.path))
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
 

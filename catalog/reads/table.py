@@ -15,11 +15,12 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.values.filters import Filter, parse_filters
 from statestore.formats.values.key_codec import KeyValues
-from statestore.formats.values.times import Time, to_us
+from statestore.formats.values.times import Moment, moment_us
 
 
 class Reads:
-    """The reads that tables and open stores share. Times are epoch milliseconds or aware datetimes.
+    """The reads that tables and open stores share. Times are epoch milliseconds, aware datetimes or texts like
+    2024-05-01T09:30Z.
 
     Rows come by segment, not in key order. Every read raises NotFoundError for an unknown column and for a version or
     time outside the kept range, InvalidInputError for a bad filter or time, or an argument by another name.
@@ -39,7 +40,7 @@ class Reads:
     @one_spelling()
     def scan(
         self,
-        as_of: Time | None = None,
+        as_of: Moment | None = None,
         version: int | None = None,
         columns: Iterable[str] | None = None,
         filter: Any = None,
@@ -55,8 +56,8 @@ class Reads:
     def history(
         self,
         key: Any = None,
-        start_time: Time | None = None,
-        end_time: Time | None = None,
+        start_time: Moment | None = None,
+        end_time: Moment | None = None,
         version: int | None = None,
         columns: Iterable[str] | None = None,
         filter: Any = None,
@@ -81,8 +82,8 @@ class Reads:
         self,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_time: Time | None = None,
-        end_time: Time | None = None,
+        start_time: Moment | None = None,
+        end_time: Moment | None = None,
         columns: Iterable[str] | None = None,
         filter: Any = None,
     ) -> pa.RecordBatchReader:
@@ -105,8 +106,8 @@ class Reads:
         self,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_time: Time | None = None,
-        end_time: Time | None = None,
+        start_time: Moment | None = None,
+        end_time: Moment | None = None,
         columns: Iterable[str] | None = None,
     ) -> pa.RecordBatchReader:
         """Read the rows that differ between two points, each a version, a state time or both; without an end: now.
@@ -144,7 +145,7 @@ class Table(Reads):
     table: StateTable
 
     @one_spelling()
-    def get(self, key: Any, as_of: Time | None = None, version: int | None = None) -> dict[str, Any] | None:
+    def get(self, key: Any, as_of: Moment | None = None, version: int | None = None) -> dict[str, Any] | None:
         """Return the row of a key, valid at ``as_of`` as recorded by ``version``, as a dict by column; None if there is
         none.
 
@@ -200,5 +201,5 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _us(time: Time | None, what: str) -> int | None:
-    return None if time is None else to_us(time, what)
+def _us(time: Moment | None, what: str) -> int | None:
+    return None if time is None else moment_us(time, what)

@@ -18,7 +18,7 @@ from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_comp
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable
-from statestore.formats.values.times import Time, duration_ms, from_us, to_us
+from statestore.formats.values.times import Moment, duration_ms, from_us, moment_us
 
 LOGGER = logging.getLogger("statestore")
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
@@ -74,7 +74,7 @@ class StoreHandle(Reads):
         self._check_writable()
         return self._advance(run_compaction(self._files, self._log_state, full))
 
-    def expire(self, before: Time | None = None) -> int:
+    def expire(self, before: Moment | None = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
         them.
 
@@ -82,7 +82,7 @@ class StoreHandle(Reads):
         """
         self._check_writable()
         if before is not None:
-            horizon = to_us(before, "before")
+            horizon = moment_us(before, "before")
         elif self.spec.history_retention is None:
             raise InvalidInputError(
                 ErrorCode.NO_RETENTION,

@@ -15,10 +15,9 @@ from statestore.connector.cli.key_text import key_filters
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable
-from statestore.formats.values.times import format_time, parse_time, to_us
+from statestore.formats.values.times import format_time, parse_time
 
 VERSION_NUMBER = re.compile(r"[0-9]+")
-EPOCH_MS = re.compile(r"([+-]?[0-9]+)ms")
 NO_VERSION = 10**10  # a greater number is a time by mistake
 
 
@@ -48,11 +47,8 @@ def read_key(
 
 
 def moment(text: str | None, option: str) -> int | None:
-    """A state time as epoch microseconds; epoch milliseconds may be followed by their unit."""
-    if text is None:
-        return None
-    found = EPOCH_MS.fullmatch(text.strip())
-    return to_us(int(found[1]), option) if found else parse_time(text, option)
+    """A state time as epoch microseconds."""
+    return None if text is None else parse_time(text, option)
 
 
 def point(text: str, option: str) -> Point:

@@ -7,7 +7,6 @@ arrived, as a table without versions would. Both engines run the same SQL over a
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -125,8 +124,6 @@ def start_spark() -> Any:
             ErrorCode.SPARK_NOT_INSTALLED,
             "pyspark is missing; type: pip install 'statestore[spark]', or use --engine duckdb",
         ) from None
-    # PySpark warns about pandas releases newer than it supports; nothing here uses pandas.
-    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from statestore.connector.spark.register import register
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

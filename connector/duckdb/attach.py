@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Any, SupportsIndex
 
 import duckdb
@@ -18,24 +17,25 @@ from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
-from statestore.formats.values.times import to_us
+from statestore.formats.values.times import Moment, moment_us
 
 
 def attach(
-    path: str, *, as_of: int | datetime | None = None, version: int | None = None, **options: Any
+    path: str, *, as_of: Moment | None = None, version: int | None = None, **options: Any
 ) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB database with a view for every table found at ``path``.
 
     Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest commit; inside a
-    transaction (``BEGIN``) all queries read the commit that the first one read. With ``as_of`` (epoch milliseconds or
-    an aware datetime) or ``version``, every view shows that moment instead. Stores that are created later have no view.
+    transaction (``BEGIN``) all queries read the commit that the first one read. With ``as_of`` (epoch milliseconds, an
+    aware datetime or a text like 2024-05-01T09:30Z) or ``version``, every view shows that moment instead. Stores that
+    are created later have no view.
     The session's time zone is UTC. A keyed store is a schema with a view for each of its states (``FROM
     sessions.counts``); states that did not exist yet at that moment have no view. ``options`` are
     those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
 
     Raises NotFoundError if ``path`` holds nothing readable, and InvalidInputError for a naive datetime.
     """
-    moment = None if as_of is None else to_us(as_of, "as_of")
+    moment = None if as_of is None else moment_us(as_of, "as_of")
     if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
         raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     warehouse = open_warehouse(path, engine_options_of("attach", options))

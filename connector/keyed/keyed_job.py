@@ -89,7 +89,7 @@ def folder_of(store: Any) -> Path:
     location = parse_location(store)
     if not location.is_local:
         raise not_local(location, "a keyed store needs")
-    return Path(location.path).absolute()
+    return Path(location.path)
 
 
 def open_keyed(path: Path) -> KeyedStore:

@@ -1,8 +1,8 @@
 """`register(spark)`: the name "statestore" in the readers and writers of Spark sessions, classic and Connect.
 
 Spark's own state source owns that name in the JVM. This package's data source is ``arrow_statestore``, and the name is
-routed to it in ``format`` of the readers and writers in Python; SQL must use ``USING arrow_statestore``. The built-in
-source remains available by ``option("provider", "builtin")`` and by its class name.
+routed to it in ``format`` of the readers and writers in Python, and in ``USING statestore`` of temporary views. The
+built-in source remains available by ``option("provider", "builtin")`` and by its class name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
+from statestore.connector.spark.connect_server import check_workers
 from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.jvm import show_undeclared
+from statestore.connector.spark.location import client_path
 from statestore.connector.spark.planner.planned_frame import planned_frame
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
+from statestore.connector.spark.sql_text import route_sql
 from statestore.connector.spark.stream_writer import update_writer
+from statestore.connector.spark.write_modes import check_write_mode
 from statestore.connector.supported_spark import check_is_session, check_session
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,13 +69,16 @@ def register(
 
     A second call has no effect; `unregister` reverts it. Spark does not offer update mode to sinks written in Python.
     Here it works, because such a stream is written batch by batch. The call also switches on the pushdown of filters to
-    Python sources and makes Spark's workers run this interpreter.
+    Python sources and makes Spark's workers run this interpreter. The interpreter of a Spark Connect server is its own;
+    it must have this package.
 
-    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, and for a path in a session of Spark Connect;
+    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, for a path in a session of Spark Connect, or if its server
+    lacks this package;
     InvalidInputError INVALID_NAME, and the errors of `inspect` for the path.
     """
     check_session(spark)
     if spark not in _undo:
+        check_workers(spark)
         _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark), show_undeclared()]
     with _active(spark):
         try:
@@ -81,6 +90,7 @@ def register(
                 raise
     for module, owner in CLASSES:
         _route(module, owner)
+    route_sql(_originals)
     if path is not None:
         from statestore.connector.spark.catalog.session_catalogs import put_catalog
 
@@ -171,13 +181,28 @@ def _route(module: str, name: str) -> None:
             option(self, key, value)
         return self
 
+    def located(self: Any, path: Any, given: dict[str, Any]) -> Any:
+        """Make a relative path absolute in this process: the argument, which is returned, or the option."""
+        session, asked = _session(self), {**getattr(self, "_statestore_options", {}), **given}
+        if isinstance(path, str):
+            return client_path(path, session)
+        if path is None and isinstance(asked.get("path"), str):
+            given.pop("path", None)
+            option(self, "path", client_path(asked["path"], session))
+        return path
+
+    def ours(self: Any, format: str | None) -> bool:
+        source = format or getattr(self, "_statestore_source", None)
+        return _is_ours(source) and not getattr(self, "_statestore_builtin", False)
+
     def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
         source = format or getattr(self, "_statestore_source", None)
         if _is_ours(source) and name == "DataFrameReader":
             self._statestore_source = source
             options_(self, **options)
             options = {}
-        if _is_ours(source) and not getattr(self, "_statestore_builtin", False):
+        if ours(self, format):
+            path = located(self, path, options)
             # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
             asked = {**getattr(self, "_statestore_options", {}), **options}
@@ -197,6 +222,24 @@ def _route(module: str, name: str) -> None:
         self._statestore_schema = True
         return methods["schema"](self, schema)
 
+    def write_mode(self: Any, saveMode: str | None) -> Any:
+        if saveMode is not None:
+            self._statestore_write_mode = saveMode
+        return methods["mode"](self, saveMode)
+
+    def save(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,
+        mode: str | None = None,
+        partitionBy: Any = None,
+        **given: Any,
+    ) -> None:
+        if ours(self, format):
+            check_write_mode(mode or getattr(self, "_statestore_write_mode", None))
+            path = located(self, path, given)
+        methods["save"](self, path, format, mode, partitionBy, **given)
+
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode
         return methods["outputMode"](self, outputMode)
@@ -210,18 +253,25 @@ def _route(module: str, name: str) -> None:
         queryName: str | None = None,
         **given: Any,
     ) -> Any:
-        source, mode = format or getattr(self, "_statestore_source", None), outputMode or _mode(self)
-        builtin = getattr(self, "_statestore_builtin", False)
-        if builtin or not (_is_ours(source) and isinstance(mode, str) and mode.lower() == "update"):
+        mode = outputMode or _mode(self)
+        if ours(self, format):
+            path = located(self, path, given)
+        if not (ours(self, format) and isinstance(mode, str) and mode.lower() == "update"):
             return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
+        if ".connect." in module:
+            raise UnsupportedError(
+                ErrorCode.NO_QUERY_ID,
+                "a session of Spark Connect cannot write update mode, because Spark does not report its query there; "
+                "write in mode append or complete, or with foreachBatch and the options txnAppId and txnVersion",
+            )
         options_(self, **given)
         self.outputMode(mode)
         asked = dict(getattr(self, "_statestore_options", {}))
-        self.foreachBatch(update_writer(path or asked.get("path"), self._df.schema, asked))
+        self.foreachBatch(update_writer(path, self._df.schema, asked))
         return methods["start"](self, None, None, None, partitionBy, queryName)
 
-    own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_}
-    own |= {"outputMode": output_mode, "start": start}
+    own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_, "save": save}
+    own |= {"mode": write_mode, "outputMode": output_mode, "start": start}
     for name_, replacement in own.items():
         if name_ in methods:
             replacement.__doc__ = methods[name_].__doc__
@@ -242,17 +292,19 @@ def _mode(writer: Any) -> Any:
 def _replaced(module: str, name: str) -> tuple[str, ...]:
     if name.endswith("Reader"):
         return ("format", "option", "options", "load", "schema")
-    if name == "DataStreamWriter" and ".connect." not in module:
+    if name == "DataStreamWriter":
         return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options")
+    return ("format", "option", "options", "mode", "save")
 
 
 def _is_ours(source: Any) -> bool:
     return isinstance(source, str) and source.lower() in (NAME, SOURCE_NAME)
 
 
-def _session(reader: Any) -> Any:
-    return getattr(reader, "_spark", None) or getattr(reader, "_client", None)  # the latter with Spark Connect
+def _session(owner: Any) -> Any:
+    """The session of a reader or writer, which is under another name in each class of Spark Connect."""
+    named = (getattr(owner, name, None) for name in ("_spark", "_client", "_session"))
+    return next((session for session in named if session is not None), None)
 
 
 def _session_zone(reader: Any) -> str | None:

@@ -42,9 +42,10 @@ def sql(
 
     A table is read at a moment by ``prices TIMESTAMP AS OF '2013-01-01T05:00:00Z'``, ``VERSION AS OF 12``, ``FOR
     SYSTEM_TIME AS OF …``, ``FOR SYSTEM_VERSION AS OF …`` or ``AT (VERSION => 12)`` / ``AT (TIMESTAMP => …)``; the two
-    kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'`` with
-    a zone, an integer of epoch milliseconds or an expression such as ``current_timestamp - interval '1 hour'``; only
-    Spark accepts times without a zone, in the session's time zone. ``history('prices', start, end)`` lists every
+    kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'``
+    like '2024-05-01T09:30Z' (docs/time-travel.md lists the forms), an integer of epoch milliseconds or an expression
+    such as ``current_timestamp - interval '1 hour'``; only with ``spark`` may a time have no zone: it is then one of
+    the session's time zone. ``history('prices', start, end)`` lists every
     version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
     ``prices$versions`` and similar tables hold metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
     ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).

@@ -29,7 +29,7 @@ from statestore.connector.sql.sql_statement import (
     words,
 )
 from statestore.connector.sql.sql_tables import check_answerable, find_table, is_qualified
-from statestore.connector.sql.sql_times import Value, integer, literal, queries_of, zoned_time
+from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
@@ -183,36 +183,20 @@ class _DuckDBEvaluator:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
 
+    def time(self, text: str) -> int:
+        return _zoned_time(text)
+
     def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
-        values: list[Value | None] = [self._direct(e) for e in expressions]
-        rest = [_zoned(e) for e, value in zip(expressions, values, strict=True) if value is None]
-        computed = iter(self._compute(rest) if rest else ())
-        return [next(computed) if value is None else value for value in values]
-
-    def _direct(self, expression: exp.Expr) -> Value | None:
-        found = literal(expression)
-        if isinstance(found, str):
-            number = integer(found)
-            return Value("time", zoned_time(found)) if number is None else Value("integer", number)
-        return None if found is None else Value("integer", found)
-
-    def _compute(self, expressions: Sequence[exp.Expr]) -> list[Value]:
-        texts = [e.sql(dialect=DuckDBSQL) for e in expressions]
+        texts = [with_exact_times(e, self, "make_timestamptz").sql(dialect=DuckDBSQL) for e in expressions]
         try:
             row = self.connection.sql(f"SELECT {', '.join(texts)}").to_arrow_table()
         except duckdb.Error as error:
             raise InvalidInputError(ErrorCode.INVALID_TIME, f"cannot evaluate {', '.join(texts)}: {error}") from error
-        return [_value(row.column(i)[0], text) for i, text in enumerate(texts)]
+        return [_value(row.column(i)[0], e.sql(dialect=DuckDBSQL)) for i, e in enumerate(expressions)]
 
 
-def _zoned(expression: exp.Expr) -> exp.Expr:
-    """Give every ``TIMESTAMP '…'`` in the expression the type that keeps its zone; refuse one without a zone."""
-    copy = expression.copy()
-    for cast in copy.find_all(exp.Cast):
-        if cast.this.is_string and cast.to.is_type(*exp.DataType.TEMPORAL_TYPES):
-            zoned_time(cast.this.name)
-            cast.set("to", exp.DataType.build("timestamptz"))
-    return copy
+def _zoned_time(text: str) -> int:
+    return time_of(text, lambda: None)
 
 
 def _value(scalar: Any, text: str) -> Value:
@@ -222,7 +206,7 @@ def _value(scalar: Any, text: str) -> Value:
     if scalar.is_valid and pa.types.is_integer(type_):
         return Value("integer", scalar.as_py())
     if scalar.is_valid and pa.types.is_string(type_):
-        return Value("time", zoned_time(scalar.as_py()))
+        return Value("time", _zoned_time(scalar.as_py()))
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         raise InvalidInputError(
             ErrorCode.NAIVE_TIMESTAMP,

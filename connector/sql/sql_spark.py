@@ -1,14 +1,14 @@
-"""One statement on Spark: each table that it names becomes a temporary view over the data source, with time as
-options."""
+"""One statement on Spark: each table that it names becomes a DataFrame over the data source, with time as options."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
@@ -26,7 +26,7 @@ from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
-from statestore.connector.spark.register import register
+from statestore.connector.spark.register import ZONE_CONF, register
 from statestore.connector.sql.sql_statement import (
     SparkSQL,
     TableReference,
@@ -40,12 +40,12 @@ from statestore.connector.sql.sql_statement import (
     words,
 )
 from statestore.connector.sql.sql_tables import check_answerable, columns_named, find_table, is_qualified
-from statestore.connector.sql.sql_times import Value, integer, literal, queries_of
+from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
 from statestore.formats.engines import engine_options
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.values.times import format_time
+from statestore.formats.values.times import format_time, time_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,8 @@ SOURCE = "arrow_statestore"
 # The part that Spark adds to a message: a position in a statement that the user has not written, and the plan.
 _PLAN = re.compile(r"[;.]?\s*(SQLSTATE: \w+;?\s*)?(\(?line \d+, pos(ition)? \d+\)?|line \d+ pos \d+;)\s.*", re.DOTALL)
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
+_TIMES = (TimestampType, TimestampNTZType, DateType)
+_READ_AS = {"integer": "{}", "time": "unix_micros(CAST({} AS TIMESTAMP))", "text": "{}"}
 
 
 def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFrame:
@@ -76,7 +77,7 @@ def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFr
     queries = queries_of(references, _SparkEvaluator(spark))
     scans = _scans(warehouse, spark, references, queries)
     if not scans:
-        return _analysed(spark, text, text)
+        return _analysed(spark, text, text, {})
     for scan in scans:
         replace_table(scan.reference.node, scan.view, scan.reference.shown)
     return _analysed_over(warehouse, spark, text, tree, scans, columns_named(tree, [s.reference for s in scans]))
@@ -118,27 +119,28 @@ def _analysed_over(
     scans: Sequence[_Scan],
     needed: set[str] | None,
 ) -> DataFrame:
-    """The statement's DataFrame. Its temporary views are dropped on return, because an analysed plan needs no names."""
+    """The statement's DataFrame over the frames of its tables."""
+    frames: dict[str, Any] = {}
+    for scan in scans:
+        columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
+        frames[scan.view] = _read(warehouse, spark, scan.table.name, scan.query, columns)
     try:
-        for scan in scans:
-            columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
-            frame = _read(warehouse, spark, scan.table.name, scan.query, columns)
-            frame.createOrReplaceTempView(scan.view)
-        return _analysed(spark, tree.sql(dialect=SparkSQL), text)
+        return _analysed(spark, tree.sql(dialect=SparkSQL), text, frames)
     except InvalidInputError:
         if needed is None:
             raise
-    finally:
-        for scan in scans:
-            spark.catalog.dropTempView(scan.view)
     # Spark's message about a wrong column lists the existing ones, so it must see all of them.
     return _analysed_over(warehouse, spark, text, tree, scans, None)
 
 
-def _analysed(spark: SparkSession, text: str, written: str) -> DataFrame:
-    """The DataFrame of ``text``, which is ``written`` with other table names."""
+def _analysed(spark: SparkSession, text: str, written: str, frames: Mapping[str, Any]) -> DataFrame:
+    """The DataFrame of ``text``, which is ``written`` with other table names. Spark gets the frames of these names as
+    parts of the statement: Spark Connect analyses a statement when it is run, and temporary views would be gone."""
+    text = text.replace("{", "{{").replace("}", "}}") if frames else text
+    for name in frames:
+        text = text.replace(spark_quoted(name), f"{{{name}}}")
     try:
-        return spark.sql(text)
+        return spark.sql(text, **frames)
     except PySparkException as error:
         said = _PLAN.sub("", str(error)).strip()
         raise located(
@@ -192,40 +194,40 @@ def _options(query: Query) -> dict[str, str]:
 
 
 class _SparkEvaluator:
-    """Versions and times as Spark computes them, in the session's time zone."""
+    """Versions and times as Spark computes them. A time without a zone is one of the session's time zone."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
-    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
-        found = [literal(e) for e in expressions]
-        numbers = [integer(f) if isinstance(f, str) else f for f in found]
-        known = [text if number is None else number for text, number in zip(found, numbers, strict=True)]
-        rest = [e for e, value in zip(expressions, known, strict=True) if not isinstance(value, int)]
-        computed = iter(self._compute([e.sql(dialect=SparkSQL) for e in rest]) if rest else ())
-        return [Value("integer", value) if isinstance(value, int) else next(computed) for value in known]
+    def time(self, text: str) -> int:
+        return time_of(text, self._zone)
 
-    def _compute(self, texts: list[str]) -> list[Value]:
+    def _zone(self) -> tzinfo:
+        return time_zone(str(self.spark.conf.get(ZONE_CONF)), "the session's time zone")
+
+    def evaluate(self, expressions: Sequence[exp.Expr]) -> list[Value]:
+        texts = [with_exact_times(e, self, "timestamp_micros").sql(dialect=SparkSQL) for e in expressions]
         try:
             frame = self.spark.sql("SELECT " + ", ".join(f"{text} AS c{i}" for i, text in enumerate(texts)))
             kinds = [_kind(field.dataType, text) for field, text in zip(frame.schema, texts, strict=True)]
-            micros = "unix_micros(CAST({} AS TIMESTAMP))"
-            columns = [f"c{i}" if kind == "integer" else micros.format(f"c{i}") for i, kind in enumerate(kinds)]
+            columns = [_READ_AS[kind].format(f"c{i}") for i, kind in enumerate(kinds)]
             row = frame.selectExpr(*columns).first()
         except PySparkException as error:
             said = str(error).partition("\n")[0]
             raise InvalidInputError(ErrorCode.INVALID_TIME, f"cannot evaluate {', '.join(texts)}: {said}") from error
-        values = []
-        for kind, value, text in zip(kinds, row or (), texts, strict=True):
-            if value is None:
-                raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is null; expected a time or an integer")
-            values.append(Value(kind, value))
-        return values
+        return [self._value(*found) for found in zip(kinds, row or (), texts, strict=True)]
+
+    def _value(self, kind: Literal["integer", "time", "text"], value: Any, text: str) -> Value:
+        if value is None:
+            raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is null; expected a time or an integer")
+        return Value("time", self.time(value)) if kind == "text" else Value(kind, value)
 
 
-def _kind(type_: DataType, text: str) -> Literal["integer", "time"]:
+def _kind(type_: DataType, text: str) -> Literal["integer", "time", "text"]:
     if isinstance(type_, _INTEGERS):
         return "integer"
+    if isinstance(type_, StringType):
+        return "text"
     if isinstance(type_, _TIMES):
         return "time"
     raise InvalidInputError(

@@ -44,7 +44,8 @@ _LOCAL_HOSTS = ("", "localhost")
 
 @dataclass(frozen=True)
 class Location:
-    """A folder. A local ``path`` has no slash at its end; another one has none at its start either, except HDFS's root.
+    """A folder. A local ``path`` is absolute and has no slash at its end; another one has none at its start either,
+    except HDFS's root.
 
     ``str`` leaves out parts that may be secret; ``uri`` has them.
     """
@@ -89,12 +90,13 @@ class Location:
 
 
 def parse_location(text: str | os.PathLike[str]) -> Location:
-    """Parse a path or URI without opening it. Raises InvalidInputError INVALID_LOCATION."""
+    """Parse a path or URI without opening it; a relative path is made absolute. Raises InvalidInputError
+    INVALID_LOCATION."""
     written = _checked(text)
     uri = _URI.fullmatch(written)
     if uri is None:
         # Spark gives some relative paths in a form that is no URI: file:folder.
-        return Location(str(Path(written.removeprefix("file:"))))
+        return Location(_absolute(written.removeprefix("file:")))
     scheme, rest = uri[1].lower(), uri[2]
     if scheme == LOCAL_SCHEME:
         return Location(_local_path(written, rest))
@@ -111,6 +113,11 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
             ErrorCode.INVALID_LOCATION, f"{scheme}:{bare} has no {bucket}; expected {scheme}://{bucket}/folder"
         )
     return Location(path.strip("/"), scheme, authority, options)
+
+
+def is_relative(text: str) -> bool:
+    """Return whether the text is a local path whose meaning depends on the working directory."""
+    return _URI.fullmatch(text) is None and not text.removeprefix("file:").startswith("/")
 
 
 def _checked(text: object) -> str:
@@ -140,7 +147,7 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     INVALID_LOCATION for options that the scheme does not have, NO_ACCESS where the storage's client cannot start.
     """
     if location.is_local:
-        return pafs.LocalFileSystem(), str(Path(location.path).absolute())
+        return pafs.LocalFileSystem(), location.path
     if location.scheme in ARROW_SCHEMES:
         return _through_arrow(location)
     return _through_fsspec(location)
@@ -152,6 +159,19 @@ def no_access(where: str, error: BaseException) -> InvalidInputError:
     return InvalidInputError(
         ErrorCode.NO_ACCESS, f"{where} cannot be read ({said}); check credentials, region, endpoint and permissions"
     )
+
+
+def _absolute(written: str) -> str:
+    """The absolute form of a local path. What is opened by a relative path stays the same when the process changes its
+    working directory, and in tasks of Spark, which run in another one."""
+    try:
+        return str(Path(written).absolute())
+    except FileNotFoundError:
+        raise InvalidInputError(
+            ErrorCode.INVALID_LOCATION,
+            f"path {written!r} is relative, and the working directory of this process was removed; give an absolute "
+            "path",
+        ) from None
 
 
 def _local_path(uri: str, rest: str) -> str:

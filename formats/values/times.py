@@ -2,13 +2,25 @@
 
 State time has the resolution of milliseconds, as in Kafka. Finer input is floored, in writes and questions alike, so
 that what was written at a moment is found at that moment. A time without a zone is refused, never guessed.
+
+A time as text has one grammar in every door (`parse_time`; docs/time-travel.md):
+
+    2024-05-01T09:30:15.250Z     a date, T or a blank, hours and minutes; seconds and a fraction may follow
+    2024-05-01 09:30+02:00       the zone: Z, +hh, +hhmm or +hh:mm
+    2024-05-01 09:30 UTC         or a blank and UTC, GMT or the name of a region, like Europe/Berlin
+    1714555800000                epoch milliseconds (not of four digits, which may be meant as a year)
+    1714555800000ms              the same; of any number of digits
+    2024-05-01 09:30             without a zone, and
+    2024-05-01                   a date, its first moment: refused, unless the session of Spark has a time zone
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import SupportsIndex
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
@@ -17,6 +29,8 @@ MIN_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 Time = int | datetime
 """A moment as users give it: epoch milliseconds, or an aware datetime."""
+Moment = int | datetime | str
+"""A moment as users ask for it: also as text."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
 
@@ -43,7 +57,15 @@ UNITS_MS = {
     "weeks": 604_800_000,
 }
 _PART = re.compile(r"\s*([0-9]{1,18})\s*([A-Za-z]+)\s*")
-_EPOCH_MS = re.compile(r"[+-]?(?:[0-9]{1,3}|[0-9]{5,30})")
+_EPOCH_MS = re.compile(r"([+-]?(?:[0-9]{1,3}|[0-9]{5,30})|[+-]?[0-9]{1,30}(?=ms))(?:ms)?")
+_TEXT = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.(?P<fraction>[0-9]{1,12}))?)?)"
+    r"(?: ?(?P<zone>Z|[+-][0-9]{2}(?::?[0-5][0-9])?)| (?P<name>UTC|GMT|[A-Z][A-Za-z]+/[A-Za-z0-9_+/-]{1,40}))?)?"
+)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-5][0-9]))?")
+_FOUR_DIGITS = re.compile(r"[0-9]{4}")
+_SECONDS_SHOWN = len("09:30:00")
 
 
 def to_us(time: int | datetime, what: str) -> int:
@@ -95,31 +117,74 @@ def _index(value: SupportsIndex, what: str) -> int:
         raise InvalidInputError(ErrorCode.INVALID_TIME, f"{what} is {shown(value)}; expected one int") from None
 
 
-def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
-    """Parse a time as text, epoch milliseconds in digits or ISO-8601 with a zone, to epoch microseconds.
+def moment_us(moment: Moment, what: str) -> int:
+    """Convert the time of a question to epoch microseconds; errors as `to_us` and `parse_time`."""
+    return parse_time(moment, what) if isinstance(moment, str) else to_us(moment, what)
 
-    A text without a zone is read in ``default_zone``, or refused (NAIVE_DATETIME) where there is none. Four digits are
-    refused, because they may be meant as a year. Raises InvalidInputError INVALID_TIME or TIME_OUT_OF_RANGE.
+
+def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
+    """Parse a time as text, in the grammar of this module, to epoch microseconds.
+
+    A text without a zone is read in ``default_zone``, or refused (NAIVE_DATETIME) where there is none. Raises
+    InvalidInputError INVALID_TIME, INVALID_TIME_ZONE or TIME_OUT_OF_RANGE.
     """
     text = text.strip()
-    if _EPOCH_MS.fullmatch(text):
-        return to_us(int(text), what)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    number = _EPOCH_MS.fullmatch(text)
+    if number is not None:
+        return to_us(int(number[1]), what)
+    parts = _TEXT.fullmatch(text)
+    if parts is None:
+        raise _no_time(text, what)
+    named = parts["zone"] or parts["name"]
+    zone = default_zone if named is None else time_zone(named, f"{what} is {text!r}: its time zone")
+    if zone is None:
+        zoned = f"{text}Z" if parts["time"] else f"{text}T00:00:00Z"
         raise InvalidInputError(
-            ErrorCode.INVALID_TIME,
-            f"{what} is {text!r}; expected ISO-8601 with a zone, like 2013-01-01T05:00:00Z, or epoch milliseconds",
+            ErrorCode.NAIVE_DATETIME,
+            f"{what} is {text!r} without a time zone, so the moment is not known; add one, like {zoned}",
+        )
+    clock, fraction = (parts["time"] or "00:00")[:_SECONDS_SHOWN], parts["fraction"] or ""
+    try:
+        moment = datetime.fromisoformat(f"{parts['date']}T{clock}")
+    except ValueError:
+        raise _no_time(text, what) from None
+    return to_us(moment.replace(tzinfo=zone) + timedelta(microseconds=int(f"{fraction:0<6}"[:6])), what)
+
+
+def session_time(text: str, what: str, zone: Callable[[], tzinfo | None]) -> int:
+    """Parse a time as text; ``zone`` is asked for the zone of a session only if the text has none."""
+    try:
+        return parse_time(text, what)
+    except InvalidInputError as error:
+        default = zone() if error.code == ErrorCode.NAIVE_DATETIME else None
+        if default is None:
+            raise
+    return parse_time(text, what, default)
+
+
+def _no_time(text: str, what: str) -> InvalidInputError:
+    hint = f": {text}ms, or {text}-01-01T00:00:00Z if a year is meant" if _FOUR_DIGITS.fullmatch(text) else ""
+    return InvalidInputError(
+        ErrorCode.INVALID_TIME,
+        f"{what} is {text!r}; expected ISO-8601 with a zone, like 2013-01-01T05:00:00Z, or epoch milliseconds{hint}",
+    )
+
+
+def time_zone(name: str, what: str) -> tzinfo:
+    """Return the time zone of a name or offset, as Spark writes them too. Raises InvalidInputError
+    INVALID_TIME_ZONE."""
+    offset = _OFFSET.fullmatch(name)
+    try:
+        if offset is None:
+            return UTC if name == "Z" else ZoneInfo(name)
+        sign, hours, minutes = offset.groups()
+        distance = timedelta(hours=int(hours), minutes=int(minutes or 0))
+        return timezone(-distance if sign == "-" else distance)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidInputError(
+            ErrorCode.INVALID_TIME_ZONE,
+            f"{what} {name!r} is not known to Python; write times with an offset, like 2013-01-01T05:00:00Z",
         ) from None
-    if moment.utcoffset() is None:
-        if default_zone is None:
-            zoned = f"{text}Z" if ":" in text else f"{text}T00:00:00Z"
-            raise InvalidInputError(
-                ErrorCode.NAIVE_DATETIME,
-                f"{what} is {text!r} without a time zone, so the moment is not known; add one, like {zoned}",
-            )
-        moment = moment.replace(tzinfo=default_zone)
-    return to_us(moment, what)
 
 
 def from_us(us: int) -> int:

@@ -17,9 +17,30 @@ from statestore.connector import supported_spark
 from statestore.connector.supported_spark import check_frame, check_session, check_spark
 
 WORK: Any = None  # the rows are looked at first
-ABSENT = """
-import sys
-sys.modules["pyspark"] = None
+SESSION: Any = object()
+HIDDEN = """
+import importlib.machinery, sys
+
+class Hiding:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hiding())
+"""
+FOLDER = """
+import sys, tempfile
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+folder = tempfile.TemporaryDirectory()
+(Path(folder.name) / "pyspark").mkdir()
+
+class OnlyTheFolder:
+    def find_spec(self, name, path=None, target=None):
+        return PathFinder.find_spec(name, [folder.name]) if name == "pyspark" else None
+
+sys.meta_path.insert(0, OnlyTheFolder())
 """
 OLD = """
 import sys, types
@@ -57,11 +78,17 @@ print("complete", all(hasattr(statestore, name) for name in statestore.__all__))
 @pytest.mark.parametrize(
     ("prepared", "found"),
     [
-        (ABSENT, "no pyspark"),
+        (HIDDEN.format(package="pyspark"), "no pyspark"),
+        pytest.param(
+            HIDDEN.format(package="py4j"),
+            "a pyspark that cannot be imported (No module named 'py4j')",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(FOLDER, "a folder named pyspark that is no PySpark", marks=pytest.mark.slow),
         pytest.param(OLD.format(version="3.5.7"), "PySpark 3.5.7", marks=pytest.mark.slow),
         pytest.param(OLD.format(version="4.0.1"), "PySpark 4.0.1", marks=pytest.mark.slow),
     ],
-    ids=["absent", "3.5", "4.0"],
+    ids=["absent", "without py4j", "an empty folder", "3.5", "4.0"],
 )
 def test_every_door_says_which_spark_it_needs_and_what_works_without(prepared: str, found: str) -> None:
     answer = subprocess.run(
@@ -92,6 +119,12 @@ def test_releases_from_4_1_on_are_enough(monkeypatch: pytest.MonkeyPatch, versio
     else:
         with pytest.raises(statestore.UnsupportedError, match=f"found PySpark {version}; .* need 4.1 or later"):
             check_spark()
+
+
+def test_a_folder_that_an_uninstalled_pyspark_left_is_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    with pytest.raises(statestore.UnsupportedError, match=r"found a folder named pyspark that is no PySpark; .*pip"):
+        statestore.register(SESSION)
 
 
 @pytest.mark.parametrize("given", [None, "local[2]", 7, object()], ids=["none", "text", "number", "object"])

@@ -44,6 +44,13 @@ def test_every_dependency_has_its_reason_written_down() -> None:
     assert [name for name in (entry.split(">")[0] for entry in listed) if f"**{name}**" not in reasons] == []
 
 
+def test_the_installed_pandas_is_one_that_pyspark_supports() -> None:
+    """PySpark warns of others, and warnings are errors here."""
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version
+
+    require_minimum_pandas_version()
+
+
 IMPORT_STATESTORE = """
 import sys, time
 start = time.perf_counter()

@@ -10,7 +10,7 @@ from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_owner import ATTEMPTS, FOLDER, TierOwner
 from statestore.catalog.stores.live.tier_scan import Row
-from statestore.formats.values.times import MAX_MS, MIN_MS, to_us
+from statestore.formats.values.times import MAX_MS, MIN_MS, moment_us, to_us
 
 Answer = TypeVar("Answer")
 
@@ -116,4 +116,6 @@ class TierHandle(TierOwner):
 
     def _bound(self, time: Any, what: str) -> int:
         """Return the epoch milliseconds of an end of a range, which may lie before or after all existing times."""
-        return time if type(time) is int and -MAX_TIME <= time <= MAX_TIME else self._time(time, what)
+        if type(time) is int and -MAX_TIME <= time <= MAX_TIME:
+            return time
+        return moment_us(time, what) // 1000

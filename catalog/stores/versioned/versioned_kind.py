@@ -12,7 +12,7 @@ from typing import Any
 
 from statestore.catalog.stores.store_handle import PutAllResult, StoreHandle
 from statestore.catalog.stores.versioned.records import PutResult, Record
-from statestore.formats.values.times import Time
+from statestore.formats.values.times import Moment, Time
 
 
 class VersionedStore(StoreHandle, ABC):
@@ -36,7 +36,7 @@ class VersionedStore(StoreHandle, ABC):
         """
 
     @abstractmethod
-    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
+    def get(self, key: Any, as_of: Moment | None = None) -> Record | None:
         """Return the newest version, or the version valid at ``as_of``; None if there is none.
 
         For a moment older than the retention, only a newest version that was already valid then is returned.
@@ -44,7 +44,7 @@ class VersionedStore(StoreHandle, ABC):
 
     @abstractmethod
     def get_versions(
-        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
+        self, key: Any, start: Moment | None = None, end: Moment | None = None, ascending: bool = False
     ) -> Iterator[Record]:
         """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
         (KIP-968).

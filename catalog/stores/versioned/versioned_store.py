@@ -39,7 +39,7 @@ from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
-from statestore.formats.values.times import Time, from_us, to_us
+from statestore.formats.values.times import Moment, Time, from_us, moment_us, to_us
 
 Key = tuple[Any, ...]
 
@@ -260,7 +260,7 @@ class NaturalVersionedStore(VersionedStore):
 
     # Point reads
 
-    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
+    def get(self, key: Any, as_of: Moment | None = None) -> Record | None:
         """Return the newest version, or the version valid at ``as_of``; None if there is none.
 
         As in Kafka, for a moment older than the retention, only a newest version that was already valid then is
@@ -278,9 +278,9 @@ class NaturalVersionedStore(VersionedStore):
         gets.add(perf_counter_ns() - begin)
         return record
 
-    def _get(self, key: Any, as_of: Time | None) -> Record | None:
+    def _get(self, key: Any, as_of: Moment | None) -> Record | None:
         name = self._keys.normalize(key)
-        moment = OPEN - 1 if as_of is None else to_us(as_of, "as_of")
+        moment = OPEN - 1 if as_of is None else moment_us(as_of, "as_of")
         if self._has_newer():
             self._follow()
         if self._pending.parts:
@@ -298,7 +298,7 @@ class NaturalVersionedStore(VersionedStore):
         return _make_record((self._values.to_user(values), start // 1000, end // 1000))
 
     def get_versions(
-        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
+        self, key: Any, start: Moment | None = None, end: Moment | None = None, ascending: bool = False
     ) -> Iterator[Record]:
         """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
         (KIP-968).
@@ -309,8 +309,8 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._check_open()
         name = self._keys.normalize(key)
-        low = -(2**63) if start is None else to_us(start, "start")
-        high = OPEN - 1 if end is None else to_us(end, "end")
+        low = -(2**63) if start is None else moment_us(start, "start")
+        high = OPEN - 1 if end is None else moment_us(end, "end")
         self._follow()
         with self._view:
             versions, stream_time = self._live.versions_of(name), self._observed_us

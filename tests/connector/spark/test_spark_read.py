@@ -89,12 +89,17 @@ def test_sql_takes_the_session_zone_too(spark: SparkSession, path: str) -> None:
     assert answer(statestore.sql(str(Path(path).parent), text, spark=spark)) == EARLIER
 
 
-def test_a_view_without_register_refuses_a_time_without_zone(spark: SparkSession, path: str) -> None:
+def test_a_view_takes_the_session_zone_of_a_registered_session_only(spark: SparkSession, path: str) -> None:
     text = "CREATE OR REPLACE TEMPORARY VIEW v USING arrow_statestore OPTIONS (path '{}', timestampAsOf '{}')"
-    spark.sql(text.format(path, "2023-11-14T22:13:25Z"))
-    assert answer(spark.table("v")) == EARLIER
-    assert "NAIVE_DATETIME" in refusal(lambda: spark.sql(text.format(path, "2023-11-14 17:13:25")))
+    for time in ("2023-11-14T22:13:25Z", "2023-11-14 17:13:25"):
+        spark.sql(text.format(path, time))
+        assert answer(spark.table("v")) == EARLIER
     spark.catalog.dropTempView("v")
+    statestore.unregister(spark)
+    try:
+        assert "NAIVE_DATETIME" in refusal(lambda: spark.sql(text.format(path, "2023-11-14 17:13:25")))
+    finally:
+        statestore.register(spark)
 
 
 def test_only_asked_columns_are_read(spark: SparkSession, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,8 +162,26 @@ def test_what_can_not_be_written_is_refused(spark: SparkSession, path: str) -> N
         save(rows, path, versionAsOf=1)
     with pytest.raises(PySparkException, match="INVALID_OPTION"):
         save(rows, path, txnAppId="job")
-    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
-        save(rows, path, "ignore")
+    assert version(path) == 1
+
+
+def test_modes_for_new_tables_are_refused_by_the_name_that_was_typed(spark: SparkSession, path: str) -> None:
+    """Spark's default is one of them."""
+    rows = frame(spark, f"'rice', 3BD, null, {T0}")
+    writers: dict[str, Callable[[], Any]] = {
+        "errorifexists, the default": lambda: rows.write.format("statestore").save(path),
+        "ignore": lambda: rows.write.format("statestore").mode("ignore").save(path),
+        "ErrorIfExists": lambda: rows.write.mode("ErrorIfExists").save(path, format="statestore"),
+        "error": lambda: rows.write.format("statestore").mode("append").save(path, mode="error"),
+    }
+    for mode, write in writers.items():
+        with pytest.raises(statestore.InvalidInputError) as caught:
+            write()
+        assert caught.value.message == (
+            f'the mode of this write with format "statestore" is {mode}; a store exists before it is written: give '
+            '.mode("append"), which adds the rows as one version, or .mode("overwrite"), which makes them the whole '
+            "current state"
+        )
     assert version(path) == 1
 
 

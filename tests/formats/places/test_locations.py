@@ -15,7 +15,7 @@ from support.refusals import refused
 import statestore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places import locations
-from statestore.formats.places.locations import open_location, parse_location
+from statestore.formats.places.locations import is_relative, open_location, parse_location
 
 LOCAL = [
     ("/data/a b", "/data/a b"),
@@ -46,9 +46,11 @@ ELSEWHERE = [
 @pytest.mark.parametrize(("text", "path"), LOCAL)
 def test_local_paths_as_people_and_spark_write_them(text: str, path: str) -> None:
     location = parse_location(text)
-    assert (location.is_local, location.uri, str(location)) == (True, path, path)
-    filesystem, absolute = open_location(location)
-    assert (filesystem.type_name, absolute) == ("local", str(Path(path).absolute()))
+    absolute = str(Path(path).absolute())
+    assert (location.is_local, location.uri, str(location)) == (True, absolute, absolute)
+    assert is_relative(text) == (path != absolute)
+    filesystem, opened = open_location(location)
+    assert (filesystem.type_name, opened) == ("local", absolute)
 
 
 def test_a_percent_sign_in_a_file_uri_is_what_exists(tmp_path: Path) -> None:
