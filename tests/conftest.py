@@ -84,7 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A registered session, in a time zone that is not UTC."""
     from pyspark.sql import SparkSession
 
-    from statestore.connector.spark.register import register, unregister
+    from statestore.connector.spark.session.register import register, unregister
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("statestore tests").master("local[2]")

@@ -124,7 +124,7 @@ def start_spark() -> Any:
             ErrorCode.SPARK_NOT_INSTALLED,
             "pyspark is missing; type: pip install 'statestore[spark]', or use --engine duckdb",
         ) from None
-    from statestore.connector.spark.register import register
+    from statestore.connector.spark.session.register import register
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("statestore demo").master("local[2]")

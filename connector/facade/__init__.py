@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from statestore.connector.keyed.run import run_keyed
     from statestore.connector.keyed.stream import run_keyed_stream
     from statestore.connector.report.write import write_report
-    from statestore.connector.spark.register import register, unregister
+    from statestore.connector.spark.session.register import register, unregister
     from statestore.connector.sql.query import sql
     from statestore.connector.tracked.track import track_state_by_key
 
@@ -65,12 +65,12 @@ _WHERE = {
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
-    "register": ("statestore.connector.spark.register", "register"),
+    "register": ("statestore.connector.spark.session.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
     "run_keyed_stream": ("statestore.connector.keyed.stream", "run_keyed_stream"),
     "sql": ("statestore.connector.sql.query", "sql"),
     "track_state_by_key": ("statestore.connector.tracked.track", "track_state_by_key"),
-    "unregister": ("statestore.connector.spark.register", "unregister"),
+    "unregister": ("statestore.connector.spark.session.register", "unregister"),
     "write_report": ("statestore.connector.report.write", "write_report"),
     "verify": ("statestore.catalog.checks.verification", "verify"),
 }

@@ -26,7 +26,7 @@ from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
-from statestore.connector.spark.register import ZONE_CONF, register
+from statestore.connector.spark.session.register import ZONE_CONF, register
 from statestore.connector.sql.sql_statement import (
     SparkSQL,
     TableReference,

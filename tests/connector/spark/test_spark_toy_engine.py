@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.engines.toys import VERSIONS, as_toys, write_package, write_toys
 
-from statestore.connector.spark.register import register
+from statestore.connector.spark.session.register import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import statestore
-from statestore.connector.spark.sql_text import routed
+from statestore.connector.spark.session.sql_text import routed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,8 @@ from support.paths import TESTS
 import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.connector.asof.join_request import make_request
-from statestore.connector.spark.connect_server import check_workers
 from statestore.connector.spark.location import client_path, no_catalog_table
+from statestore.connector.spark.session.connect_server import check_workers
 from statestore.formats.state_table import Query, StateTable
 
 if TYPE_CHECKING:

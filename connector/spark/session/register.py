@@ -18,16 +18,17 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
-from statestore.connector.spark.connect_server import check_workers
 from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.jvm import show_undeclared
 from statestore.connector.spark.location import client_path
 from statestore.connector.spark.planner.planned_frame import planned_frame
 from statestore.connector.spark.s3a import session_settings
+from statestore.connector.spark.session.connect_server import check_workers
+from statestore.connector.spark.session.session_catalogs import put_catalog
+from statestore.connector.spark.session.sql_text import route_sql
+from statestore.connector.spark.session.write_modes import check_write_mode
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
-from statestore.connector.spark.sql_text import route_sql
 from statestore.connector.spark.stream_writer import update_writer
-from statestore.connector.spark.write_modes import check_write_mode
 from statestore.connector.supported_spark import check_is_session, check_session
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -72,9 +73,8 @@ def register(
     Python sources and makes Spark's workers run this interpreter. The interpreter of a Spark Connect server is its own;
     it must have this package.
 
-    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, for a path in a session of Spark Connect, or if its server
-    lacks this package;
-    InvalidInputError INVALID_NAME, and the errors of `inspect` for the path.
+    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, for a path in a session of Spark Connect, or if the
+    server lacks this package; InvalidInputError INVALID_NAME, and the errors of `inspect` for the path.
     """
     check_session(spark)
     if spark not in _undo:
@@ -92,8 +92,6 @@ def register(
         _route(module, owner)
     route_sql(_originals)
     if path is not None:
-        from statestore.connector.spark.catalog.session_catalogs import put_catalog
-
         _undo[spark].append(put_catalog(spark, path, name, engine_options_of("register", options)))
 
 

@@ -1,0 +1,1 @@
+"""What `register` changes in a session of Spark: readers, writers, statements and catalogs."""
