@@ -59,8 +59,11 @@ class PlannedTable(JavaObject):
     def name(self) -> str:
         return self._face.name
 
-    def id(self) -> None:
-        return None
+    def id(self) -> str:
+        """The table at its version: Spark 4.3 gives a cached table's rows for every table of its name and id."""
+        query = self._face.query
+        version = query.version if query.version is not None else self._face.table.kept_versions()[1]
+        return f"{self._face.table.identity} version {version}"
 
     def version(self) -> None:
         return None
