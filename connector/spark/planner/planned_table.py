@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm
+from statestore.connector.options import checked_options
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering
 from statestore.connector.spark.planner.scan_builder import TableScanBuilder
 from statestore.connector.spark.schema import spark_schema
 from statestore.formats.state_table import Query, StateTable
@@ -59,8 +60,11 @@ class PlannedTable(JavaObject):
     def name(self) -> str:
         return self._face.name
 
-    def id(self) -> None:
-        return None
+    def id(self) -> str:
+        """The table at its version: Spark 4.3 gives a cached table's rows for every table of its name and id."""
+        query = self._face.query
+        version = query.version if query.version is not None else self._face.table.kept_versions()[1]
+        return f"{self._face.table.identity} version {version}"
 
     def version(self) -> None:
         return None
@@ -90,7 +94,9 @@ class PlannedTable(JavaObject):
         """Nothing: Spark 4.3 asks the target of a DELETE."""
         return self._jvm.array(CONNECTOR + "metric.CustomTaskMetric", ())
 
+    @answering
     def newScanBuilder(self, options: Any) -> TableScanBuilder:
+        checked_options({str(name): str(options[name]) for name in options}, "read")
         face = self._face
         return TableScanBuilder(self._jvm, face.table, face.query, self._schema, face.shown)
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, schema_of
-from statestore.connector.spark.planner.aggregation import Aggregation, result_schema
+from statestore.connector.spark.planner.aggregation import Aggregate, Aggregation, result_schema
 from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can_sort
 from statestore.connector.spark.planner.hashed_scan import HashedScan
 from statestore.connector.spark.planner.local_rows import LocalRows, few_keys, read_here
@@ -156,7 +156,7 @@ class TableScanBuilder(JavaObject):
         if self._taken:
             parts.append(f"filters [{', '.join(str(given.toString()) for given, _ in self._taken)}]")
         if plan.aggregation is not None:
-            functions = [f"{item.function}({item.column or '*'})" for item in plan.aggregation.functions]
+            functions = [_shown(item) for item in plan.aggregation.functions]
             by = f" by {', '.join(plan.aggregation.groups)}" if plan.aggregation.groups else ""
             parts.append(f"aggregates [{', '.join(functions)}{by}]")
         if plan.orders:
@@ -176,6 +176,10 @@ class TableScanBuilder(JavaObject):
                 "SupportsPushDownLimit",
             )
         )
+
+
+def _shown(item: Aggregate) -> str:
+    return f"{item.function}({item.column})" if item.column is not None else "count(*)"
 
 
 def _narrowest(schema: StructType) -> Any:

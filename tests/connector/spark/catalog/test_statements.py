@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path
 from support.keyed.keyed_made import Made, make
 from support.parameters import mostly_slow
@@ -226,6 +227,8 @@ def test_options_of_readers_and_views_over_a_moment(spark: SparkSession, warehou
     moment = spark.read.option("timestampAsOf", "2024-05-01 12:40:00Z").table("sql_state.prices")
     then = sorted(cells(statestore.sql(warehouse, f"SELECT * FROM prices {THEN}")))
     assert sorted(cells(moment.toArrow())) == then
+    with pytest.raises(AnalysisException, match=r"\[UNKNOWN_OPTION\] option 'verionasof' .*did you mean versionAsOf"):
+        spark.read.option("verionAsOf", 1).table("sql_state.prices").collect()
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW then_prices AS SELECT * FROM sql_state.prices {THEN}")
     try:
         assert sorted(cells(spark.table("then_prices").toArrow())) == then
